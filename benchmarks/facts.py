@@ -27,7 +27,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.facts.fact_values import Fact
-from plugins.facts.fact_selection import COVERED, chosen
+from plugins.facts.fact_selection import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats
 from sessions.catalog.lineage import SessionRow
@@ -162,7 +162,7 @@ async def _told(facts: Facts, question: str) -> list[str]:
 
 
 def _chosen(found: Sequence[RecallStats]) -> list[str]:
-    return [hit.digest for hit in chosen(found, tokens=TOKENS, known=frozenset(), line=lambda _: 1)]
+    return [hit.digest for hit in select_facts(found, tokens=TOKENS, known=frozenset(), line=lambda _: 1)]
 
 
 async def _fill(facts: Facts) -> None:
@@ -171,7 +171,7 @@ async def _fill(facts: Facts) -> None:
     words = [draw.choice(_SYLLABLES) + draw.choice(_SYLLABLES) + draw.choice(("", "n", "st")) for _ in range(3000)]
     weights = [1 / (rank + 3) for rank in range(len(words))]
     at = stamp(datetime.now(UTC))
-    await facts.bring(
+    await facts.import_facts(
         [
             Fact(
                 id=str(number),

@@ -44,7 +44,7 @@ from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
-from plugins.facts.ended_turns import is_order
+from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
 from sessions.attachments.store import Attachments
 from sessions.events.events import MessageReceived, Recorded, TurnEnded
@@ -158,7 +158,7 @@ class ConversationFactory:
     def _queue_extraction(self, recorder: Recorder, recorded: Recorded) -> None:
         """Queue an ended turn, or an explicit request to remember, for fact extraction."""
         event = recorded.event
-        if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_order(event.text)):
+        if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_remember_command(event.text)):
             self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:

@@ -10,8 +10,8 @@ import msgspec
 
 from plugins.api.facts.fact_values import Draft, Fact, InvalidFact
 from plugins.facts.fact_book import FactBook
-from plugins.facts.model_answers import draft_of, rows_of
-from plugins.facts.scoring import saying
+from plugins.facts.model_answers import parse_draft, parse_rows
+from plugins.facts.scoring import equivalent_facts
 from plugins.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
 from sessions.events.tokens import estimate
@@ -79,7 +79,10 @@ class TokenBudget:
         return _first(fresh, left) or list(fresh[:1])
 
     def beside(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
-        """Return the known facts to show with a batch, in order: those with most words in common, in the remaining tokens."""
+        """Return the known facts to show with a batch, in their order.
+
+        Those with most words in common with the batch are chosen, about `BATCH` characters in the remaining tokens.
+        """
         left = None if self._now is None else self._now - sum(map(_tokens, batch))
         shown = {fact.id for fact in _first(nearest(known, batch), left)}
         return [fact for fact in known if fact.id in shown]
@@ -135,23 +138,23 @@ def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -
     return "\n".join([*parts, "", language.distill_question])
 
 
-def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> DistillationResult:
+def parse_distillation(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> DistillationResult:
     """Parse an answer about `known` and `fresh` facts.
 
     The sources of a fact are those that the answer names, else the equivalent new facts. A known fact among the sources is
     superseded.
     """
-    if (rows := rows_of(answer)) is None:
+    if (rows := parse_rows(answer)) is None:
         return DistillationResult(wrong="The answer was not the requested JSON.")
     drafts: list[Draft] = []
     superseded: dict[str, int] = {}
     kept = {fact.id for fact in known}
     for row in rows[:MOST]:
         try:
-            found = draft_of(row)
+            found = parse_draft(row)
         except InvalidFact:
             continue
-        sources = _numbered(row, "from", [*known, *fresh]) or saying(found.content, fresh)
+        sources = _numbered(row, "from", [*known, *fresh]) or equivalent_facts(found.content, fresh)
         old = [fact.id for fact in _numbered(row, "supersedes", [*known, *fresh])] + [f.id for f in sources if f.id in kept]
         made_of = tuple(fact.id for fact in sources if fact.id not in kept and fact.id not in old)
         superseded |= {each: len(drafts) for each in old if each not in superseded}
@@ -160,7 +163,7 @@ def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> Dist
     return DistillationResult(drafts=tuple(drafts), superseded=tuple(superseded.items()), wrong=wrong)
 
 
-def as_they_are(facts: Sequence[Fact]) -> DistillationResult:
+def unchanged(facts: Sequence[Fact]) -> DistillationResult:
     """Return the facts unchanged; deduplication drops repetitions later."""
     drafts = tuple(
         Draft(

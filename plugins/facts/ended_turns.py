@@ -18,14 +18,14 @@ from sessions.events.events import (
     kind_of,
 )
 
-TELLING = frozenset(
+EVENT_KINDS = frozenset(
     kind_of(kind)
     for kind in (SessionForked, MessageReceived, CommandAnswered, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
 )
 """The kinds of events that are read."""
 
 
-ORDER = "/remember "
+COMMAND = "/remember "
 
 
 class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
     typed: bool = False
 
 
-def is_order(text: str) -> bool:
+def is_remember_command(text: str) -> bool:
     """Return True for `/remember` followed by text."""
-    return text.startswith(ORDER) and bool(text[len(ORDER) :].strip())
+    return text.startswith(COMMAND) and bool(text[len(COMMAND) :].strip())
 
 
 def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
@@ -72,7 +72,7 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
                 taken |= {seq: waiting.pop(seq) for seq in takes if seq in waiting}
             case ModelReplied(text=text) if text.strip():
                 answers.append(text)
-            case CommandAnswered(answers=seq, failed=False) if seq in waiting and is_order(waiting[seq].text):
+            case CommandAnswered(answers=seq, failed=False) if seq in waiting and is_remember_command(waiting[seq].text):
                 turns.append(_remembered(waiting.pop(seq), seq, recorded.seq, turns[-1] if turns else None))
             case TurnEnded(outcome=outcome) if running is not None and running == recorded.turn:
                 turns.append(
@@ -99,7 +99,7 @@ def _remembered(message: MessageReceived, seq: int, end: int, before: EndedTurn 
         ordinal=before.ordinal if before else 0,
         first=seq,
         end=end,
-        asked=message.text[len(ORDER) :].strip(),
+        asked=message.text[len(COMMAND) :].strip(),
         answered="",
         group=message.chat == "group",
         replied=True,

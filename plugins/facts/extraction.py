@@ -8,13 +8,13 @@ import msgspec
 
 from plugins.api.facts.fact_values import Draft, InvalidFact
 from plugins.facts.ended_turns import EndedTurn
-from plugins.facts.model_answers import draft_of, rows_of
+from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
 from plugins.support.text.trivial_queries import is_small_talk
 from sessions.attachments.store import head_and_tail
 
-LONGEST_ASKED, LONGEST_ANSWERED = 6000, 3000
+MAX_MESSAGE_BYTES, MAX_ANSWER_BYTES = 6000, 3000
 """Bytes of what the person wrote, and of what was answered, that are shown."""
 
 MOST_TOKENS = 3750
@@ -61,16 +61,16 @@ def share_of(room: int | None) -> float:
 
 def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
     """Build the prompt: the turn, each part truncated to this share of its maximum, and the question."""
-    asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * LONGEST_ASKED)))
-    answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * LONGEST_ANSWERED)))
+    asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * MAX_MESSAGE_BYTES)))
+    answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * MAX_ANSWER_BYTES)))
     mark = mark_for(asked + answered)
     told = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
     return "\n".join([*told, "", language.question])
 
 
-def extracted(answer: str, most: int) -> ExtractionResult:
+def parse_extraction(answer: str, most: int) -> ExtractionResult:
     """Parse the facts of an answer, at most `most`, the most important first. Invalid facts are dropped."""
-    rows = rows_of(answer)
+    rows = parse_rows(answer)
     if rows is None:
         return ExtractionResult(wrong="The answer was not the requested JSON.")
     drafts: list[Draft] = []
@@ -86,7 +86,7 @@ def extracted(answer: str, most: int) -> ExtractionResult:
 
 
 def _sound(row: object) -> Draft:
-    found = draft_of(row)
+    found = parse_draft(row)
     if is_small_talk(found.content) or _is_of_a_trace(found.content):
         raise InvalidFact("A greeting or an error message is not a fact.")
     return found

@@ -30,7 +30,7 @@ class Ambiguous(LookupError):
 
 
 class FactBook:
-    """All facts. Only `turn_over` changes the state; the same events give the same state."""
+    """All facts. Only `apply` changes the state; the same events give the same state."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
@@ -124,7 +124,7 @@ class FactBook:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def turn_over(self, happened: LoggedFactEvent) -> None:
+    def apply(self, happened: LoggedFactEvent) -> None:
         """Apply the next event. Unknown kinds change nothing."""
         event = happened.event
         for each in _spoken_of(event):
@@ -192,8 +192,8 @@ def _spoken_of(event: object) -> list[str]:
         case FactsExtracted() | FactsWritten():
             return [fact.id for fact in event.entries]
         case FactsDistilled():
-            told = (*event.taken, *(fact.id for fact in event.entries), *(old.id for old in event.superseded))
-            return list(dict.fromkeys(told))
+            build_book = (*event.taken, *(fact.id for fact in event.entries), *(old.id for old in event.superseded))
+            return list(dict.fromkeys(build_book))
         case FactPinned() | FactForgotten():
             return [event.id]
         case FactsDropped() | DailyCleared():
@@ -202,9 +202,9 @@ def _spoken_of(event: object) -> list[str]:
             return []
 
 
-def told(events: Iterable[FactEvent], at: str) -> FactBook:
+def build_book(events: Iterable[FactEvent], at: str) -> FactBook:
     """Return the state after these events, all at the same time."""
     book = FactBook()
     for seq, event in enumerate(events, 1):
-        book.turn_over(LoggedFactEvent(seq=seq, at=at, event=event))
+        book.apply(LoggedFactEvent(seq=seq, at=at, event=event))
     return book

@@ -36,13 +36,13 @@ class ImportedFacts(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...]
 
 
-def exported(facts: Iterable[Fact]) -> bytes:
+def encode_facts(facts: Iterable[Fact]) -> bytes:
     """Return a document with these facts."""
     document = {"exuvia_facts": 1, "entries": [_row(fact) for fact in facts]}
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def taken(document: bytes, known: Collection[str], now: datetime) -> ImportedFacts:
+def parse_facts(document: bytes, known: Collection[str], now: datetime) -> ImportedFacts:
     """Parse the facts of a document. Invalid entries, and those whose id is already known, are rejected.
 
     Raises:

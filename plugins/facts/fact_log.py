@@ -53,7 +53,7 @@ class FactLog:
         line, digest = encode(happened.seq, happened.at, event, self._sum)
         self._log.append(line, urgent=urgent)
         self._seq, self._sum = happened.seq, digest
-        self.book.turn_over(happened)
+        self.book.apply(happened)
         return happened
 
     async def record(self, event: FactEvent) -> LoggedFactEvent:

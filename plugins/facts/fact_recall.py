@@ -10,10 +10,10 @@ from datetime import datetime
 from plugins.api.facts.fact_settings import Formula
 from plugins.api.facts.fact_values import Fact
 from plugins.facts.fact_book import FactBook
-from plugins.facts.scoring import RecallStats, scored
+from plugins.facts.scoring import RecallStats, score_fact
 from plugins.support.text.words import sought, word_set
 
-TINY = 1e-9
+EPSILON = 1e-9
 """Tolerance for rounding errors of sums in a different order."""
 
 
@@ -49,7 +49,7 @@ class Recaller:
             stale_after_days: Days without use after which a fact scores less.
             least: Minimum share, from 0 to 1, of the message's weight that a fact must match.
         """
-        self.follow()
+        self.update()
         asked = list(dict.fromkeys(sought(message)))
         weights = {word: self._weight(word) if formula == "measured" else 1.0 for word in asked}
         whole = math.fsum(weights.values())
@@ -58,7 +58,7 @@ class Recaller:
             words = self._words[fact.id]
             overlap = math.fsum(weights[word] for word in asked if word in words) / whole
             if overlap >= least and told(fact):
-                found.append(scored(fact, overlap, now, stale_after_days))
+                found.append(score_fact(fact, overlap, now, stale_after_days))
         return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.content, each.fact.id))
 
     def _near(self, weights: Mapping[str, float], least: float) -> set[str]:
@@ -70,7 +70,7 @@ class Recaller:
         left = math.fsum(weights.values())
         near: set[str] = set()
         for word in sorted(weights, key=lambda each: (-weights[each], each)):
-            if left < least - TINY:
+            if left < least - EPSILON:
                 break
             near |= self._having.get(word, set())
             left -= weights[word]
@@ -80,7 +80,7 @@ class Recaller:
         count, having = len(self._words), len(self._having.get(word, ()))
         return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
-    def follow(self) -> None:
+    def update(self) -> None:
         """Index the facts added to the book since the last call."""
         if self._seen == self._book.revision:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 
 from plugins.api.facts.fact_values import Fact
 from plugins.facts.facts import DOCUMENT
-from plugins.facts.scoring import RecallStats, saying
+from plugins.facts.scoring import RecallStats, equivalent_facts
 from plugins.support.fencing import harmless
 from sessions.events.events import RecalledHit
 from sessions.events.tokens import estimate
@@ -21,7 +21,7 @@ FRAME = 20
 """Tokens of the line above a fact."""
 
 
-def chosen(
+def select_facts(
     found: Iterable[RecallStats], *, tokens: int, known: Set[str], line: Callable[[Fact], int]
 ) -> tuple[RecalledHit, ...]:
     """Select relevant facts that the model does not know yet, without repetitions, within a token budget.
@@ -39,7 +39,7 @@ def chosen(
         size = FRAME + estimate(text)
         if len(taken) == MOST or size > tokens:
             break
-        if each.overlap >= COVERED and each.fact.id not in known and not saying(each.fact.content, told):
+        if each.overlap >= COVERED and each.fact.id not in known and not equivalent_facts(each.fact.content, told):
             tokens -= size
             told.append(each.fact)
             taken.append(_hit(each, text, line(each.fact)))

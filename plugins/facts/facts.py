@@ -33,8 +33,16 @@ from plugins.api.facts.fact_values import Draft, Fact, FactSource, Layer, Origin
 from plugins.facts.fact_book import Ambiguous, FactBook
 from plugins.facts.fact_codec import decode
 from plugins.facts.fact_log import FactLog, portions
-from plugins.facts.retention import Limits, beyond_cap, is_outdated, limits_of, may_pin, outdated, repeated
-from plugins.facts.scoring import superseded as worth_superseded
+from plugins.facts.retention import (
+    Limits,
+    drop_beyond_cap,
+    drop_duplicates,
+    drop_outdated,
+    is_outdated,
+    limits_of,
+    pin_refusal,
+)
+from plugins.facts.scoring import superseded_importance as worth_superseded
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.messages import Usage
@@ -45,7 +53,7 @@ AGAIN = timedelta(minutes=1)
 """Time after a failure to open the log before it is tried again, since every turn asks for it."""
 
 LONGEST_NAMED = 60
-"""Maximum characters of an unknown id that are repeated in a message."""
+"""Maximum characters of an unknown id repeated in a message."""
 
 DOCUMENT = "facts.jsonl"
 """The document name of recalled facts; their line is that of the event that wrote them."""
@@ -108,7 +116,7 @@ class Facts:
         """True if there are certainly no facts, without opening the log."""
         return not self._exists() if self._log is None else not self._log.book.facts
 
-    def told_now(self, owner: str) -> list[Fact] | None:
+    def listed_now(self, owner: str) -> list[Fact] | None:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
             return None if self._exists() else []
@@ -135,7 +143,7 @@ class Facts:
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
         """Return the facts that match a message and are visible to this person in this workspace, best first.
 
-        Daily facts are replaced by those distilled from them, superseded facts by the newer ones.
+        Daily facts are replaced by those distilled from them, superseded_importance facts by the newer ones.
 
         Args:
             message: The text to match.
@@ -207,15 +215,15 @@ class Facts:
             FactsUnavailable: The facts cannot be stored.
         """
         entries = self._made(drafts, owner=owner, source=source, origin=origin, layer="longterm")
-        await self.bring(entries, by)
+        await self.import_facts(entries, by)
         return entries
 
-    async def bring(self, entries: Sequence[Fact], by: str) -> None:
+    async def import_facts(self, entries: Sequence[Fact], by: str) -> None:
         """Import facts unchanged, in as few events as possible."""
         for portion in portions(entries):
             await self._record(FactsWritten(entries=portion, by=by))
         if entries:
-            await self._keep_house()
+            await self._enforce_limits()
 
     async def extracted(
         self, found: FactsExtracted, drafts: Iterable[Draft] = (), *, owner: str, origin: Origin | None
@@ -228,13 +236,13 @@ class Facts:
         await self._record(msgspec.structs.replace(found, entries=entries))
         return entries
 
-    async def tidy(self) -> None:
+    async def drop_expired(self) -> None:
         """Drop daily facts beyond the retention time, which are no longer recalled.
 
         Raises:
             FactsUnavailable: The log cannot be written.
         """
-        if (old := outdated(await self.book(), self._limits(), self._now())) is not None:
+        if (old := drop_outdated(await self.book(), self._limits(), self._now())) is not None:
             await self._record(old)
 
     async def extraction_failed(self, failed: ExtractionFailed) -> None:
@@ -249,7 +257,7 @@ class Facts:
         self,
         taken: Sequence[Fact],
         drafts: Iterable[Draft] = (),
-        superseded: Iterable[tuple[str, int]] = (),
+        superseded_importance: Iterable[tuple[str, int]] = (),
         *,
         session: str = "",
         model: str = "",
@@ -264,7 +272,7 @@ class Facts:
         Args:
             taken: The batch: daily facts of one person and workspace.
             drafts: The long-term facts.
-            superseded: Ids of superseded facts, each with the index of the newer draft.
+            superseded_importance: Ids of superseded_importance facts, each with the index of the newer draft.
             session: The session that the usage is attributed to.
             model: The model that was asked.
             usage: What the request cost.
@@ -282,14 +290,14 @@ class Facts:
         )
         less = tuple(
             Superseded(id=old.id, newer=entries[index].id, importance=worth_superseded(old))
-            for named, index in superseded
+            for named, index in superseded_importance
             for each in (named, *(there[named].made_of if named in there else ()))
             if (old := there.get(each)) is not None and not old.pinned
         )
         ids = tuple(fact.id for fact in taken)
         event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
         await self._record(msgspec.structs.replace(event, failed=failed))
-        await self._keep_house()
+        await self._enforce_limits()
         return entries
 
     async def used(self, ids: Iterable[str], recalled: Origin) -> None:
@@ -308,11 +316,11 @@ class Facts:
         """
         log = await self._open()
         fact = self._there(log.book, named, owner)
-        if pinned and (why := may_pin(log.book, fact, self._limits())):
+        if pinned and (why := pin_refusal(log.book, fact, self._limits())):
             raise NoSuchFact(why)
         if fact.pinned != pinned:
             await self._record(FactPinned(id=fact.id, pinned=pinned, by=by))
-            await self._keep_house()
+            await self._enforce_limits()
         return log.book.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
@@ -345,7 +353,7 @@ class Facts:
 
     async def dedupe(self) -> dict[str, str]:
         """Drop duplicate facts, and return their ids with those of the facts that are kept."""
-        found = repeated((await self._open()).book, self._now())
+        found = drop_duplicates((await self._open()).book, self._now())
         if found is None:
             return {}
         await self._record(found)
@@ -364,7 +372,7 @@ class Facts:
                 raise FactsUnavailable(self._trouble)
             book = FactBook()
             try:
-                opened, position = await self._opener(lambda line: book.turn_over(decode(line)))
+                opened, position = await self._opener(lambda line: book.apply(decode(line)))
             except (SessionsError, InvalidLine) as error:
                 self._trouble, self._again = _said(error), self._now() + AGAIN
                 raise FactsUnavailable(self._trouble) from error
@@ -372,7 +380,7 @@ class Facts:
             from plugins.facts.fact_recall import Recaller  # noqa: PLC0415 - loads language data
 
             self._recaller = Recaller(book)
-            await asyncio.to_thread(self._recaller.follow)  # slow for many facts; the lock excludes writers
+            await asyncio.to_thread(self._recaller.update)  # slow for many facts; the lock excludes writers
             if self._log.is_new:
                 self._log.note(FactsOpened(format=FORMAT))
             return self._log
@@ -390,11 +398,11 @@ class Facts:
         except (SessionsError, InvalidLine) as error:
             raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
 
-    async def _keep_house(self) -> None:
+    async def _enforce_limits(self) -> None:
         """Drop duplicates and facts beyond the cap."""
-        if (twice := repeated(await self.book(), self._now())) is not None:
+        if (twice := drop_duplicates(await self.book(), self._now())) is not None:
             await self._record(twice)
-        if (many := beyond_cap(await self.book(), self._limits(), self._now())) is not None:
+        if (many := drop_beyond_cap(await self.book(), self._limits(), self._now())) is not None:
             await self._record(many)
 
     # --- one fact -----------------------------------------------------------------------------------------------------

@@ -34,14 +34,14 @@ ANSWER_SHARE, WINDOW_SHARE, FRAME = 4, 0.9, 120
 many tokens stand around what is shown."""
 
 
-def room(window: int | None, system: str, answer: int) -> int | None:
+def prompt_budget(window: int | None, system: str, answer: int) -> int | None:
     """Return the tokens available for the prompt besides the system prompt and the answer; None if the window is unknown."""
     if window is None:
         return None
     return max(1, int(window * WINDOW_SHARE) - min(answer, window // ANSWER_SHARE) - estimate(system) - FRAME)
 
 
-def form(*, numbered: bool = False) -> ResponseFormat:
+def response_format(*, numbered: bool = False) -> ResponseFormat:
     """Return the response format: a list of facts, optionally with the numbers of their sources and of superseded facts.
 
     Bounds of numbers and lengths are checked here, since not every service supports them in a schema.
@@ -57,7 +57,7 @@ def form(*, numbered: bool = False) -> ResponseFormat:
     return ResponseFormat(name="facts", schema=schema, strict=True)
 
 
-def rows_of(answer: str) -> list[object] | None:
+def parse_rows(answer: str) -> list[object] | None:
     """Return the list in an answer, also below a key or surrounded by text; None if there is none."""
     for text in (unwrapped(answer), *_within(answer)):
         try:
@@ -71,7 +71,7 @@ def rows_of(answer: str) -> list[object] | None:
     return None
 
 
-def draft_of(row: object) -> Draft:
+def parse_draft(row: object) -> Draft:
     """Convert a row of the list to a draft, with defaults for everything but the content.
 
     Raises:

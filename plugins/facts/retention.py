@@ -10,7 +10,7 @@ from plugins.api.facts.fact_events import FactsDropped
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.facts.fact_values import Fact, Layer
 from plugins.facts.fact_book import FactBook
-from plugins.facts.scoring import duplicates, worth
+from plugins.facts.scoring import current_importance, duplicates
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,31 +30,32 @@ def is_outdated(fact: Fact, limits: Limits, now: datetime) -> bool:
     return fact.layer == "daily" and not fact.pinned and _created(fact, now) < now - timedelta(days=limits.retention_days)
 
 
-def outdated(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
+def drop_outdated(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
     """Return the event that drops expired daily facts, None for none."""
     old = [fact.id for fact in book.facts.values() if is_outdated(fact, limits, now)]
     return FactsDropped(ids=tuple(old), why="retention") if old else None
 
 
-def beyond_cap(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
+def drop_beyond_cap(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
     """Return the event that drops the least important long-term facts beyond the cap, None for none."""
     gone: list[str] = []
     for owner in {fact.owner: None for fact in book.layer("longterm")}:
         theirs = [fact for fact in book.layer("longterm") if fact.owner == owner]
         free = sorted(
-            (fact for fact in theirs if not fact.pinned), key=lambda f: (worth(f, now), f.created, f.content, f.id)
+            (fact for fact in theirs if not fact.pinned),
+            key=lambda f: (current_importance(f, now), f.created, f.content, f.id),
         )
         gone += [fact.id for fact in free[: max(0, len(theirs) - limits.cap)]]
     return FactsDropped(ids=tuple(gone), why="cap") if gone else None
 
 
-def repeated(book: FactBook, now: datetime, layer: Layer = "longterm") -> FactsDropped | None:
+def drop_duplicates(book: FactBook, now: datetime, layer: Layer = "longterm") -> FactsDropped | None:
     """Return the event that drops duplicate facts of a layer, None for none."""
     found = duplicates(book.layer(layer), now)
     return FactsDropped(ids=tuple(found), why="duplicate", kept=tuple(found.values())) if found else None
 
 
-def may_pin(book: FactBook, fact: Fact, limits: Limits) -> str:
+def pin_refusal(book: FactBook, fact: Fact, limits: Limits) -> str:
     """Return why a fact cannot be pinned, "" if it can."""
     pins = sum(each.pinned and each.layer == "longterm" and each.owner == fact.owner for each in book.facts.values())
     if fact.pinned or fact.layer == "daily" or pins < limits.cap:

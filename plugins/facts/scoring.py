@@ -55,7 +55,7 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def worth(fact: Fact, now: datetime) -> float:
+def current_importance(fact: Fact, now: datetime) -> float:
     """Return the current importance of a fact.
 
     It stays constant for `UNUSED_DAYS` without use, then halves every `UNUSED_DAYS` down to `FADED`. Pinned facts do not
@@ -67,22 +67,22 @@ def worth(fact: Fact, now: datetime) -> float:
     return float(max(min(FADED, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
 
 
-def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> RecallStats:
+def score_fact(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> RecallStats:
     """Score a fact that matches this share, from 0 to 1, of a message."""
     idle = idle_days(fact, now)
-    importance = max(worth(fact, now), min(LEAST, fact.importance))
+    importance = max(current_importance(fact, now), min(LEAST, fact.importance))
     recency = 0.5 ** (idle / RECENT_DAYS)
     staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
     score = overlap * importance * (0.5 + 0.5 * recency) * staleness
     return RecallStats(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
 
 
-def superseded(fact: Fact) -> float:
+def superseded_importance(fact: Fact) -> float:
     """Return the importance of a superseded fact."""
     return max(FADED, round(fact.importance * OUTDATED, 4))
 
 
-def saying(content: str, facts: Iterable[Fact]) -> list[Fact]:
+def equivalent_facts(content: str, facts: Iterable[Fact]) -> list[Fact]:
     """Return the facts that are equivalent to a text."""
     from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
@@ -111,7 +111,11 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     """
     from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
-    best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.content, fact.id), reverse=True)
+    best = sorted(
+        facts,
+        key=lambda fact: (fact.pinned, current_importance(fact, now), fact.created, fact.content, fact.id),
+        reverse=True,
+    )
     kept: list[tuple[Fact, frozenset[str]]] = []
     gone: dict[str, str] = {}
     for fact in best:

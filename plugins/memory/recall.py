@@ -41,7 +41,7 @@ def is_relevant(hit: Hit, near: float | None) -> bool:
     return found.cosine >= near or found.covered >= COVERED
 
 
-def chosen(
+def select_hits(
     hits: Iterable[Hit], *, near: float | None, results: int, tokens: int, known: Callable[[Hit], bool]
 ) -> tuple[RecalledHit, ...]:
     """Of hits, best first, those that are relevant and not `known` to the model already: at most so many, which together

@@ -56,7 +56,7 @@ MORE: Mapping[str, Reads] = {
     "plugins.support.embedding.text_splitting.pieces": lambda text: text_splitting.pieces(
         text, lambda piece: len(piece) < 2000
     ),
-    "plugins.facts.extraction.extracted": lambda text: extraction.extracted(text, 5),
+    "plugins.facts.extraction.parse_extraction": lambda text: extraction.parse_extraction(text, 5),
     "plugins.api.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
     "plugins.memory.search.fusion.phrase_score": lambda text: fusion.phrase_score(
         words.sought(text[:QUERY]), text[:QUERY], text

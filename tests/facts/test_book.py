@@ -23,7 +23,7 @@ from plugins.api.facts.fact_events import (
     Superseded,
 )
 from plugins.api.facts.fact_values import Fact, Origin
-from plugins.facts.fact_book import Ambiguous, FactBook, told
+from plugins.facts.fact_book import Ambiguous, FactBook, build_book
 from plugins.facts.fact_codec import decode, encode
 from sessions.events.codec import FIRST, InvalidLine, verify
 from tests.facts.making import ago, fact
@@ -32,7 +32,7 @@ RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fa
 
 
 def test_what_was_extracted_written_and_distilled_is_there_and_what_was_forgotten_is_not() -> None:
-    book = told(
+    book = build_book(
         [
             FactsExtracted(session="s", ordinal=3, entries=(RUST, PORT)),
             FactsWritten(entries=(GO,), by="ann"),
@@ -45,7 +45,7 @@ def test_what_was_extracted_written_and_distilled_is_there_and_what_was_forgotte
 
 
 def test_a_turn_is_looked_through_once_also_when_it_left_nothing() -> None:
-    book = told([FactsExtracted(session="s", ordinal=3)], ago(0))
+    book = build_book([FactsExtracted(session="s", ordinal=3)], ago(0))
     assert book.has_extracted("s", 3)
     assert book.has_extracted("s", 2)
     assert not book.has_extracted("s", 4)
@@ -56,14 +56,14 @@ def test_tries_are_counted_for_the_turn_that_is_next_in_its_session() -> None:
     def failed(upto: int) -> ExtractionFailed:
         return ExtractionFailed(session="s", upto=upto, reason="No answer.")
 
-    assert told([failed(9), failed(9)], ago(0)).tries("s", 9) == 2
-    assert told([failed(9), failed(9)], ago(0)).tries("s", 20) == 0
-    assert told([failed(9), FactsExtracted(session="s", ordinal=1, upto=9), failed(20)], ago(0)).tries("s", 20) == 1
+    assert build_book([failed(9), failed(9)], ago(0)).tries("s", 9) == 2
+    assert build_book([failed(9), failed(9)], ago(0)).tries("s", 20) == 0
+    assert build_book([failed(9), FactsExtracted(session="s", ordinal=1, upto=9), failed(20)], ago(0)).tries("s", 20) == 1
 
 
 def test_daily_facts_are_distilled_once() -> None:
     made = fact("prefers Rust to Go", layer="longterm", source="distilled")
-    book = told(
+    book = build_book(
         [FactsExtracted(session="s", ordinal=1, entries=(RUST, GO)), FactsDistilled(taken=(RUST.id,), entries=(made,))],
         ago(0),
     )
@@ -73,7 +73,7 @@ def test_daily_facts_are_distilled_once() -> None:
 
 
 def test_a_fact_is_pinned_superseded_and_used_without_losing_what_it_says() -> None:
-    book = told(
+    book = build_book(
         [
             FactsWritten(entries=(GO, RUST), by="ann"),
             FactPinned(id=GO.id, pinned=True, by="ann"),
@@ -91,7 +91,7 @@ def test_a_fact_is_pinned_superseded_and_used_without_losing_what_it_says() -> N
 
 
 def test_a_fact_is_named_by_the_beginning_of_its_id_also_after_it_left() -> None:
-    book = told([FactsWritten(entries=(RUST, GO, PORT), by="ann"), FactsDropped(ids=(PORT.id,), why="cap")], ago(0))
+    book = build_book([FactsWritten(entries=(RUST, GO, PORT), by="ann"), FactsDropped(ids=(PORT.id,), why="cap")], ago(0))
     assert book.named("prefers-R") == RUST.id
     assert book.named("the-port") == PORT.id
     assert book.named("nothing") is None
@@ -101,10 +101,10 @@ def test_a_fact_is_named_by_the_beginning_of_its_id_also_after_it_left() -> None
 
 
 def test_events_of_a_newer_version_and_about_unknown_facts_change_nothing() -> None:
-    book = told([FactsWritten(entries=(RUST,), by="ann")], ago(0))
+    book = build_book([FactsWritten(entries=(RUST,), by="ann")], ago(0))
     line, _ = encode(2, ago(0), FactPinned(id="elsewhere", pinned=True, by="ann"), FIRST)
-    book.turn_over(decode(line))
-    book.turn_over(decode(line.replace(b'"fact_pinned"', b'"fact_painted"')))
+    book.apply(decode(line))
+    book.apply(decode(line.replace(b'"fact_pinned"', b'"fact_painted"')))
     assert list(book.facts.values()) == [RUST]
 
 
@@ -169,10 +169,10 @@ def test_a_restart_at_any_point_changes_nothing(story: list[FactEvent], stop: in
     for seq, event in enumerate(story, 1):
         line, previous = encode(seq, ago(0), event, previous)
         lines.append(line)
-    live = told(story, ago(0))
+    live = build_book(story, ago(0))
     again = FactBook()
     for line in lines[:stop]:
-        again.turn_over(decode(line))
+        again.apply(decode(line))
     for line in lines[stop:]:
-        again.turn_over(decode(line))
+        again.apply(decode(line))
     assert vars(again) == vars(live)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plugins.api.facts.fact_values import TYPES, Fact, InvalidFact, Origin, sound_content
 from plugins.facts import fact_export
-from plugins.facts.fact_export import exported, taken
+from plugins.facts.fact_export import encode_facts, parse_facts
 from tests.facts.making import NOW, fact
 
 TEXT = st.text(min_size=1, max_size=60).map(lambda text: text + "x").map(sound_content)
@@ -38,7 +38,7 @@ FACTS = st.lists(
 
 @given(FACTS)
 def test_what_was_exported_comes_back_as_it_was(facts: list[Fact]) -> None:
-    found = taken(exported(facts), (), NOW)
+    found = parse_facts(encode_facts(facts), (), NOW)
     assert found.refused == ()
     assert list(found.entries) == facts
 
@@ -67,11 +67,11 @@ def document(*entries: Any) -> bytes:
         ({"content": "x", "createdAt": "yesterday"}, "no time"),
         ({"content": "x", "createdAt": 1e40}, "no time"),
         ({"content": "x", "origin": {"session": "s"}}, "origin"),
-        ({"content": "x", "id": "known"}, "there already"),
+        ({"content": "x", "id": "known"}, "already exists"),
     ],
 )
 def test_an_entry_that_is_not_sound_is_refused_and_the_others_come_in(entry: Any, why: str) -> None:
-    found = taken(document({"content": "good"}, entry), {"known"}, NOW)
+    found = parse_facts(document({"content": "good"}, entry), {"known"}, NOW)
     assert [each.content for each in found.entries] == ["good"]
     assert len(found.refused) == 1
     assert found.refused[0].startswith("Entry 2: ")
@@ -81,15 +81,15 @@ def test_an_entry_that_is_not_sound_is_refused_and_the_others_come_in(entry: Any
 @pytest.mark.parametrize("broken", [b"", b"{", b"\xff", b"3", b'{"facts": []}', b'{"entries": {}}', b"[" * 100_000])
 def test_what_is_no_document_of_facts_is_refused_as_a_whole(broken: bytes) -> None:
     with pytest.raises(InvalidFact):
-        taken(broken, (), NOW)
+        parse_facts(broken, (), NOW)
 
 
 def test_a_document_has_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = exported([fact("x")])
+    document = encode_facts([fact("x")])
     monkeypatch.setattr(fact_export, "LONGEST_FILE", len(document))
-    assert len(taken(document, (), NOW).entries) == 1
+    assert len(parse_facts(document, (), NOW).entries) == 1
     with pytest.raises(InvalidFact, match="A document has at most"):
-        taken(document + b" ", (), NOW)
+        parse_facts(document + b" ", (), NOW)
 
 
 def test_the_export_of_the_reference_is_read_with_times_in_milliseconds() -> None:
@@ -97,11 +97,11 @@ def test_the_export_of_the_reference_is_read_with_times_in_milliseconds() -> Non
         "daily": [{"id": "a", "content": "x", "createdAt": 1774224000000, "source": "auto-extracted"}],
         "longterm": [{"id": "b", "content": "y", "createdAt": "2026-03-23T00:00:00+00:00", "lastUsedAt": None}],
     }
-    one, two = taken(json.dumps(given_).encode(), (), NOW).entries
+    one, two = parse_facts(json.dumps(given_).encode(), (), NOW).entries
     assert (one.layer, two.layer) == ("daily", "longterm")
     assert one.created == two.created == "2026-03-23T00:00:00.000Z"
 
 
 def test_an_entry_that_stands_twice_comes_in_once() -> None:
-    found = taken(exported([fact("x", id="1"), fact("y", id="1")]), (), NOW)
+    found = parse_facts(encode_facts([fact("x", id="1"), fact("y", id="1")]), (), NOW)
     assert len(found.entries) == len(found.refused) == 1

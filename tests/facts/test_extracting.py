@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from plugins.api.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.api.facts.fact_values import Fact
 from plugins.facts import distillation, extraction
-from plugins.facts.distillation import BATCH, TokenBudget, distilled, due
+from plugins.facts.distillation import BATCH, TokenBudget, due, parse_distillation
 from plugins.facts.ended_turns import EndedTurn
-from plugins.facts.extraction import extracted, may_hold_facts
-from plugins.facts.fact_book import told
-from plugins.facts.model_answers import room
+from plugins.facts.extraction import may_hold_facts, parse_extraction
+from plugins.facts.fact_book import build_book
+from plugins.facts.model_answers import prompt_budget
 from plugins.languages.prompts import language
 from sessions.events.tokens import estimate
 from tests.facts.making import NOW, ago, fact
@@ -67,7 +67,7 @@ def test_every_language_says_how_many_facts_and_which_json(code: str) -> None:
 
 @pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```", "Here you are [all of them]:\n{}\nThat is all."])
 def test_facts_are_taken_out_of_json_also_where_something_stands_around_it(wrap: str) -> None:
-    found = extracted(wrap.format(answer("Ann prefers Rust")), 3)
+    found = parse_extraction(wrap.format(answer("Ann prefers Rust")), 3)
     assert [each.content for each in found.drafts] == ["Ann prefers Rust"]
     assert found.wrong == ""
 
@@ -81,7 +81,7 @@ def test_a_long_message_is_looked_through_in_a_moment_whatever_it_holds() -> Non
 
 def test_of_fifty_facts_the_three_most_important_are_taken() -> None:
     rows = [{"content": f"Fact number {n}", "type": "fact", "importance": 0.3 + n / 100, "tags": []} for n in range(50)]
-    found = extracted(json.dumps({"facts": rows}), 3)
+    found = parse_extraction(json.dumps({"facts": rows}), 3)
     assert [each.content for each in found.drafts] == ["Fact number 49", "Fact number 48", "Fact number 47"]
 
 
@@ -89,19 +89,19 @@ def test_of_fifty_facts_the_three_most_important_are_taken() -> None:
     "said", ["", "I found nothing worth keeping.", '{"facts": [{"content": "half', "42", '{"facts": "none"}', "[" * 50_000]
 )
 def test_prose_and_half_a_json_give_nothing_and_say_so(said: str) -> None:
-    found = extracted(said, 3)
+    found = parse_extraction(said, 3)
     assert found.drafts == ()
     assert found.wrong
 
 
 def test_nothing_found_is_nothing_wrong_and_unsound_facts_are_left_out() -> None:
-    assert extracted('{"facts": []}', 3) == extraction.ExtractionResult()
+    assert parse_extraction('{"facts": []}', 3) == extraction.ExtractionResult()
     mixed = json.dumps(
         {"facts": [{"content": "Hello!"}, {"content": TRACE}, 3, {"content": "The port is 3000", "type": "x"}]}
     )
-    found = extracted(mixed, 3)
+    found = parse_extraction(mixed, 3)
     assert [(each.content, each.type, each.importance) for each in found.drafts] == [("The port is 3000", "fact", 0.5)]
-    assert extracted(json.dumps({"facts": [3]}), 3).wrong == "A fact is an object."
+    assert parse_extraction(json.dumps({"facts": [3]}), 3).wrong == "A fact must be an object."
 
 
 @given(
@@ -109,21 +109,21 @@ def test_nothing_found_is_nothing_wrong_and_unsound_facts_are_left_out() -> None
 )
 def test_whatever_json_a_model_writes_facts_are_sound_or_none(value: Any) -> None:
     for said in (json.dumps(value), json.dumps({"facts": value}), json.dumps({"facts": [value]})):
-        for each in extracted(said, 3).drafts:
+        for each in parse_extraction(said, 3).drafts:
             assert each.content.strip()
             assert 0.3 <= each.importance <= 1
-        distilled(said, [fact("known")], [fact("new")])
+        parse_distillation(said, [fact("known")], [fact("new")])
 
 
 def test_daily_facts_are_due_by_their_number_or_by_their_age_and_each_can_be_switched_off() -> None:
     facts = tuple(fact(f"fact {n}", owner="ann", created=ago(0.5)) for n in range(20))
-    full = told([FactsExtracted(session="s", ordinal=1, entries=facts)], ago(0))
-    few = told([FactsExtracted(session="s", ordinal=1, entries=facts[:19])], ago(0))
+    full = build_book([FactsExtracted(session="s", ordinal=1, entries=facts)], ago(0))
+    few = build_book([FactsExtracted(session="s", ordinal=1, entries=facts[:19])], ago(0))
     assert due(full, threshold=20, interval_hours=0, now=NOW) == ["ann"]
     assert due(few, threshold=20, interval_hours=24, now=NOW) == []
     assert due(few, threshold=20, interval_hours=24, now=NOW + timedelta(hours=12)) == ["ann"]
     assert due(few, threshold=0, interval_hours=0, now=NOW + timedelta(days=9)) == []
-    done = told(
+    done = build_book(
         [FactsExtracted(session="s", ordinal=1, entries=facts), FactsDistilled(taken=tuple(f.id for f in facts))], ago(0)
     )
     assert due(done, threshold=1, interval_hours=1, now=NOW + timedelta(days=9)) == []
@@ -131,7 +131,7 @@ def test_daily_facts_are_due_by_their_number_or_by_their_age_and_each_can_be_swi
 
 def test_what_one_person_distils_makes_anothers_facts_wait_no_longer() -> None:
     anns, bobs = fact("tea is green", owner="ann", created=ago(2)), fact("coffee is black", owner="bob", created=ago(2))
-    book = told([FactsWritten(entries=(anns, bobs), by="ann"), FactsDistilled(taken=(anns.id,))], ago(0))
+    book = build_book([FactsWritten(entries=(anns, bobs), by="ann"), FactsDistilled(taken=(anns.id,))], ago(0))
     assert due(book, threshold=20, interval_hours=24, now=NOW) == ["bob"]
 
 
@@ -183,10 +183,10 @@ def test_new_and_kept_facts_fit_into_the_room_and_refusals_end_at_one_fact(
 
 
 def test_room_is_what_a_window_leaves_beside_the_instructions_and_the_answer() -> None:
-    assert room(None, "x" * 400, 2500) is None
-    assert room(10_000, "x" * 400, 2500) == 9000 - 2500 - 100 - 120
-    assert room(4000, "x" * 400, 2500) == 3600 - 1000 - 100 - 120
-    assert room(100, "x" * 400, 2500) == 1
+    assert prompt_budget(None, "x" * 400, 2500) is None
+    assert prompt_budget(10_000, "x" * 400, 2500) == 9000 - 2500 - 100 - 120
+    assert prompt_budget(4000, "x" * 400, 2500) == 3600 - 1000 - 100 - 120
+    assert prompt_budget(100, "x" * 400, 2500) == 1
 
 
 def test_what_a_fact_replaces_and_what_it_was_made_of_is_known_by_number() -> None:
@@ -196,7 +196,7 @@ def test_what_a_fact_replaces_and_what_it_was_made_of_is_known_by_number() -> No
         {"content": "The database is PostgreSQL", "from": [4, 4, True, 9], "supersedes": [1, 3, 0, "1"]},
         {"content": "Ann leads the team of 4 people", "from": [2, 5]},
     ]
-    found = distilled(json.dumps({"facts": rows}), known, fresh)
+    found = parse_distillation(json.dumps({"facts": rows}), known, fresh)
     assert [(each.content, each.made_of) for each in found.drafts] == [
         ("The database is PostgreSQL", ("f4",)),
         ("Ann leads the team of 4 people", ("f5",)),
@@ -206,7 +206,7 @@ def test_what_a_fact_replaces_and_what_it_was_made_of_is_known_by_number() -> No
 
 def test_where_a_model_names_no_numbers_a_fact_was_made_of_those_that_say_the_same() -> None:
     fresh = [fact("Ann drinks green tea", id="f1"), fact("Ann has a cat", id="f2")]
-    found = distilled(json.dumps({"facts": [{"content": "Ann drinks green tea."}]}), [], fresh)
+    found = parse_distillation(json.dumps({"facts": [{"content": "Ann drinks green tea."}]}), [], fresh)
     assert [each.made_of for each in found.drafts] == [("f1",)]
 
 
@@ -222,4 +222,4 @@ def test_an_importance_that_no_number_holds_costs_that_fact_alone() -> None:
         {"content": "Tea is green", "type": "fact", "importance": 10**400, "tags": []},
         {"content": "The port is 3000", "type": "fact", "importance": 0.5, "tags": []},
     ]
-    assert [draft.content for draft in extracted(json.dumps(rows), 5).drafts] == ["The port is 3000"]
+    assert [draft.content for draft in parse_extraction(json.dumps(rows), 5).drafts] == ["The port is 3000"]

@@ -147,7 +147,7 @@ async def test_daily_facts_past_their_time_are_gone_though_nobody_has_dropped_th
         await facts.pin(pinned.id, "ann", owner="ann")
         home.days = 30.5
         assert [fact.id for fact in await facts.listed("ann")] == [pinned.id]
-        assert [fact.id for fact in facts.told_now("ann") or ()] == [pinned.id]
+        assert [fact.id for fact in facts.listed_now("ann") or ()] == [pinned.id]
         assert await facts.recall("port", "ann") == []
         assert not (await facts.story(old.id, "ann")).there
         with pytest.raises(NoSuchFact):
@@ -161,8 +161,8 @@ async def test_what_is_past_its_time_is_dropped_for_good_by_tidying_up(home: Hom
     async with home.facts() as facts:
         (old,) = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=None)
         home.days = 30.5
-        await facts.tidy()
-        await facts.tidy()
+        await facts.drop_expired()
+        await facts.drop_expired()
         home.keys = FactKeys(retention_days=60)
         assert await facts.listed("ann") == []
         (gone,) = [
@@ -275,7 +275,7 @@ async def test_a_damaged_log_is_left_as_it_is_and_empties_nothing(home: Home) ->
     path.write_bytes(harmed)
     async with home.facts() as facts:
         for asked in (facts.recall("port", "ann"), facts.write([PORT], "ann")):
-            with pytest.raises(FactsUnavailable, match="left as they are"):
+            with pytest.raises(FactsUnavailable, match="unavailable, since their log is damaged"):
                 await asked
         assert "line 2" in facts.problems()[0]
     assert path.read_bytes() == harmed
@@ -304,7 +304,7 @@ async def test_dedupe_drops_what_is_said_twice_and_names_what_stays(home: Home) 
 async def test_more_facts_than_a_line_may_hold_come_in_as_several_events(home: Home) -> None:
     many = [fact(f"{number} " + "长" * 1900, id=str(number), layer="daily") for number in range(600)]
     async with home.facts() as facts:
-        await facts.bring(many, "operator")
+        await facts.import_facts(many, "operator")
     async with home.facts() as facts:
         assert await facts.listed(None) == many
     lines = (home.root / "facts.jsonl").read_bytes().splitlines(keepends=True)

@@ -20,25 +20,25 @@ from plugins.api.facts.fact_values import (
     sound_type,
     workspace_tag,
 )
-from plugins.facts.fact_book import told
+from plugins.facts.fact_book import build_book
 from plugins.facts.fact_recall import Recaller
-from plugins.facts.retention import Limits, beyond_cap, may_pin, outdated, repeated
-from plugins.facts.scoring import RecallStats, duplicates, similarity, worth
+from plugins.facts.retention import Limits, drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
+from plugins.facts.scoring import RecallStats, current_importance, duplicates, similarity
 from tests.facts.making import NOW, ago, fact
 
 
 def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[RecallStats]:
-    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    book = build_book([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
     return Recaller(book).recall(message, NOW, lambda _: True, formula=formula)
 
 
 def test_importance_holds_for_thirty_days_without_use_then_halves_in_thirty_more() -> None:
-    assert worth(fact("x", importance=0.8, created=ago(30)), NOW) == pytest.approx(0.8)
-    assert worth(fact("x", importance=0.8, created=ago(60)), NOW) == pytest.approx(0.4)
-    assert worth(fact("x", importance=0.8, created=ago(90)), NOW) == pytest.approx(0.2)
-    assert worth(fact("x", importance=0.8, created=ago(1000)), NOW) == pytest.approx(0.1)
-    assert worth(fact("x", importance=0.8, created=ago(1000), used=ago(5)), NOW) == pytest.approx(0.8)
-    assert worth(fact("x", importance=0.8, created=ago(1000), pinned=True), NOW) == pytest.approx(0.8)
+    assert current_importance(fact("x", importance=0.8, created=ago(30)), NOW) == pytest.approx(0.8)
+    assert current_importance(fact("x", importance=0.8, created=ago(60)), NOW) == pytest.approx(0.4)
+    assert current_importance(fact("x", importance=0.8, created=ago(90)), NOW) == pytest.approx(0.2)
+    assert current_importance(fact("x", importance=0.8, created=ago(1000)), NOW) == pytest.approx(0.1)
+    assert current_importance(fact("x", importance=0.8, created=ago(1000), used=ago(5)), NOW) == pytest.approx(0.8)
+    assert current_importance(fact("x", importance=0.8, created=ago(1000), pinned=True), NOW) == pytest.approx(0.8)
 
 
 def test_the_formula_of_the_reference_is_overlap_by_importance_by_recency_and_staleness() -> None:
@@ -85,32 +85,32 @@ def test_pins_and_other_peoples_facts_are_no_duplicates() -> None:
 
 def test_daily_facts_leave_after_thirty_days_and_pins_stay() -> None:
     old, pinned, fresh = fact("a", created=ago(31)), fact("b", created=ago(31), pinned=True), fact("c", created=ago(29))
-    book = told([FactsWritten(entries=(old, pinned, fresh), by="ann")], ago(0))
-    gone = outdated(book, Limits(), NOW)
+    book = build_book([FactsWritten(entries=(old, pinned, fresh), by="ann")], ago(0))
+    gone = drop_outdated(book, Limits(), NOW)
     assert gone is not None
     assert gone.ids == (old.id,)
-    assert outdated(book, Limits(), NOW - timedelta(days=2)) is None
+    assert drop_outdated(book, Limits(), NOW - timedelta(days=2)) is None
 
 
 def test_of_too_many_long_term_facts_the_least_important_leave_and_never_a_pin() -> None:
     facts = [fact(f"fact {n}", importance=0.3 + n / 200, layer="longterm", pinned=n == 0) for n in range(103)]
-    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
-    gone = beyond_cap(book, Limits(cap=100), NOW)
+    book = build_book([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    gone = drop_beyond_cap(book, Limits(cap=100), NOW)
     assert gone is not None
     assert gone.ids == (facts[1].id, facts[2].id, facts[3].id)
-    assert beyond_cap(book, Limits(cap=103), NOW) is None
+    assert drop_beyond_cap(book, Limits(cap=103), NOW) is None
 
 
 def test_a_pin_beyond_the_cap_is_refused_with_a_sentence() -> None:
     facts = [fact(f"fact {n}", layer="longterm", pinned=n < 2) for n in range(3)]
-    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
-    assert may_pin(book, facts[2], Limits(cap=3)) == ""
-    assert may_pin(book, facts[2], Limits(cap=2)).startswith("2 facts are pinned")
+    book = build_book([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    assert pin_refusal(book, facts[2], Limits(cap=3)) == ""
+    assert pin_refusal(book, facts[2], Limits(cap=2)).startswith("2 facts are pinned")
 
 
 def test_what_is_said_twice_leaves_with_the_name_of_what_stays() -> None:
     one, two = fact("the port is 3000", layer="longterm", id="1"), fact("The port is 3000!", layer="longterm", id="2")
-    gone = repeated(told([FactsWritten(entries=(one, two), by="ann")], ago(0)), NOW)
+    gone = drop_duplicates(build_book([FactsWritten(entries=(one, two), by="ann")], ago(0)), NOW)
     assert gone is not None
     assert (gone.ids, gone.kept, gone.why) == (("2",), ("1",), "duplicate")
 
@@ -153,12 +153,12 @@ def test_a_fact_of_another_workspace_is_hidden_and_one_of_none_is_known_everywhe
 
 
 def test_the_words_follow_the_book_when_facts_come_change_and_leave() -> None:
-    book = told([FactsWritten(entries=(fact("likes tea", id="1"), fact("likes coffee", id="2")), by="ann")], ago(0))
+    book = build_book([FactsWritten(entries=(fact("likes tea", id="1"), fact("likes coffee", id="2")), by="ann")], ago(0))
     recaller = Recaller(book)
     assert [each.fact.id for each in recaller.recall("coffee", NOW, lambda _: True)] == ["2"]
-    book.turn_over(LoggedFactEvent(seq=2, at=ago(0), event=FactForgotten(id="2", by="ann")))
+    book.apply(LoggedFactEvent(seq=2, at=ago(0), event=FactForgotten(id="2", by="ann")))
     assert recaller.recall("coffee", NOW, lambda _: True) == []
-    book.turn_over(LoggedFactEvent(seq=3, at=ago(0), event=FactPinned(id="1", pinned=True, by="ann")))
+    book.apply(LoggedFactEvent(seq=3, at=ago(0), event=FactPinned(id="1", pinned=True, by="ann")))
     (found,) = recaller.recall("tea", NOW, lambda _: True)
     assert found.fact.pinned
     assert recaller.recall("tea", NOW, lambda _: False) == []
@@ -175,7 +175,7 @@ def test_another_number_is_another_fact_however_many_words_are_the_same() -> Non
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), max_size=12), st.sampled_from("abcdefgh"))
 def test_recall_from_a_part_on_is_recall_and_then_the_part(facts: list[list[str]], asked: str) -> None:
     there = tuple(fact(" ".join(f"w{word}" for word in words), id=str(n)) for n, words in enumerate(facts))
-    recaller = Recaller(told([FactsWritten(entries=there, by="ann")], ago(0)))
+    recaller = Recaller(build_book([FactsWritten(entries=there, by="ann")], ago(0)))
     question = f"w{asked} wa wb wc"
     formulas: tuple[Formula, ...] = ("measured", "coclaw")
     for formula in formulas:

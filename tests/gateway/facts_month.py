@@ -23,7 +23,7 @@ from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.facts.fact_values import Draft, Fact, Origin
 from plugins.api.models import ModelLimits
 from plugins.facts.facts import Facts
-from plugins.facts.scoring import worth
+from plugins.facts.scoring import current_importance
 from plugins.languages.prompts import language
 from sessions.files.committer import Committer
 from sessions.files.journal import Journals
@@ -191,4 +191,4 @@ async def outcome(month: Month) -> list[Any]:
         told = [(each.at, type(each.event).__name__) for each in story.happened]
         origin = fact.origin and fact.origin.seq
         rows.append((fact.content, fact.layer, fact.created, fact.used, fact.importance, fact.pinned, origin, told))
-    return [rows, month.model.asked, [round(worth(fact, month.at), 6) for fact in book.facts.values()]]
+    return [rows, month.model.asked, [round(current_importance(fact, month.at), 6) for fact in book.facts.values()]]

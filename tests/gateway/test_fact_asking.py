@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugins.facts.model_answers import form
+from plugins.facts.model_answers import response_format
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.gateway.gateways import Gateway, gateway
@@ -14,7 +14,7 @@ from tests.gateway.test_fact_finding import BY_WORDS, of_kind
 from tests.waiting import until
 
 FOUND = json.dumps({"facts": [{"content": "Tea is green", "type": "fact", "importance": 0.6, "tags": []}]})
-ASKED = {"type": "json_schema", "json_schema": {"name": "facts", "schema": form().schema, "strict": True}}
+ASKED = {"type": "json_schema", "json_schema": {"name": "facts", "schema": response_format().schema, "strict": True}}
 
 
 def about_facts(server: OpenAIServer) -> list[Json]:

@@ -10,7 +10,7 @@ import pytest
 
 from plugins.api.facts.fact_events import FactsDistilled, FactsDropped
 from plugins.api.facts.fact_values import Draft
-from plugins.facts.scoring import worth
+from plugins.facts.scoring import current_importance
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
 
 
@@ -22,9 +22,9 @@ async def test_a_month_ends_with_a_hundred_facts_and_the_pin_among_them(tmp_path
     assert found > 150
     assert len(kept) == 100
     pinned = await month.find(PINNED)
-    assert (pinned.pinned, worth(pinned, month.at)) == (True, 0.3)
-    left = sorted(worth(fact, month.at) for fact in kept if not fact.pinned)
-    assert left[0] > worth(pinned, month.at)  # the pin is worth least of all and stays
+    assert (pinned.pinned, current_importance(pinned, month.at)) == (True, 0.3)
+    left = sorted(current_importance(fact, month.at) for fact in kept if not fact.pinned)
+    assert left[0] > current_importance(pinned, month.at)  # the pin is current_importance least of all and stays
     assert min(fact.created for fact in daily) >= (month.at - timedelta(days=31)).isoformat()
     assert len(daily) < found - 20
     # Each fact was distilled once, in batches of twenty or when a day had passed.
@@ -39,9 +39,9 @@ async def test_unused_facts_fade_go_stale_and_come_back_with_use(tmp_path: Path)
     month = await lived(tmp_path / "home")
     aged = await month.find(AGED)
     assert aged.used == ""
-    assert worth(aged, BEGAN + timedelta(days=30)) == 0.8
-    assert worth(aged, BEGAN + timedelta(days=60)) == pytest.approx(0.4)
-    assert worth(aged, BEGAN + timedelta(days=90)) == pytest.approx(0.2)
+    assert current_importance(aged, BEGAN + timedelta(days=30)) == 0.8
+    assert current_importance(aged, BEGAN + timedelta(days=60)) == pytest.approx(0.4)
+    assert current_importance(aged, BEGAN + timedelta(days=90)) == pytest.approx(0.2)
     (found,) = await month.facts.recall("Petra office door", "ann")
     assert (found.fact.id, found.staleness) == (aged.id, 0.5)
     await month.restart()

@@ -23,7 +23,7 @@ from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.models import ModelLimits
 from plugins.api.services import ModelAnswer
-from plugins.facts.model_answers import form
+from plugins.facts.model_answers import response_format
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
@@ -130,7 +130,9 @@ Asks: TypeAlias = Callable[[ModelRegistry, Path], Awaitable[ModelAnswer]]
 
 async def about_facts(models: ModelRegistry, _: Path) -> ModelAnswer:
     asking = FactRequests(FactKeys, models.choose, lambda *_: None)
-    return await asking.ask(models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=form())
+    return await asking.ask(
+        models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=response_format()
+    )
 
 
 async def for_a_plugin(models: ModelRegistry, folder: Path) -> ModelAnswer:

@@ -20,10 +20,10 @@ from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
-from plugins.facts.fact_export import ImportedFacts, exported, taken
+from plugins.facts.fact_export import ImportedFacts, encode_facts, parse_facts
 from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated, limits_of
-from plugins.facts.scoring import worth
+from plugins.facts.scoring import current_importance
 from sessions.events.codec import InvalidLine
 from sessions.files.committer import Committer
 from sessions.files.fsync import write_new
@@ -53,12 +53,15 @@ def list_facts(
     now = SystemClock().now()
     facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
     if as_json:
-        rows = [{**msgspec.to_builtins(fact), "worth": round(worth(fact, now), 3)} for fact in facts]
+        rows = [{**msgspec.to_builtins(fact), "worth": round(current_importance(fact, now), 3)} for fact in facts]
         out.write(escaped(msgspec.json.encode({"facts": rows}).decode()) + "\n")
         return WELL
     for fact in facts:
         what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
-        out.write(printable(f"{fact.id[:8]}  {fact.created[:10]}  {worth(fact, now):.2f}  {what}: {fact.content}") + "\n")
+        out.write(
+            printable(f"{fact.id[:8]}  {fact.created[:10]}  {current_importance(fact, now):.2f}  {what}: {fact.content}")
+            + "\n"
+        )
     if not facts:
         out.write("No facts.\n")
     return WELL
@@ -67,7 +70,7 @@ def list_facts(
 def export_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path | None, out: TextIO) -> int:
     """Write all facts as one JSON document, to a new file or to the output."""
     facts = _read(home, config, environment, SystemClock().now())
-    document = exported(facts)
+    document = encode_facts(facts)
     if file is None:
         out.write(document.decode())
         return WELL
@@ -93,8 +96,8 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
 
     async def work(facts: Facts) -> ImportedFacts:
         book = await facts.book()
-        found = taken(document, book.facts, SystemClock().now())
-        await facts.bring(found.entries, OPERATOR)
+        found = parse_facts(document, book.facts, SystemClock().now())
+        await facts.import_facts(found.entries, OPERATOR)
         return found
 
     found = _locked(home, config, environment, work)

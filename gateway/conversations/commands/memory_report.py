@@ -49,7 +49,7 @@ def memory_in_short(memory: Memory) -> str:
 
 def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
     """Return the number of this person's facts, and why no more are extracted, in one line."""
-    told = facts.told_now(owner)
+    told = facts.listed_now(owner)
     if told is None:
         return "not looked at yet"
     daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)

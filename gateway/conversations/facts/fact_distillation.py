@@ -76,7 +76,7 @@ class FactDistillation:
             for owner in self._due(await self._facts.book()):
                 if not self._pauses.is_paused(_of(owner)):
                     await self._try(owner)
-            await self._facts.tidy()
+            await self._facts.drop_expired()
         except FactsError as error:  # the facts themselves tell people what is wrong
             log.warning("facts_not_distilled", reason=sentence_of(error))
         except Exception:
@@ -120,7 +120,7 @@ class FactDistillation:
             model, looked = self._requests.chosen(used), 0
             made: list[Fact] = []
             room = distillation.TokenBudget(
-                model_answers.room(model.window, self._texts().distillation, distillation.ANSWER)
+                model_answers.prompt_budget(model.window, self._texts().distillation, distillation.ANSWER)
             )
             while fresh := await self._fresh(owner):
                 taken, entries = await self._distill_some(fresh, model, session, room)
@@ -177,14 +177,14 @@ class FactDistillation:
             purpose="distillation",
             session=session or "facts",
             limit=distillation.ANSWER,
-            form=model_answers.form(numbered=True),
+            form=model_answers.response_format(numbered=True),
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: ModelAnswer, session: str) -> Sequence[Fact]:
         """Record the facts of an answer. If it is invalid, the batch itself becomes lasting."""
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
-        result = distillation.distilled(answer.text, known, batch)
+        result = distillation.parse_distillation(answer.text, known, batch)
         if result.wrong:
             return await self._keep(batch, result.wrong, session=session, model=answer.model, usage=answer.usage)
         return await self._facts.distilled(
@@ -198,7 +198,7 @@ class FactDistillation:
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
         log.warning("facts_kept_undistilled", reason=reason, facts=len(batch))
-        drafts = distillation.as_they_are(batch).drafts
+        drafts = distillation.unchanged(batch).drafts
         return await self._facts.distilled(batch, drafts, session=session, model=model, usage=usage, failed=reason)
 
     def _texts(self) -> FactTexts:

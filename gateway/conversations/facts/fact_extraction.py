@@ -161,7 +161,7 @@ class FactExtraction:
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
         """Distill a person's daily facts that have not expired, see `FactDistillation`."""
-        await self._facts.tidy()
+        await self._facts.drop_expired()
         return await self._distillation.distill(owner, used, session)
 
     def _when(self, session: str) -> float:
@@ -255,7 +255,7 @@ class FactExtraction:
         if not turn.group and extraction.may_hold_facts(turn):
             most = self._keys().max_facts
             answer = await self._ask(row.session, turn, model, most)
-            found = extraction.extracted(answer.text, most)
+            found = extraction.parse_extraction(answer.text, most)
             event = msgspec.structs.replace(
                 event, failed=replace_surrogates(found.wrong), model=answer.model, usage=answer.usage
             )
@@ -269,7 +269,7 @@ class FactExtraction:
 
         texts = language(self._language()).facts
         system = extraction.system(texts, most)
-        fits = extraction.share_of(model_answers.room(model.window, system, extraction.ANSWER))
+        fits = extraction.share_of(model_answers.prompt_budget(model.window, system, extraction.ANSWER))
         for share in (fits, fits / 2):
             with contextlib.suppress(ContextOverflow):
                 return await self._ask_once(session, model, system, extraction.request(turn, texts, share))
@@ -278,7 +278,7 @@ class FactExtraction:
     async def _ask_once(self, session: str, model: ChosenModel, system: str, text: str) -> ModelAnswer:
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
 
-        form, limit = model_answers.form(), extraction.ANSWER
+        form, limit = model_answers.response_format(), extraction.ANSWER
         return await self._requests.ask(model, system, text, purpose="extraction", session=session, limit=limit, form=form)
 
 
@@ -296,11 +296,11 @@ def _tries(error: Exception) -> int:
 
 def _ended(path: Path, first: int, head: int) -> list[EndedTurn]:
     """Return the turns that ended in a range of a journal. Blocks; run it in a thread."""
-    from plugins.facts.ended_turns import TELLING, ended_turns  # noqa: PLC0415 - not at the start
+    from plugins.facts.ended_turns import EVENT_KINDS, ended_turns  # noqa: PLC0415 - not at the start
 
     events = []
     while first <= head and (lines := read_lines(path, first, PAGE)):
-        found = [decode(line) for line in lines if any(b'"kind":"%s"' % kind.encode() in line for kind in TELLING)]
+        found = [decode(line) for line in lines if any(b'"kind":"%s"' % kind.encode() in line for kind in EVENT_KINDS)]
         events += found
         first += len(lines)
     return ended_turns(each for each in events if each.seq <= head)

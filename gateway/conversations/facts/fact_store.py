@@ -44,7 +44,7 @@ def read_facts(home: Home) -> FactBook:
     try:
         with open_journal(home.facts) as descriptor:
             size = os.fstat(descriptor).st_size
-            verify_lines(descriptor, home.facts, START, size, lambda line: book.turn_over(decode(line)))
+            verify_lines(descriptor, home.facts, START, size, lambda line: book.apply(decode(line)))
     except UnknownSession:
         return book
     return book

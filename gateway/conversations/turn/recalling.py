@@ -20,7 +20,7 @@ from plugins.api.facts.fact_values import Origin
 from plugins.api.memory.scope import Scope
 from plugins.api.memory_settings import RecallKeys
 from plugins.facts.facts import DOCUMENT, Facts
-from plugins.memory.recall import NEAR, chosen
+from plugins.memory.recall import NEAR, select_hits
 from plugins.memory.sources.dialogue import only_asks
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.fencing import harmless, mark_for
@@ -119,14 +119,13 @@ class Recall:
         owner = "" if open_turn(transcript).group else transcript.person
         if self._facts.none:
             return ()
-        from plugins.facts.fact_selection import COVERED  # noqa: PLC0415 - what is known of words: not at the start
-        from plugins.facts.fact_selection import chosen as facts_chosen  # noqa: PLC0415 - as above
+        from plugins.facts.fact_selection import COVERED, select_facts  # noqa: PLC0415 - loads language data
 
         try:
             found, book = await self._facts.recall(question, owner, least=COVERED), await self._facts.book()
         except FactsError:
             return ()
-        return facts_chosen(
+        return select_facts(
             found,
             tokens=self._room(FACT_TOKENS, window, small),
             known={digest for digests in transcript.view.recalled.values() for digest in digests},
@@ -167,7 +166,7 @@ class Recall:
     def _relevant(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
         keys, shown, question = self._keys(), ShownMemory(self._recorder.transcript), asked(self._recorder.transcript)
-        return chosen(
+        return select_hits(
             found,
             near=self._near(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,

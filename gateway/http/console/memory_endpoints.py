@@ -32,7 +32,7 @@ from plugins.api.facts.fact_values import Fact
 from plugins.api.memory.scope import Scope
 from plugins.commands.facts_commands import describe_event
 from plugins.facts.persons_facts import PersonsFacts
-from plugins.facts.scoring import worth
+from plugins.facts.scoring import current_importance
 from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
@@ -169,7 +169,7 @@ class MemoryEndpoints:
     def _fact(self, fact: Fact) -> dict[str, Any]:
         return {
             **msgspec.to_builtins(fact),
-            "worth": round(worth(fact, self._services.clock.now()), 3),
+            "worth": round(current_importance(fact, self._services.clock.now()), 3),
             "pinned": fact.pinned,
         }
 
