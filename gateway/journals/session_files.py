@@ -97,9 +97,7 @@ def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
     of_key = [listing for listing in every if listing.person == (person or OWNER)] or ([] if person else every)
     if not of_key:
         whose = f" of {person}" if person else ""
-        raise SessionUnknown(
-            f"There is no session {name!r}{whose} in {folder}; `exuvia sessions list` shows those there are."
-        )
+        raise SessionUnknown(f"There is no session {name!r}{whose} in {folder}; `exuvia sessions list` lists all sessions.")
     newest = max(of_key, key=lambda listing: (listing.opened, listing.session))
     return folder / f"{newest.session}{SUFFIX}"
 

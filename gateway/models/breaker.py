@@ -76,7 +76,7 @@ class CircuitBreaker:
             self._failed(short_reason(error))
             raise
         except BadAnswer:
-            raise  # the server is there and speaks strangely, perhaps to this session only
+            raise  # the server answered, if wrongly, and perhaps only this session
         except ProviderError:
             self._answered()
             raise
@@ -96,7 +96,7 @@ class CircuitBreaker:
         self._failures += 1
         self._last, self._why = now, why
         if self._until is not None and now < self._until:
-            return  # one that was on its way when another opened it
+            return  # it was in flight when another failure opened the breaker
         if self._until is not None or self._failures >= OPENS_AFTER:
             self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
             self._until = now + self._pause

@@ -101,4 +101,4 @@ def _why(error: BaseException) -> str:
         case TimeoutError():
             return f"no answer within {WITHIN:.0f} s"
         case _:
-            return "its answer is no list"
+            return "invalid response"

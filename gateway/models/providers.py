@@ -165,7 +165,7 @@ class OpenProviders(Mapping[str, P]):
             self._report("provider_not_opened", name, str(error))
         except TimeoutError:
             task.cancel()
-            self._report("provider_not_opened", name, f"It was not open after {OPEN_SECONDS:g} s.")
+            self._report("provider_not_opened", name, f"It did not open within {OPEN_SECONDS:g} s.")
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -182,7 +182,7 @@ class OpenProviders(Mapping[str, P]):
         try:
             provider = guard_provider(kind, partial(self._report_call, name))(self._context(name, settings))
             async with provider:
-                if ready.done():  # it was given up
+                if ready.done():  # the caller gave up
                     return
                 ready.set_result(provider)
                 await done.wait()
@@ -194,7 +194,7 @@ class OpenProviders(Mapping[str, P]):
                 self._report("provider_not_closed", name, sentence_of(error))
         finally:
             if not ready.done():
-                ready.set_exception(OpenFailed("It gave itself up."))
+                ready.set_exception(OpenFailed("It cancelled itself."))
 
     def _close(self, each: _Opened[P]) -> None:
         """Begin to close a provider, and cancel it after `CLOSE_SECONDS`."""
@@ -204,7 +204,7 @@ class OpenProviders(Mapping[str, P]):
 
     def _give_up(self, each: _Opened[P]) -> None:
         if not each.task.done():
-            self._report("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
+            self._report("provider_not_closed", each.name, f"It did not close within {CLOSE_SECONDS:g} s.")
             each.task.cancel()
 
     def _report_call(self, name: str, method: str, reason: str) -> None:

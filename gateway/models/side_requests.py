@@ -104,4 +104,4 @@ async def _heard(model: ChosenModel, request: ChatRequest, most: int) -> ModelAn
     except BaseException as error:
         reraise_cancellation(error)
         raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
-    raise StreamCut(f"The answer of {model.name} ended before its end.")
+    raise StreamCut(f"The answer of {model.name} was interrupted.")

@@ -78,7 +78,7 @@ class PluginDevelopment:
             yield_on_timeout=True,
         )
         async for found in watch:
-            # What was saved since the plugin was loaded, and before the watching began, is told by nobody.
+            # A file saved between loading and watching is not reported.
             if found or (not checked and await asyncio.to_thread(self._is_newer)):
                 yield
             checked = True
@@ -88,7 +88,7 @@ class PluginDevelopment:
         paths = (path for path in self._folder.path.rglob("*") if self._is_watched(None, str(path)))
         try:
             return any(path.stat().st_mtime_ns > self._loaded for path in paths)
-        except OSError:  # one that went meanwhile
+        except OSError:  # a file was removed meanwhile
             return True
 
     async def _load_again(self) -> None:
@@ -114,7 +114,7 @@ class PluginDevelopment:
         return tried
 
     def _keep(self, sentence: str) -> None:
-        self._fault = f"What was saved of the plugin {self._folder.name!r} is not in use, the one before is: {sentence}"
+        self._fault = f"The saved version of the plugin {self._folder.name!r} is not in use, the previous one is: {sentence}"
         log.error("plugin_not_reloaded", plugin=self._folder.name, reason=self._fault)
 
     def _is_watched(self, _: object, path: str) -> bool:

@@ -65,7 +65,7 @@ class Lifecycle:
         if self._ended.full():
             self._dropped += 1
             if self._dropped == 1:
-                log.error("turns_not_told", reason=f"{WAITING} turns wait already; the plugins that hear of them are slow")
+                log.error("turns_not_told", reason=f"{WAITING} notifications are queued; the plugins are too slow")
         else:
             self._ended.put_nowait((recorder, ended))
 

@@ -64,7 +64,7 @@ class DurablePluginLog:
             self._waiting.append((log.end, durable))
             await durable
         except StorageFailed as error:
-            raise LogUnusable(f"The entry could not be kept: {error}") from error
+            raise LogUnusable(f"The entry could not be written: {error}") from error
         return seq
 
     async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
@@ -106,7 +106,7 @@ class DurablePluginLog:
                 waiter.set_result(None)
 
     def _fail(self, failure: StorageFailed) -> None:
-        self._log = None  # what was appended beyond the durable is gone: it is opened again by the next who asks
+        self._log = None  # entries that were not durable are lost; the next call opens the log again
         while self._waiting:
             _, waiter = self._waiting.popleft()
             if not waiter.done():
@@ -117,7 +117,7 @@ def _encoded(entry: Any) -> bytes:
     try:
         raw = msgspec.json.encode(entry)
     except (TypeError, ValueError, RecursionError) as error:
-        raise LogUnusable(f"The entry is nothing that JSON has: {error}.") from error
+        raise LogUnusable(f"The entry cannot be encoded as JSON: {error}.") from error
     if len(raw) > ENTRY:
         raise LogUnusable(f"The entry has {len(raw):,} bytes as JSON, and {ENTRY:,} at most are kept.")
     return raw

@@ -101,7 +101,7 @@ class PluginServiceFactory:
         with self._models_in_use():
             try:
                 await FallbackChain(self._choose()).answer(ask, lambda _: estimate(system) + estimate(text))
-            except GatewayError as error:  # no model is a provider's fault, as everything that a plugin meets
+            except GatewayError as error:  # plugins see only provider errors
                 raise Unreachable(str(error)) from error
         if (usage := answers[-1].usage) is not None:
             self._pay(f"plugin:{plugin}", answers[-1].model, usage)
@@ -119,16 +119,16 @@ class PluginServiceFactory:
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         """Return the embeddings of texts by the memory's provider, see `EmbeddingProvider.embed`."""
         if len(texts) > TEXTS:
-            raise BadRequest(f"{len(texts)} texts are more than {TEXTS}, which are embedded at once at most.")
+            raise BadRequest(f"At most {TEXTS} texts can be embedded at once, not {len(texts)}.")
         provider = self._embedding()
         if provider is None:
-            raise Unreachable("Nobody makes vectors here: memory.embedding.provider names none that can.")
+            raise Unreachable("No embedding provider is available; set memory.embedding.provider.")
         with self._vectors_in_use():
             try:
                 async with asyncio.timeout(VECTORS_SECONDS):
                     return await provider.embed(texts, purpose)
             except TimeoutError as error:
-                raise Unreachable(f"There were no vectors within {VECTORS_SECONDS:.0f} seconds.") from error
+                raise Unreachable(f"The embedding took longer than {VECTORS_SECONDS:.0f} seconds.") from error
 
 
 class _Ask:

@@ -27,6 +27,6 @@ def _end(code: int, seconds: float, tasks: list[str]) -> None:
     own = {threading.current_thread(), threading.main_thread()}
     threads = [thread.name for thread in threading.enumerate() if thread not in own and not thread.daemon]
     kept = "; ".join(f"{what} {', '.join(names[:5])}" for what, names in (("threads", threads), ("tasks", tasks)) if names)
-    sys.stderr.write(f"exuvia: The gateway is ended; a plugin kept the process for {seconds:g} s ({kept or 'unknown'}).\n")
+    sys.stderr.write(f"exuvia: Forced exit: a plugin kept the process alive for {seconds:g} s ({kept or 'unknown'}).\n")
     sys.stderr.flush()
     os._exit(code)

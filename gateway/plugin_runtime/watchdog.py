@@ -125,7 +125,7 @@ class Watchdog:
 
     def _arm(self) -> None:
         if self._limit:
-            with suppress(OSError, RuntimeError, ValueError):  # where stderr is no file there is nothing to write to
+            with suppress(OSError, RuntimeError, ValueError):  # stderr may not be a file
                 faulthandler.dump_traceback_later(self._limit + MARGIN, exit=True)
 
     def _locate(self, seconds: float) -> LoopBlocked | None:

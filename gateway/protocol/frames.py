@@ -31,7 +31,7 @@ KEY_RULE = "letters from A to Z, digits, dots, hyphens, underscores and colons, 
 
 _RULES = {
     _KEY: f"the name of a conversation is {KEY_RULE}",
-    _SESSION_ID: "a session's id is what `sessions` and `accepted` say",
+    _SESSION_ID: "a session id is one from `sessions` or `accepted`",
     _SHA256: "a SHA-256 is 64 of 0-9 and a-f",
 }
 """The patterns in words, for error messages."""

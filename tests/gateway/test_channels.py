@@ -255,7 +255,7 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
 
 async def test_a_message_of_a_channel_is_bounded() -> None:
     desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=lambda: {"lines:ana": "owner"}, people=list)
-    with pytest.raises(MessageRejected, match="A message has 256 KiB at most") as refused:
+    with pytest.raises(MessageRejected, match="A message may have at most 256 KiB") as refused:
         await desk.receive(InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
     assert not refused.value.later
 
@@ -265,7 +265,7 @@ async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None
     with capture_logs() as logged:
         for number in range(UNKNOWN_SENDERS + 10):
             for _ in range(2):
-                with pytest.raises(MessageRejected, match="Nobody here listens to you"):
+                with pytest.raises(MessageRejected, match="You are not known here"):
                     await desk.receive(InboundMessage(id="1", sender=str(number), chat="kitchen", text="hi"))
     assert [line["sender"] for line in logged] == [str(number) for number in range(UNKNOWN_SENDERS)]
 
@@ -276,7 +276,7 @@ async def test_nobody_is_heard_who_is_not_named(tmp_path: Path, elsewhere: Elsew
         await elsewhere.say("/status")
         refused = await elsewhere.hear()
 
-    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "Nobody here listens to you")
+    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "You are not known here")
     assert g.journals() == {}
 
 

@@ -64,10 +64,10 @@ async def test_where_the_list_cannot_be_had_the_model_is_taken_with_a_note(
         client = await on.connect()
         answer = await client.command("/model openai:nope")
         assert answer.startswith("From the next turn on: openai:nope, because it was chosen with /model")
-        assert "Whether openai has it shows at the next turn: its list of models could not be had" in answer
+        assert "The model could not be verified: its list of models could not be had" in answer
         assert chosen(on) == ["openai:nope"]
         answer = await client.command("/model scripted:script")
-        assert answer.endswith("Whether scripted has it shows at the next turn: it keeps no list of its models.")
+        assert answer.endswith("The model could not be verified: it keeps no list of its models.")
 
 
 async def test_model_lists_what_there_is_to_talk_to(tmp_path: Path, serve: Serve) -> None:

@@ -390,7 +390,7 @@ async def test_a_summary_that_is_empty_or_too_long_is_not_taken(text: str, tmp_p
         await until_compacted(on)
     (made,) = on.told(ContextCompacted)
     assert made.by == "extract"
-    assert made.failed.startswith("The summary had ")
+    assert made.failed.startswith("The summary has ")
 
 
 async def test_stopping_a_turn_that_compacts_abandons_the_compaction_and_the_next_turn_does_it(tmp_path: Path) -> None:

@@ -146,5 +146,5 @@ async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(
         raise file_target.FileChanged
 
     monkeypatch.setattr(file_target.FileTarget, "append", changed)
-    with pytest.raises(NoteNotWritten, match="is being changed by somebody else"):
+    with pytest.raises(NoteNotWritten, match="keeps changing; try again"):
         await DayNotes(tmp_path).append(PATH, TEXT, "d1")

@@ -117,7 +117,7 @@ async def test_a_broken_save_keeps_the_plugin_from_before_and_says_so(
     client = await running.connect()
 
     author.save(broken)
-    status = await until(client, "/status", "is not in use, the one before is")
+    status = await until(client, "/status", "is not in use, the previous one is")
 
     assert sentence in status
     assert await client.chat("hello") == "one"

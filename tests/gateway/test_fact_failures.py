@@ -80,7 +80,7 @@ async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_lo
         refused = server.asked(POISON)
     assert refused == 2  # with the form of the answer, and without
     assert "content policy" in of_kind(on, "facts_extracted")[0]["failed"]
-    assert "looked through for facts" not in status
+    assert "will be retried" not in status
 
 
 async def test_a_turn_that_fails_each_time_is_given_up_after_three_tries(tmp_path: Path, impatient: None) -> None:
@@ -119,7 +119,7 @@ async def test_a_turn_that_fails_rests_its_own_session_alone(tmp_path: Path) -> 
         assert server.asked(POISON) == 1
     (event,) = of_kind(on, "facts_extracted")
     assert [lines[0]["key"] for session, lines in on.journals().items() if session == event["session"]] == ["other"]
-    assert "looked through for facts now, which is tried again" in status
+    assert "could not be searched for facts, and will be retried" in status
 
 
 async def test_a_key_that_is_refused_rests_its_model_alone(tmp_path: Path) -> None:

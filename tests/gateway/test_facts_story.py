@@ -167,7 +167,7 @@ async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_mo
         assert answer == "Deleted from `MEMORY.md`:\n\n```\n- two\n- three\n```"
         assert note.read_bytes() == b"# Kept\r\n\n- one\n"
         assert await client.command("/forget MEMORY.md#L4") == "MEMORY.md has no lines 4 to 4; it has 3."
-        assert "names no lines" in await client.command("/forget ../config.toml#L1")
+        assert "is not a citation" in await client.command("/forget ../config.toml#L1")
         assert await client.command("/forget memory/none.md#L1") == "There is no note memory/none.md."
         assert note.read_bytes() == b"# Kept\r\n\n- one\n"
 
@@ -194,5 +194,5 @@ async def test_status_says_how_many_facts_there_are_and_why_none_are_looked_for(
         status = await client.command("/status")
     assert (
         "- Facts: 1 in the daily log, 1 kept for long, 1 pinned;"
-        " turns are not looked through: memory.facts.auto_extract is false" in status
+        " no facts are extracted: memory.facts.auto_extract is false" in status
     )

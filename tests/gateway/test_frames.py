@@ -75,7 +75,7 @@ def test_what_is_no_frame_is_refused_with_a_sentence(text: str) -> None:
         ({"attachments": [{"sha256": "x"}]}, "a SHA-256 is 64 of 0-9 and a-f - at `$.attachments[0].sha256`"),
         (
             {"type": "subscribe", "session_id": "!"},
-            "a session's id is what `sessions` and `accepted` say - at `$.session_id`",
+            "a session id is one from `sessions` or `accepted` - at `$.session_id`",
         ),
     ],
 )

@@ -170,8 +170,8 @@ def stubborn() -> OpenProviders[ChatProvider]:
     [
         ("exits when made", "a library is missing"),
         ("exits", "a library is missing"),
-        ("cancels", "It gave itself up."),
-        ("never opens", "It was not open after 0.1 s."),
+        ("cancels", "It cancelled itself."),
+        ("never opens", "It did not open within 0.1 s."),
     ],
 )
 async def test_a_provider_that_exits_or_hangs_as_it_is_opened_is_named_and_left_out(

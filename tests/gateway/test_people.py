@@ -300,7 +300,7 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
             while "people.ana.token is shorter" not in await owner.command("/status"):
                 await asyncio.sleep(0.05)
         told = await ben.command("/status")
-        assert told.endswith("\n- Trouble: Something is not well with the gateway; its owner is told what.")
+        assert told.endswith("\n- Trouble: The gateway has a problem; its owner can see the details.")
         assert "all is well" not in told
         assert not [word for word in ("people", "shorter", str(tmp_path)) if word in told]
         assert "all is well" not in await ana.command("/status")

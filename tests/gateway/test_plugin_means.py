@@ -64,8 +64,8 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
     told = {
         "said": "A shelled animal.",
         "vectors": [
-            "257 texts are more than 256, which are embedded at once at most.",
-            "Nobody makes vectors here: memory.embedding.provider names none that can.",
+            "At most 256 texts can be embedded at once, not 257.",
+            "No embedding provider is available; set memory.embedding.provider.",
         ],
     }
 

@@ -173,5 +173,5 @@ def test_a_thread_that_a_plugin_left_keeps_no_process(tmp_path: Path) -> None:
         _, told = running.communicate(timeout=30)
 
     assert running.returncode == 0
-    assert "a plugin kept the process for 3 s (threads lingerer)" in told
+    assert "a plugin kept the process alive for 3 s (threads lingerer)" in told
     assert time.monotonic() - began < 25

@@ -51,7 +51,7 @@ class GatewayChannelInbox:
         person = self._person(message.sender)
         text = replace_surrogates(message.text)
         if len(text.encode()) > TEXT_BYTES:
-            raise MessageRejected(f"A message has {TEXT_BYTES // 1024} KiB at most.")
+            raise MessageRejected(f"A message may have at most {TEXT_BYTES // 1024} KiB.")
         try:
             chat = await self._switchboard.chat(person, self._key(message.chat), create=True)
             assert chat is not None
@@ -81,7 +81,7 @@ class GatewayChannelInbox:
             self._reported.add(name)
             reason = "there is no such person" if person else "plugins.senders does not name them"
             log.warning("sender_not_heard", channel=self._channel, sender=sender, reason=reason)
-        raise MessageRejected("Nobody here listens to you; whoever runs this gateway can name you in plugins.senders.")
+        raise MessageRejected("You are not known here; the operator of this gateway can add you to plugins.senders.")
 
     def _key(self, chat: str) -> str:
         """Return the key of a chat's conversation."""

@@ -190,7 +190,7 @@ class ReplyDelivery:
         try:
             wait = await self._attempt(recorder, answer, last=last)
         except Exception as error:
-            # It stays owed, and is taken up when its session is opened again.
+            # It stays pending until its session is opened again.
             if not isinstance(error, SessionsError):
                 log.exception("reply_not_delivered", session=answer.session, seq=answer.owed.of)
             log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=error_text(error))
@@ -203,7 +203,7 @@ class ReplyDelivery:
         chat.answers.remove(answer)
         self._under_way.discard((answer.session, answer.owed.of))
         if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
-            self._take_up(newer)  # it was dropped meanwhile, and opened again with what it owes
+            self._take_up(newer)  # the session was reopened meanwhile, with its pending deliveries
         elif not recorder.transcript.owed:
             self._recorders.pop(answer.session, None)
 

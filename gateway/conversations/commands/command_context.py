@@ -145,7 +145,7 @@ class CommandContext(MemoryView):
         told = services.refused(), services.notes(), services.troubles()
         if self.person == OWNER or not any(told):
             return told
-        return (), (), ["Something is not well with the gateway; its owner is told what."]
+        return (), (), ["The gateway has a problem; its owner can see the details."]
 
     def _flush(self) -> str:
         """Return the last flush in words."""
@@ -184,7 +184,7 @@ class CommandContext(MemoryView):
         why = "it keeps no list of its models"
         if listing is not None:
             why = f"its list of models could not be had ({listing.failed or 'it is empty'})"
-        return f". Whether {provider} has it shows at the next turn: {why}."
+        return f". The model could not be verified: {why}."
 
     async def offered_models(self) -> Sequence[ModelsOffered]:
         """Return the models of the configured providers."""

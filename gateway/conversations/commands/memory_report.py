@@ -54,7 +54,7 @@ def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
         return "not looked at yet"
     daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)
     counts = f"{daily:,} in the daily log, {len(told) - daily:,} kept for long, {pins:,} pinned" if told else "none yet"
-    return f"{counts}; turns are not looked through: {why_not}" if why_not else counts
+    return f"{counts}; no facts are extracted: {why_not}" if why_not else counts
 
 
 async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:

@@ -148,7 +148,7 @@ class Compactor:
             focus=replace_surrogates(focus[:FOCUS_LIMIT]),
         )
         if (made := await self._compact(attempt)) is None:
-            raise NothingToCompact("There is nothing to compact: what could leave is no larger than a summary of it.")
+            raise NothingToCompact("Nothing to compact: a summary would not be smaller than the messages that it replaces.")
         return made
 
     async def revert(self, number: int, window: int | None) -> int:
@@ -184,7 +184,7 @@ class Compactor:
         below = allowed.flush_at
         attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
         cut = await self._early_cut(attempt, below - growth)
-        if cut is None or (near and not allowed.recent):  # what would follow the flush could not stay
+        if cut is None or (near and not allowed.recent):  # nothing could be kept after the flush
             return near
         await self._summarization.flush(rules, cut.keep_from, trigger)
         return False
@@ -210,7 +210,7 @@ class Compactor:
         if cut is None:
             if attempt.trigger == "budget" and not self._paused():
                 self._begin(attempt, self._transcript.head + 1)
-                self._abandon("Nothing that could leave would make enough room.", failed=True)
+                self._abandon("Removing messages would not free enough space.", failed=True)
             return None
         self._begin(attempt, cut.keep_from)
         try:
@@ -258,7 +258,7 @@ class Compactor:
         except asyncio.CancelledError as stopped:
             self._abandon(why(stopped))
             raise
-        nothing = Summary(text="", by="nothing", failed="There was no room for a summary.")
+        nothing = Summary(text="", by="nothing", failed="There was no space for a summary.")
         return await self._record(attempt, cut, nothing)
 
     async def _cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
@@ -297,7 +297,7 @@ class Compactor:
         instead = FRAME + round(text_tokens(self._transcript, summary.text)) if summary.text else 0
         after = sizes.head + sum(sizes.messages[cut.first :]) + instead
         if after >= (attempt.below if summary.text else sizes.total):
-            self._abandon("The view would not have become small enough.", failed=True)
+            self._abandon("The context would still be too large.", failed=True)
             return None
         event = ContextCompacted(
             compaction=self._transcript.cycle.compaction,

@@ -37,7 +37,7 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
     under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
     event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
     folded = await _folded(recorder, event)
-    # From here to the note nothing awaits: the log can hold nothing that the fold does not.
+    # No await from here to the append: the fold covers the whole log.
     folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
     after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
     tokens = ViewSize().sizes(after, assemble(after), vision).total

@@ -46,7 +46,7 @@ SHORTENINGS = 3
 SURE = 0.8
 """The fraction of the room that a summary may take by its length: text full of numbers has more tokens than estimated."""
 
-WEAK = "The model is too small to be asked to condense a conversation; compaction.model may name another."
+WEAK = "The model is too small to summarise a conversation; set compaction.model."
 
 EXTRACT = "extract"
 """The summarizer that asks no model."""
@@ -150,7 +150,7 @@ class Summarization:
             reraise_cancellation(error)
             return await self._extract(removed, why(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
-            return await self._extract(removed, f"The summary had {size} tokens where {limit} were free.")
+            return await self._extract(removed, f"The summary has {size} tokens; the limit is {limit}.")
         return summary
 
     async def fitting(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> Summary:
@@ -162,7 +162,7 @@ class Summarization:
             first = compaction.first_removable(self._transcript.view)
             limit = round(SURE * estimate(summary.text) * room / size)
             removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
-            summary = await self._extract(removed, f"The summary had {size:.0f} tokens where {room} were free.")
+            summary = await self._extract(removed, f"The summary has {size:.0f} tokens; the limit is {room}.")
         return summary
 
     async def _extract(self, removed: CompactionInput, failed: str, *remarks: str) -> Summary:

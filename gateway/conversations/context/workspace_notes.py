@@ -50,7 +50,7 @@ class WorkspaceNotes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._places = {name: str(folder / name) for name in STANDING}  # each turn looks at them
+        self._places = {name: str(folder / name) for name in STANDING}  # built once, used in each turn
         self._files: dict[str, _Read] = {}
         self._refused: dict[str, str] = {}
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plugins.facts.distillation import TokenBudget
     from plugins.languages.prompts import FactTexts
 
-# What facts are distilled with is imported when the first are: the start needs none of it.
+# The modules for distillation are imported on first use, not at startup.
 
 log = structlog.get_logger("exuvia.facts")
 
@@ -77,7 +77,7 @@ class FactDistillation:
                 if not self._pauses.is_paused(_of(owner)):
                     await self._try(owner)
             await self._facts.drop_expired()
-        except FactsError as error:  # the facts themselves tell people what is wrong
+        except FactsError as error:  # reported by the facts themselves
             log.warning("facts_not_distilled", reason=sentence_of(error))
         except Exception:
             log.exception("facts_not_distilled")
@@ -93,7 +93,7 @@ class FactDistillation:
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError):
                 log.exception("facts_not_distilled", owner=owner)
-            sentence = f"The facts of {owner or 'everybody'} are not distilled now, which is tried again: "
+            sentence = f"The facts of {owner or 'everybody'} could not be distilled, which will be retried: "
             pause = self._pauses.fail(_of(owner), sentence + sentence_of(error))
             log.warning("facts_not_distilled", owner=owner, reason=sentence_of(error), pause=pause)
 
@@ -149,7 +149,7 @@ class FactDistillation:
             return 1, await self._keep(batch, replace_surrogates(sentence_of(error)), session=session, model=model.name)
         room.answered()
         if await self._have_left([*batch, *known]):
-            return 0, ()  # somebody forgot one meanwhile: it must not come back in other words
+            return 0, ()  # a fact was forgotten meanwhile: it must not come back in other words
         return len(batch), await self._take(batch, known, answer, session)
 
     async def _fresh(self, owner: str) -> list[Fact]:

@@ -48,7 +48,7 @@ from sessions.store.recorder import stamp
 if TYPE_CHECKING:
     from plugins.facts.ended_turns import EndedTurn
 
-# What turns are looked through with is imported when the first is: the start needs none of it.
+# The modules for extraction are imported on first use, not at startup.
 
 AT_MOST = 300.0
 """Seconds after which a session is processed even if it was never quiet."""
@@ -187,7 +187,7 @@ class FactExtraction:
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError | SessionsError | InvalidLine):
                 log.exception("facts_not_extracted", session=session)
-            sentence = f"Turns of session {session} are not looked through for facts now, which is tried again: "
+            sentence = f"Turns of session {session} could not be searched for facts, and will be retried: "
             pause = self._pauses.fail(_of(session), sentence + sentence_of(error))
             self._due[session] = due
             log.warning("facts_not_extracted", session=session, reason=sentence_of(error), pause=pause)
@@ -199,7 +199,7 @@ class FactExtraction:
         row = self._rows.row(session)
         if row is None or not self._keys().auto_extract:
             return True
-        if row.head < self._ends.get(session, 0):  # what ended is not known to be on the disk yet
+        if row.head < self._ends.get(session, 0):  # the ended turn is not known to be durable yet
             self._due[session] = self._clock.monotonic() + LATE, self._clock.monotonic() + AT_MOST
             return False
         if not (turns := await self._turns(row)):
@@ -229,7 +229,7 @@ class FactExtraction:
         allowed, reason = _tries(error), replace_surrogates(sentence_of(error))
         if allowed == MANY_TRIES:
             least = getattr(error, "retry_after", None) or 0.0
-            sentence = f"Turns are not looked through for facts by {model.name} now, which is tried again: {reason}"
+            sentence = f"{model.name} could not extract facts, which will be retried: {reason}"
             self._pauses.fail(f"model {model.name}", sentence, least=min(least, LONGEST_PAUSE))
         if (await self._facts.book()).tries(row.session, turn.end) + 1 < allowed:
             missed = ExtractionFailed(session=row.session, upto=turn.end, reason=reason, model=model.name)

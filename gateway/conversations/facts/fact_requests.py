@@ -59,14 +59,14 @@ class FactRequests:
         try:
             return self._choose(used or None)
         except GatewayError:
-            return self._choose(None)  # the one that answered then is no longer there
+            return self._choose(None)  # the model used then no longer exists
 
     def why_not(self, used: str | None) -> str:
         """Return why facts are not extracted in a session that uses this model, in a few words; empty if they are."""
         if not self._keys().auto_extract:
             return "memory.facts.auto_extract is false"
         try:
-            return "" if self.able(used) is not None else "a small model finds none; memory.facts.model may name another"
+            return "" if self.able(used) is not None else "the model is too small; set memory.facts.model"
         except GatewayError:
             return "no model can be asked"
 

@@ -60,7 +60,7 @@ def append_once(
         raise NoteNotWritten(f"{path}: {error}") from error
     except OSError as error:
         raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
-    raise NoteNotWritten(f"{path} is being changed by somebody else.")
+    raise NoteNotWritten(f"{path} keeps changing; try again.")
 
 
 def files_of(workspace: Path, path: str) -> list[str]:
@@ -105,7 +105,7 @@ def _append(
             except (OutsideFolder, NoteNotWritten, PermissionError) as error:
                 if not continued or (isinstance(error, PermissionError) and not os.path.lexists(workspace / name)):
                     raise
-                refused = error  # whoever made it a link or locked it has it; the day goes on in the next file
+                refused = error  # a link or a locked file stays as it is; the day continues in the next file
                 continue
         at = line(whole)
         assert at is not None

@@ -44,7 +44,7 @@ class MemoryWriter:
         path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
         said = " ".join(replace_surrogates(text).split())
         if not said:
-            raise NoteNotWritten("There is nothing to be remembered.")
+            raise NoteNotWritten("There is nothing to remember.")
         if len(said) > LONGEST:
             raise NoteNotWritten(f"That is longer than {LONGEST:,} characters; write it into a note of its own.")
         item, whose = f"- {said}", f"({person}, {now:%Y-%m-%d})"
@@ -65,7 +65,7 @@ class MemoryWriter:
         found = _PLACE.fullmatch(place)
         path = own_note(person, found[1]) if found else ""
         if found is None or not is_note(path):
-            raise NoteNotWritten(f"{place} names no lines of a note; those look like {MAIN}#L3-L4.")
+            raise NoteNotWritten(f"{place} is not a citation of lines in a note, such as {MAIN}#L3-L4.")
         if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
             raise NoteNotWritten(f"{path}: {why}")
         first, last = int(found[2]), int(found[3] or found[2])
@@ -91,7 +91,7 @@ class MemoryWriter:
             raise NoteNotWritten(f"{path}: {error}") from error
         except OSError as error:
             raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
-        raise NoteNotWritten(f"{path} is being changed by somebody else.")
+        raise NoteNotWritten(f"{path} keeps changing; try again.")
 
 
 def _line_of(content: bytes, item: str, whose: str) -> int | None:

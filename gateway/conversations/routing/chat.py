@@ -137,7 +137,7 @@ class Chat:
         current = self._require()
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._sessions.storage_is_full():
-            raise Busy("The disk is slower than what arrives; try again shortly.")
+            raise Busy("The disk cannot keep up; try again shortly.")
         self._check_room(current, is_command=typed is not None)
         if opens:
             self._switch()
@@ -228,7 +228,7 @@ class Chat:
             seq = self._append(current, incoming)
         except BaseException:
             if self._sessions.successor(self.damaged_session) is not None:
-                self.damaged = None  # it began all the same, and is opened for the next message; a second one must not
+                self.damaged = None  # it exists and is opened for the next message; there must not be a second one
             raise
         finally:
             self.switched()

@@ -139,7 +139,7 @@ class Conversation:
 
     async def _interrupt(self, seq: int) -> None:
         """Cancel the running turn for a message once that is durable, unless a turn has taken it."""
-        with suppress(StorageFailed):  # which the conversation itself ends with
+        with suppress(StorageFailed):  # the conversation itself ends with it
             await self.recorder.until_durable(seq)
             if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
                 self.turn.cancel()
@@ -210,7 +210,7 @@ class Conversation:
             return
         await self.recorder.until_durable(self.inbox.together()[-1])
         await self.turn.run(self._takes)
-        if self.recorder.transcript.cycle.owed:  # what could not be written then may be now
+        if self.recorder.transcript.cycle.owed:  # what could not be written before may succeed now
             self.compacting.notes.write_in_background()
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
@@ -232,17 +232,17 @@ class Conversation:
         rules = self._resume()
         age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
-            await self.turn.resume()  # the answer is whole: only its end is missing, whatever the rules say of resuming
+            await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply
         elif self._is_interrupted():
             await self.turn.drop()
         elif rules.mode == "never":
             await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
         elif rules.mode == "offer":
-            await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
+            await self.turn.abandon("The gateway stopped while this was being answered; send it again.")
         elif age > rules.within:
-            await self.turn.abandon("The gateway was stopped for long while this was being answered; send it again.")
+            await self.turn.abandon("The gateway was stopped for too long while this was being answered; send it again.")
         elif turn.crashes >= RESUME_ATTEMPTS:
-            await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
+            await self.turn.abandon("This was interrupted again after being resumed twice; send it again to retry.")
         else:
             await self.turn.resume()
 

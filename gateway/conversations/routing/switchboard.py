@@ -67,7 +67,7 @@ class Forks:
             raise ForkRefused(f"There is no session {parent}.")
         used = {each.key for each in self._catalog.sessions(person)}
         if wanted in used:
-            raise ForkRefused(f"There is a session {wanted!r} already; a fork needs a key of its own.")
+            raise ForkRefused(f"A session {wanted!r} exists already; choose another key.")
         return person, wanted or fork_key(row.key, used)
 
     async def make(self, name: Name, parent: str, upto: int | None) -> Fork:
@@ -159,7 +159,7 @@ class Switchboard:
         for conversation in self._conversations():
             conversation.pause()
         deadline = self._clock.monotonic() + seconds
-        # Rest is a fact of many conversations, which no single event announces.
+        # No single event announces that all conversations rest.
         while self._clock.monotonic() < deadline and not all(c.resting for c in self._conversations()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -199,11 +199,11 @@ class Switchboard:
         Without `create`, the result is None for an unknown key. Raises StorageFailed.
         """
         name = (person, key)
-        # Looked up again after each wait: a chat may be let go of in the moment before the one who waited goes on.
+        # Looked up again after each wait: the chat may have been unloaded meanwhile.
         while (chat := self._chats.get(name)) is None or not chat.is_open:
             if not create and self._catalog.current(person, key) is None:
                 return None
-            # Whoever asked may be gone before it is done; others may wait for the same.
+            # The caller may be cancelled meanwhile; others may wait for the same.
             await asyncio.shield(self._spawn(self._restore(name)))
         self._last_activity[name] = self._clock.monotonic()
         return chat
@@ -216,7 +216,7 @@ class Switchboard:
             except SessionsError as error:
                 log.error("session_not_opened", session=row.session, reason=str(error))
             else:
-                # After a lost catalog that is every session there is: those with nothing to do do not stay.
+                # After a lost catalog these are all sessions: unload the idle ones.
                 await self._unload_if_idle((row.person, row.key), chat)
 
     def sessions(self, person: str) -> list[SessionRow]:
@@ -226,7 +226,7 @@ class Switchboard:
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         """Begin a session under a new key that continues from a past moment of another. Raises the errors of
         `Forks.name` and `Forks.make`."""
-        # Whoever asked may be gone before it is done; the catalog must know it all the same.
+        # The caller may be cancelled meanwhile; the catalog must record the fork all the same.
         return await asyncio.shield(self._spawn(self._fork(person, parent, key, upto)))
 
     async def _fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
@@ -263,7 +263,7 @@ class Switchboard:
             if row is None:
                 chat.current = await self.create(chat, None)
             elif row.closed and not chat.is_open:
-                # The session that went on from it was lost, and a person let it go.
+                # Its successor was lost, and a person accepted that.
                 chat.current = await self.create(chat, Succession(session=row.session, seq=row.head))
             else:
                 if not chat.is_open:
@@ -352,7 +352,7 @@ class Switchboard:
             await recorder.append_durable(opened)
         except BaseException:
             await recorder.close()
-            if recorder.durable:  # whoever waited for it is gone, and it is the key's current session all the same
+            if recorder.durable:  # the caller was cancelled, but the session exists
                 self._indexer.put(recorder)
             else:
                 self._remove_empty(session)
@@ -409,11 +409,11 @@ class Switchboard:
             log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
-        # Until all is known again nobody may take the session for finished, nor its end for the last word.
+        # Unsettled until its state is recorded again below.
         self._indexer.put(conversation.recorder, settled=False)
         self._drop(chat, conversation)
         await self._close(chat, conversation)
-        # Ids of messages that never reached the disk must not be taken for known when they are sent again.
+        # Messages that never became durable must be accepted when they are sent again.
         chat.receipts.forget(conversation.session, after=conversation.recorder.durable)
         del self._lives[conversation.session], self._owners[conversation.session]
         if error is not None and not self._stopping:

@@ -206,7 +206,7 @@ class ReplyRequest:
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         finally:
             ON_PAUSE.reset(outer)
-        raise StreamCut(f"The answer of {model.name} ended before its end.")
+        raise StreamCut(f"The answer of {model.name} was interrupted.")
 
     def _show(self, text: str) -> None:
         if text:
@@ -214,7 +214,7 @@ class ReplyRequest:
 
     def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
         if len(reply.calls) > CALLS_LIMIT:
-            raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
+            raise BadAnswer(f"The model requested {len(reply.calls)} tool calls at once; at most {CALLS_LIMIT} are allowed.")
         calls = tuple(
             RequestedCall(
                 id=replace_surrogates(call.id),
@@ -251,7 +251,7 @@ class ReplyRequest:
         if (text := self._live.end()) and streamed is not None:
             assert self._speaking is not None
             reply = ModelReplied(
-                reply=streamed.reply,  # another attempt may have begun since, which has said nothing
+                reply=streamed.reply,  # a later attempt may have begun without text
                 model=self._speaking.model,
                 text=text,
                 calls=(),

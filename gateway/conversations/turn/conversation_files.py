@@ -41,7 +41,7 @@ class ConversationFiles:
     def look(self, context: Context, vision: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
         """Return the visibility of each attachment of a context for a model."""
         known = len(self._messages) if starts_with(context.messages, self._messages) else 0
-        # Only what is new is looked through: a long conversation costs no more than a short one.
+        # Only new messages are examined: a long conversation costs no more than a short one.
         self._carrying = [*(self._carrying if known else ()), *indexes_with_attachments(context.messages, known)]
         self._messages = context.messages
         return [

@@ -181,7 +181,7 @@ class Recall:
         event = MemoryRecalled(query=replace_surrogates(question), hits=hits, mark=mark, millis=round(1000 * seconds))
         seq = self._recorder.append(event, turn=open_turn(transcript).ordinal)
         facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
-        with contextlib.suppress(FactsError):  # that a fact was used is worth knowing, not worth a turn
+        with contextlib.suppress(FactsError):  # recording the use of a fact must not fail a turn
             await self._facts.used(facts, Origin(session=transcript.session, seq=seq))
 
     def _fail(self, sentence: str) -> None:

@@ -154,7 +154,7 @@ class ToolCalls:
         """Record a result for each call that has none, which says why."""
         for call in open_turn(self._recorder.transcript).calls:
             if call.began:
-                self.record(call, "unknown", "This was stopped while it ran; how it ended is not known.")
+                self.record(call, "unknown", "This was interrupted; its outcome is unknown.")
             else:
                 self.record(call, "refused", "The turn ended before this ran.")
 

@@ -121,11 +121,11 @@ class Turn:
 
     async def run(self, takes: Callable[[], Sequence[int]]) -> None:
         """Run a new turn over the waiting messages whose seqs `takes` returns when it begins."""
-        with self._hold():  # a provider that a reload replaces stays open until then
+        with self._hold():  # a provider replaced by a reload stays open until the end
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
-            except BaseException as error:  # a provider's own code is asked too
+            except BaseException as error:  # this runs a provider's code too
                 reraise_cancellation(error)
                 self._record_start(ordinal, takes(), "", "", None)
                 await self._through(self._refuse(sentence_of(error)))
@@ -214,7 +214,7 @@ class Turn:
     def _record_interruption(self) -> None:
         self._live.end()
         with suppress(StorageFailed):  # then the next start finds the turn as after a crash
-            interrupted = TurnInterrupted(reason="The gateway stops; this goes on when it is back.")
+            interrupted = TurnInterrupted(reason="The gateway stops; the turn continues after the restart.")
             self._recorder.append(interrupted, turn=self._open().ordinal)
 
     async def _refuse(self, sentence: str) -> None:
@@ -226,11 +226,11 @@ class Turn:
         if turn.finished:
             return
         if not (turn.asked or turn.calls):
-            await self._begin(self._choose_again(turn))  # it was cut off before its instructions were surely set
+            await self._begin(self._choose_again(turn))  # interrupted before its instructions were surely recorded
             return
         for call in turn.calls:
             if call.began and not call.repeatable:
-                self._calls.record(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
+                self._calls.record(call, "unknown", "The gateway stopped while this ran; its outcome is unknown.")
         if self._open().calls:
             await self._calls.run()
             await self._join()

@@ -70,7 +70,7 @@ class TypedCommands:
             while True:
                 waiting = await self._now.get()
                 typed = _typed(waiting)
-                name = "" if typed.opens_session else typed.name  # a session has one successor, whatever asked for it
+                name = "" if typed.opens_session else typed.name  # a session has one successor, whichever command opened it
                 of_name = {other: task for other, task in of_name.items() if not task.done()}
                 before = None if typed.is_urgent else last
                 last = of_name[name] = answering.create_task(self._answer_behind(before, of_name.get(name), waiting))
@@ -82,7 +82,7 @@ class TypedCommands:
             await asyncio.wait([of_its_name])
         if before is not None:
             await asyncio.wait([before], timeout=PATIENCE)
-        with suppress(StorageFailed):  # which the conversation itself ends with
+        with suppress(StorageFailed):  # the conversation itself ends with it
             await self._recorder.until_durable(waiting.seq)
             await self._record(waiting, *await self._result(waiting, self._within_time))
             self._answered()
@@ -139,17 +139,15 @@ class TypedCommands:
         except StorageFailed as error:
             if self._recorder.failure is not None:
                 raise
-            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
+            return sentence_of(error), True  # the failure of another journal, such as that of a new session
         except SessionsError as error:
             return sentence_of(error), True
         except BaseException as error:
-            reraise_cancellation(
-                error
-            )  # the gateway stops, and the command is answered at the next start; or it was stopped
+            reraise_cancellation(error)  # the gateway stops and the next start answers the command, or it was stopped
             return self._failed(command, error)
 
     async def _within_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
-        # A session that is being opened is not left half open because the disk is slow.
+        # A slow disk must not leave a session half open.
         return await self._bounded(None if typed.opens_session else NOW_SECONDS, command, typed, waiting)
 
     async def _in_its_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
