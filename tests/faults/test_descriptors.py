@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import socket
@@ -17,6 +16,7 @@ import aiohttp
 
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import TOKEN, Client
+from tests.waiting import deadline
 
 ANA, BEN = "the-token-of-ana-who-is-no-owner", "the-token-of-ben-who-is-no-owner"
 
@@ -113,7 +113,7 @@ async def connected(gateway: GatewayProcess, http: aiohttp.ClientSession, token:
 
 async def as_many_as_possible(gateway: GatewayProcess, http: aiohttp.ClientSession, token: str) -> list[Client]:
     clients = []
-    async with asyncio.timeout(120):
+    async with deadline():
         while (client := await connected(gateway, http, token)) is not None:
             clients.append(client)
     return clients

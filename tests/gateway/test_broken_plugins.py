@@ -13,7 +13,6 @@ import pytest
 from gateway.metrics.counters import Counters
 from gateway.metrics.loop_lag import LoopLag
 from gateway.models import providers
-from gateway.plugin_runtime import lifecycle
 from gateway.support import logs
 from plugins.host.hooks import Hooks
 from plugins.support import task_leaks
@@ -68,7 +67,6 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
 ) -> None:
     monkeypatch.setattr(Hooks.__init__, "__defaults__", (0.3, 0.3))
     monkeypatch.setattr(task_leaks, "GRACE", 0.1)
-    monkeypatch.setattr(lifecycle, "STOPPING_SECONDS", 0.5)
     monkeypatch.setattr(providers, "CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(providers, "LAST_SECONDS", 0.2)
     shelf = Shelf(tmp_path / "shelf", monkeypatch)

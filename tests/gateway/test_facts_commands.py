@@ -125,3 +125,9 @@ def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:
         bring(home, {"content": "x"})
     assert home.facts.read_bytes() == harmed
     assert listed(Home(home.root.parent / "empty")) == []
+
+
+def test_a_document_without_an_end_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FactsCommandFailed) as refused:
+        import_facts(Home(tmp_path), None, os.environ, Path("/dev/zero"), io.StringIO())
+    assert str(refused.value) == "/dev/zero is larger than 64 MB; import it in parts."

@@ -96,3 +96,9 @@ def test_what_cannot_be_done_ends_with_two(home: Path) -> None:
     assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
     wrong = subprocess.run([*command, "--k", "5,x"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr) == (2, "exuvia: --k takes numbers from 1 to 50, as in --k 5,10.\n")
+
+
+def test_a_file_without_an_end_is_refused_with_a_sentence() -> None:
+    with pytest.raises(InvalidQuestions) as refused:
+        read_questions(Path("/dev/zero"))
+    assert str(refused.value) == "/dev/zero is larger than 16 MB."

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,13 @@ async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
         assert one._opened
         assert isinstance(one._opened._opened, IndexFile)
         assert one._opened._opened.renewals == 0
-        assert len(place.provider.texts) == 11, "neither embeds what the other has, nor takes the other for harm"
+        embedded = len(place.provider.texts)
+        for memory in (one, other):
+            await memory.update(lambda _: None)
+        assert len(place.provider.texts) == embedded, "neither embeds what the other has"
+        # Both may embed a chunk that is new to both at the same moment, which costs a request and harms nothing.
+        assert len(set(place.provider.texts)) == 11
+        assert max(Counter(place.provider.texts).values()) <= 2
 
 
 CUT = """

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.support.errors import GatewayError
+from gateway.support.small_files import read_at_most
 from plugins.api.memory.chunks import Chunk
 
 _LINES = re.compile(r"(.+?)#L(\d+)(?:-L?(\d+))?")
@@ -43,6 +44,10 @@ class Place(msgspec.Struct, frozen=True):
         return self.path == chunk.path and chunk.last >= self.first and (self.last is None or chunk.first <= self.last)
 
 
+MOST = 16 * 1024 * 1024
+"""Bytes of a file of questions."""
+
+
 class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     question: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
     answers: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)] | Turn, ...], msgspec.Meta(min_length=1)]
@@ -58,7 +63,10 @@ class EvalQuestion(msgspec.Struct, frozen=True):
 def read_questions(file: Path) -> list[EvalQuestion]:
     """Return the questions of a file, at least one. Raises OSError or InvalidQuestions."""
     try:
-        text = file.read_text(encoding="utf-8")
+        content = read_at_most(file, MOST)
+        if content is None:
+            raise InvalidQuestions(f"{file} is larger than {MOST >> 20} MB.")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidQuestions(f"{file} is not UTF-8.") from error
     entries = _tables(file, text) if file.suffix == ".toml" else _lines(file, text)

@@ -18,6 +18,7 @@ from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
+from gateway.support.small_files import read_at_most
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
 from plugins.facts.fact_export import ImportedFacts, encode_facts, parse_facts
@@ -34,6 +35,9 @@ T = TypeVar("T")
 WELL, FOUND_WRONG = 0, 1
 
 OPERATOR = "operator"
+
+MOST = 64 * 1024 * 1024
+"""Bytes of a document that is imported."""
 
 
 class FactsCommandFailed(GatewayError):
@@ -90,9 +94,11 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
         FactsCommandFailed: The document or the facts cannot be read.
     """
     try:
-        document = file.read_bytes()
+        document = read_at_most(file, MOST)
     except OSError as error:
         raise FactsCommandFailed(f"{file} cannot be read: {error.strerror}.") from error
+    if document is None:
+        raise FactsCommandFailed(f"{file} is larger than {MOST >> 20} MB; import it in parts.")
 
     async def work(facts: Facts) -> ImportedFacts:
         book = await facts.book()
