@@ -76,7 +76,7 @@ def test_init_sets_what_it_is_told_in_the_keys_own_place(tmp_path: Path) -> None
     assert tree["sessions"]["resume_within"] == "90s"
     assert tree["providers"]["openai"]["base_url"] == "http://127.0.0.1:1/v1"
     assert tree["providers"]["openai"]["max_output_tokens"] == 9
-    assert "\n# How many messages may wait in a session while a turn runs.\nqueue_limit = 5\n" in text
+    assert "\n# The maximum number of messages that wait in a session while a turn runs.\nqueue_limit = 5\n" in text
     assert text.count("queue_limit = ") == EXAMPLE.read_text().count("queue_limit = ")
 
 
