@@ -5,6 +5,6 @@ commands/  The conversation as slash commands see it.
 context/   The context of a request: instructions, notes, pruning and compaction.
 facts/     The extraction and distillation of facts.
 notes/     Notes that the gateway writes into the workspace.
-routing/   Which session a message belongs to, and the lifetime of open sessions.
+routing/   The routing of messages to sessions, and the lifetime of open sessions.
 turn/      One turn: from the received messages to the durable answer.
 """

@@ -53,16 +53,16 @@ def read_model_lists(path: Path) -> tuple[CachedModelLists, str]:
 
 def load_model_lists(path: Path) -> CachedModelLists:
     """Return the file's content at startup; a file that cannot be used is logged and ignored."""
-    told, unusable = read_model_lists(path)
+    lists, unusable = read_model_lists(path)
     if unusable:
         log.warning("models_file_ignored", reason=unusable)
-    return told
+    return lists
 
 
-def write_model_lists(path: Path, told: CachedModelLists) -> None:
+def write_model_lists(path: Path, lists: CachedModelLists) -> None:
     """Replace the file atomically (mode 0600). Raises OSError."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    write_new(new, [msgspec.json.format(msgspec.json.encode(told)), b"\n"])
+    write_new(new, [msgspec.json.format(msgspec.json.encode(lists)), b"\n"])
     try:
         new.replace(path)
     finally:
@@ -72,6 +72,6 @@ def write_model_lists(path: Path, told: CachedModelLists) -> None:
 
 def cacheable(listed: ModelList, at: str) -> CachedModelList:
     """Return a list reduced to the models with known limits."""
-    told = [(name, limits) for name, limits in listed.models.items() if limits.window or limits.output]
-    kept = {name: limits for name, limits in told if 0 < len(name) <= NAME}
+    known = [(name, limits) for name, limits in listed.models.items() if limits.window or limits.output]
+    kept = {name: limits for name, limits in known if 0 < len(name) <= NAME}
     return CachedModelList(address=listed.address, models=dict(list(kept.items())[:MODELS]), at=at)

@@ -189,12 +189,13 @@ class OpenProviders(Mapping[str, P]):
         except BaseException as error:
             reraise_cancellation(error)
             if not ready.done():
-                ready.set_exception(OpenFailed(sentence_of(error)))
+                cancelled = isinstance(error, asyncio.CancelledError)
+                ready.set_exception(OpenFailed("It cancelled itself." if cancelled else sentence_of(error)))
             elif not ready.cancelled():
                 self._report("provider_not_closed", name, sentence_of(error))
         finally:
             if not ready.done():
-                ready.set_exception(OpenFailed("It cancelled itself."))
+                ready.set_exception(OpenFailed("It was cancelled."))
 
     def _close(self, each: _Opened[P]) -> None:
         """Begin to close a provider, and cancel it after `CLOSE_SECONDS`."""

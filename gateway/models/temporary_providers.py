@@ -23,7 +23,7 @@ async def open_temporarily(
     config: Config,
     kinds: Mapping[str, type[ChatProvider]],
     environment: Mapping[str, str],
-    told: CachedModelLists,
+    reported: CachedModelLists,
 ) -> AsyncIterator[OpenProviders[ChatProvider]]:
     """Open the providers while the block runs, with the settings that the gateway would use."""
 
@@ -35,7 +35,7 @@ async def open_temporarily(
             clock=SystemClock(),
             transport=transport,
             environment=environment,
-            reported_models=told.get(name),
+            reported_models=reported.get(name),
         )
 
     async with Transport() as transport, open_chats(kinds, context) as providers:

@@ -406,7 +406,7 @@ async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Pat
 async def test_an_answer_that_nobody_takes_for_a_day_is_given_up(
     tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "GIVEN_UP", 0.5)
+    monkeypatch.setattr(delivering, "ABANDON_AFTER", 0.5)
     monkeypatch.setattr(delivering, "AT_LEAST", 0.2)
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "always later", "broken one")

@@ -1,4 +1,4 @@
-"""Delivery of answers to channels: each is delivered at least once, in the order of its chat, or given up, and the
+"""Delivery of answers to channels: each is delivered at least once, in the order of its chat, or abandoned, and the
 session's log records which.
 
 Pending deliveries continue when the session is opened again. An answer that a channel rejects does not block its chat:
@@ -47,8 +47,8 @@ CLOSED = 5.0
 FEW = 4
 """Failed attempts after which the next answer of the chat is tried as well."""
 
-GIVEN_UP = 86_400.0
-"""Seconds after which an answer is given up."""
+ABANDON_AFTER = 86_400.0
+"""Seconds after which an answer is abandoned."""
 
 AT_LEAST = 600.0
 """Seconds for which an answer is tried even if the gateway was stopped for longer than that."""
@@ -210,7 +210,7 @@ class ReplyDelivery:
     # --- one answer ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, recorder: Recorder, answer: _Answer, *, last: bool) -> _Wait | None:
-        """Pass an answer to its channel. Returns None once the log records that it was delivered or given up."""
+        """Pass an answer to its channel. Returns None once the log records that it was delivered or abandoned."""
         of, name = answer.owed.of, answer.owed.to.channel
         refused = await self._hand_over(name, answer.delivery or await self._prepare(recorder, answer))
         if isinstance(refused, str):
@@ -220,7 +220,7 @@ class ReplyDelivery:
         answer.failures += refused.failed
         if refused.failed and answer.failures == 1:
             recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=replace_surrogates(refused.why)))
-        if reason := self._why_given_up(answer, refused, last=last):
+        if reason := self._why_abandoned(answer, refused, last=last):
             log.warning("reply_given_up", session=answer.session, seq=of, channel=name, reason=reason)
             await recorder.append_durable(ReplyDelivered(of=of, channel=name, failed=replace_surrogates(reason)))
             return None
@@ -256,8 +256,8 @@ class ReplyDelivery:
             reraise_cancellation(error)
             return _Refused(why=f"{type(error).__name__}: {error_text(error)}".removesuffix(": "), failed=True)
 
-    def _why_given_up(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
-        """Return why an answer is given up, as a sentence; empty if it is not."""
+    def _why_abandoned(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
+        """Return why an answer is abandoned, as a sentence; empty if it is not."""
         name = answer.owed.to.channel
         if refused.for_good:
             return refused.why
@@ -266,10 +266,10 @@ class ReplyDelivery:
         return f"The channel {name!r} did not take it for a day: {refused.why}" if self._left(answer) <= 0 else ""
 
     def _left(self, answer: _Answer) -> float:
-        """Return the seconds until an answer is given up."""
+        """Return the seconds until an answer is abandoned."""
         assert answer.said is not None
         tried = asyncio.get_running_loop().time() - answer.began
-        return max(GIVEN_UP - (self._now() - answer.said).total_seconds(), AT_LEAST - tried)
+        return max(ABANDON_AFTER - (self._now() - answer.said).total_seconds(), AT_LEAST - tried)
 
 
 def text_of(event: Event | UnknownEvent) -> str:

@@ -142,9 +142,9 @@ class CommandContext(MemoryView):
         """Return refusals, notices and problems: they name paths, people and providers, so only the owner sees them.
         Others see that there are some."""
         services = self._services
-        told = services.refused(), services.notes(), services.troubles()
-        if self.person == OWNER or not any(told):
-            return told
+        diagnostics = services.refused(), services.notes(), services.troubles()
+        if self.person == OWNER or not any(diagnostics):
+            return diagnostics
         return (), (), ["The gateway has a problem; its owner can see the details."]
 
     def _flush(self) -> str:

@@ -16,8 +16,8 @@ def standing_instructions(configured: str | None, code: str, now: datetime) -> s
     The hour is left out: the text would differ in every request, and no provider's cache would match it.
     """
     texts = language(code)
-    told = {"{weekday}": f"{now:%A}", "{date}": f"{now:%Y-%m-%d}", "{zone}": now.tzname() or f"{now:%z}"}
+    values = {"{weekday}": f"{now:%A}", "{date}": f"{now:%Y-%m-%d}", "{zone}": now.tzname() or f"{now:%z}"}
     day = texts.today
-    for name, value in told.items():
+    for name, value in values.items():
         day = day.replace(name, value)
     return f"{(configured or texts.instructions).rstrip()}\n\n{day}\n"

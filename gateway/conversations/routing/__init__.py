@@ -1,4 +1,4 @@
-"""Which session a message belongs to, and the lifetime of open sessions.
+"""The routing of messages to sessions, and the lifetime of open sessions.
 
 chat             One person's key, its current session and earlier ones.
 conversation     One open session: its two coroutines.

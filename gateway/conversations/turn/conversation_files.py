@@ -55,12 +55,12 @@ class ConversationFiles:
         """Return the context as a provider sends it."""
         return await self._renderer.show(context, seen)
 
-    def news(self, model: str, shown: RenderedContext, told: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
+    def news(self, model: str, shown: RenderedContext, reported: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
         """Return the withheld files that the person was not told about.
 
-        `told` has pairs of a model and a file's hash. Each pair is reported once, whatever the reason.
+        `reported` has pairs of a model and a file's hash. Each pair is reported once, whatever the reason.
         """
-        fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in told}
+        fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in reported}
         return tuple(
             Withheld(sha256=digest, sentence=f"The model is not shown {describe_attachment(each.attachment)}: {each.why}.")
             for digest, each in fresh.items()
