@@ -357,7 +357,7 @@ async def test_no_name_is_markup_on_any_page(name: str, tmp_path: Path, browser:
         await shows_no_harm(page)
         await page.goto(f"{visit.url}#/context/main")
         await page.get_by_role("button", name="Compaction 1").click()
-        await expect(page.get_by_text("Its summary was written by")).to_be_visible()
+        await expect(page.get_by_text("Summary written by")).to_be_visible()
         for summary in await page.locator("#page summary").all():
             await summary.click()
         await shows_no_harm(page)
@@ -390,7 +390,7 @@ async def test_no_name_reads_as_another_in_the_console(tmp_path: Path, browser: 
         await expect(page.locator("article.assistant code").first).to_have_text("agpj.b")
         await page.goto(f"{visit.url}#/context/main")
         await page.get_by_role("button", name="Compaction 1").click()
-        await expect(page.get_by_text("Its summary was written by agpj.b with agpj.b;")).to_be_visible()
+        await expect(page.get_by_text("Summary written by agpj.b with agpj.b;")).to_be_visible()
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 

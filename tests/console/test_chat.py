@@ -107,7 +107,7 @@ async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_s
                     await expect(entries(each, "assistant").last).to_contain_text("I was away.")
                     await expect(entries(each, "person")).to_have_count(3)
                     await expect(entries(each, "assistant")).to_have_count(3)
-                    await expect(each.get_by_text("goes on with this turn")).to_be_visible()
+                    await expect(each.get_by_text("resumes this turn")).to_be_visible()
     assert received(tmp_path) == ["Count for me", "And again", "Are you there?"]
 
 
@@ -149,7 +149,7 @@ async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_pa
         await expect(entries(page, "assistant")).to_have_count(2)
 
         await page.get_by_role("button", name="Rename").click()
-        await page.get_by_label("What “main-fork-fork” is called").fill("Peas")
+        await page.get_by_label("Title of “main-fork-fork”").fill("Peas")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Peas")
         sessions = page.get_by_role("navigation", name="Sessions").get_by_role("link")
@@ -175,7 +175,7 @@ async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_pa
         await say(page, "second")
         await expect(entries(page, "assistant.live")).to_contain_text("1 2")
         await say(page, "third")
-        await expect(entries(page, "person").last).to_contain_text("Waiting for its turn")
+        await expect(entries(page, "person").last).to_contain_text("Queued")
         counting.finish_now()
         await expect(entries(page, "assistant").last).to_contain_text("Three.")
         await entries(page, "person").last.hover()
@@ -197,7 +197,7 @@ async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_pa
 
         await page.goto(f"{visit.url}/#/chat/main")
         await entries(page, "assistant").nth(1).hover()
-        await entries(page, "assistant").nth(1).get_by_role("button", name="Fork behind this").click()
+        await entries(page, "assistant").nth(1).get_by_role("button", name="Fork after this").click()
         await expect(heading).to_have_text("main-fork-3")
         await expect(entries(page, "assistant")).to_have_count(2)
         await expect(entries(page, "person")).to_have_count(2)
@@ -217,7 +217,7 @@ async def test_of_messages_that_one_turn_took_none_is_lost_where_one_is_edited(t
         await expect(entries(page, "assistant.live")).to_contain_text("1 2")
         await say(page, "The garden is small.")
         await say(page, "What fits?")
-        await expect(page.get_by_text("Waiting for its turn")).to_have_count(2)
+        await expect(page.get_by_text("Queued")).to_have_count(2)
         counting.finish_now()
         await expect(entries(page, "assistant").last).to_contain_text("Both.")
         await entries(page, "person").last.hover()
@@ -255,11 +255,11 @@ async def test_an_answer_is_stopped_and_what_waits_is_seen(tmp_path: Path, brows
         await say(page, "Count for me")
         await expect(entries(page, "assistant.live")).to_contain_text("one")
         await say(page, "And then?")
-        await expect(entries(page, "person").last).to_contain_text("Waiting for its turn")
+        await expect(entries(page, "person").last).to_contain_text("Queued")
         await page.get_by_role("button", name="Stop").click()
         await expect(entries(page, "aside").get_by_text("Stopped.")).to_be_visible()
         await expect(entries(page, "assistant").last).to_contain_text("And now this.")
-        await expect(page.get_by_text("Waiting for its turn")).to_have_count(0)
+        await expect(page.get_by_text("Queued")).to_have_count(0)
 
 
 async def test_a_pasted_picture_goes_with_the_message_and_is_seen(tmp_path: Path, browser: Browser) -> None:
@@ -364,7 +364,7 @@ async def test_what_a_browser_has_no_room_to_keep_is_not_taken_for_sent(tmp_path
             } catch {} }"""
         )
         await say(page, "hello")
-        await expect(page.locator(".composer [role=alert]")).to_contain_text("no room left")
+        await expect(page.locator(".composer [role=alert]")).to_contain_text("storage is full")
         await expect(message(page)).to_have_value("hello")
         await page.evaluate("() => localStorage.clear()")
         await message(page).press("Enter")
@@ -453,7 +453,7 @@ async def test_a_page_says_how_long_a_provider_that_takes_no_request_is_waited_f
         await visit.sign_in()
         await say(page, "Hello")
         doing = page.locator(".doing")
-        waited = re.compile(r"The provider takes no request now \(.*429\)\. It is asked again in [1-6]?[0-9] s…")
+        waited = re.compile(r"The provider is not accepting requests \(.*429\)\. Trying again in [1-6]?[0-9] s…")
         await expect(doing).to_have_text(waited)
         await page.reload()
         await expect(doing).to_have_text(waited)

@@ -116,7 +116,7 @@ async def test_a_turn_tells_its_exact_requests_and_the_bytes_have_the_hash_of_th
     assert edited["size"] > edited["chars"] == len(whole)
     assert edited["text"] == whole[:600]
     assert (missing.status, too_far.status) == (404, 404)
-    assert missing.json == {"code": "not_found", "message": "That turn asked no model."}
+    assert missing.json == {"code": "not_found", "message": "This turn made no request."}
 
 
 async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is_in_force(tmp_path: Path) -> None:

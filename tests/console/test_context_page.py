@@ -38,7 +38,7 @@ async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path
         await expect(page.locator(".request-row .whole").first).to_contain_text("Be brief.")
         cut = page.locator(".request-row.tool").filter(has_text="trimmed from").first
         await cut.locator("summary").click()
-        await cut.get_by_role("button", name="As the log has it").click()
+        await cut.get_by_role("button", name="Show the original").click()
         await expect(cut.locator("pre")).to_have_count(2)
         shown, kept = await cut.locator("pre").all_inner_texts()
         assert len(kept) > len(shown) > 3000
@@ -63,14 +63,14 @@ async def test_a_compaction_is_looked_at_and_taken_back(tmp_path: Path, browser:
         assert mark is not None
         await page.mouse.click(mark["x"] + 1, mark["y"] - 100)
         await page.get_by_role("button", name="Before and after").last.click()
-        await expect(page.get_by_role("heading", name="After: one summary")).to_be_visible()
+        await expect(page.get_by_role("heading", name="After: the summary")).to_be_visible()
         assert await faults(page) == []
         before = len(running.journals())
-        await page.get_by_role("button", name="Take this compaction back…").click()
+        await page.get_by_role("button", name="Revert this compaction…").click()
         assert "compaction_reverted" not in kinds(running.journals())
-        await page.get_by_role("button", name="Take it back").click()
+        await page.get_by_role("button", name="Revert").click()
         await expect(page.get_by_text("Reverted compaction")).to_be_visible()
-        await expect(page.get_by_text("It was taken back: the model sees those messages again.")).to_be_visible()
+        await expect(page.get_by_text("Reverted: the model sees these messages again.")).to_be_visible()
         await expect(page.locator(".mark.reverted")).to_have_count(1)
         assert len(running.journals()) == before
         assert kinds(running.journals()).count("compaction_reverted") == 1
@@ -86,7 +86,7 @@ async def test_a_new_turn_comes_into_the_plot_by_itself_and_a_session_without_on
         await visit.sign_in()
         page = visit.page
         await page.goto(f"{visit.url}#/context/main")
-        await expect(page.get_by_text("No model was asked in this session yet.")).to_be_visible()
+        await expect(page.get_by_text("No model has been called in this session yet.")).to_be_visible()
         await client.chat("Good evening")
         await expect(page.get_by_role("slider", name="Turn")).to_have_attribute("aria-valuemax", "1")
         await client.chat("And good night")

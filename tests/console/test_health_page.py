@@ -33,11 +33,11 @@ async def test_the_owner_sees_the_last_hour_the_plugins_and_what_was_spent(
         await page.goto(f"{visit.url}#/health")
         await expect(page.locator(".tiles")).to_contain_text("0 running, 0 waiting")
         await expect(page.get_by_role("figure").filter(has_text="Turns")).to_contain_text("at most")
-        spent = page.get_by_role("region", name="What tokens were spent on, since the start")
+        spent = page.get_by_role("region", name="Tokens by purpose, since the start")
         await expect(spent.get_by_role("row").filter(has_text="answer")).to_contain_text("scripted:script")
         plugins = page.get_by_role("region", name="Plugins")
         await expect(plugins.get_by_role("row").filter(has_text="no-such-plugin")).to_contain_text("is not used")
-        errors = page.get_by_role("region", name="Requests to providers that failed, since the start")
+        errors = page.get_by_role("region", name="Failed provider requests, since the start")
         await expect(errors.get_by_role("row").filter(has_text="scripted")).to_contain_text("credentials refused")
         await expect(page.locator(".line-0").first).to_be_attached()
         assert await faults(page) == []

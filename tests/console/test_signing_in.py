@@ -435,7 +435,7 @@ async def test_a_person_is_told_that_their_sign_out_was_not_kept(tmp_path: Path,
         await visit.sign_in()
         (tmp_path / "signed_out.json").mkdir()
         await visit.page.get_by_role("button", name="Sign out").click()
-        await visit.page.get_by_text("the disk refused to store that").wait_for()
+        await visit.page.get_by_text("that could not be saved").wait_for()
         await visit.page.get_by_label("Token").wait_for()
 
 

@@ -22,7 +22,7 @@ from gateway.conversations.routing.session_indexer import SessionIndexer
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
 from gateway.conversations.turn.answering import CALLS_LIMIT, REPLY_LIMIT
-from gateway.http.openai.stateless_mode import heard
+from gateway.http.openai.stateless_mode import checked_stream
 from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
 from gateway.http.websocket import Connection
@@ -202,7 +202,7 @@ async def test_an_answer_to_a_request_without_a_session_is_cut_where_it_becomes_
     model = ModelRegistry({"staged": Model(babbles)}, configured="auto", window=None).choose(None)
     context = Context(instructions="", tools=(), parameters={}, messages=())
     request = ChatRequest(model="model", context=context, purpose="api", session="s")
-    parts = [part async for part in heard(model, request)]
+    parts = [part async for part in checked_stream(model, request)]
     assert [type(part) for part in parts] == [Delta, Delta, Delta, Reply]
     assert parts[-1] == Reply(text="", model="model", stop="length")
 

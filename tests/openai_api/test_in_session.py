@@ -1,4 +1,4 @@
-"""A chat completion in a session: the last message is a new one of its person, and goes the way of every message."""
+"""Chat completions in a session: the last message is a new message of its person, handled like any other."""
 
 from __future__ import annotations
 
@@ -215,19 +215,19 @@ def picture(number: int) -> dict[str, Any]:
 
 
 NOT_TAKEN: list[tuple[dict[str, Any], str]] = [
-    ({"tools": TOOLS}, "tools is not taken in a session"),
-    ({"stop": "END"}, "stop is not taken in a session"),
-    ({"response_format": {"type": "json_object"}}, "response_format is not taken"),
-    ({"model": "scripted:script"}, "its own model answers, here scripted:echo"),
-    ({"messages": [{"role": "assistant", "content": "x"}]}, "the last message is a user's"),
+    ({"tools": TOOLS}, "tools cannot be set in a session"),
+    ({"stop": "END"}, "stop cannot be set in a session"),
+    ({"response_format": {"type": "json_object"}}, "response_format cannot be set in a session"),
+    ({"model": "scripted:script"}, "The model of this session is scripted:echo"),
+    ({"messages": [{"role": "assistant", "content": "x"}]}, "the last message must be a new user message"),
     ({"messages": [{"role": "user", "content": "  "}]}, "needs a text or a picture"),
-    ({"messages": [{"role": "user", "content": "x" * 1_100_000}]}, "bytes of text"),
+    ({"messages": [{"role": "user", "content": "x" * 1_100_000}]}, "text of a message is limited"),
     (
         {"messages": [{"role": "user", "content": [picture(number) for number in range(1, ATTACHMENTS + 2)]}]},
-        "up to 20 pictures",
+        "limited to 20 pictures",
     ),
     ({"extra_headers": {"X-Exuvia-Session": "a/b"}}, "letters from A to Z"),
-    ({"extra_headers": MAIN | {"Idempotency-Key": "a b"}}, "Idempotency-Key has"),
+    ({"extra_headers": MAIN | {"Idempotency-Key": "a b"}}, "Idempotency-Key must have"),
 ]
 """Of each change to a usual request: words of the sentence that refuses it."""
 
@@ -270,7 +270,7 @@ def delta(reply: int, offset: int, text: str, turn: int = 1) -> bytes:
 
 def told(*frames: bytes, seq: int = 5) -> tuple[str, str | None]:
     telling = AnswerReducer(seq)
-    return "".join(telling.hear(frame) for frame in frames), telling.stop
+    return "".join(telling.feed(frame) for frame in frames), telling.stop
 
 
 STARTED = event("turn_started", turn=1, takes=[5], provider="p", model="m")
@@ -311,7 +311,7 @@ def test_a_text_that_is_begun_anew_stands_apart() -> None:
 def test_pieces_that_come_before_the_turn_is_known_to_be_ours_are_said_once_it_is() -> None:
     telling = AnswerReducer(5)
     frames = delta(1, 0, "Hel"), STARTED, delta(1, 3, "lo"), event("model_replied", turn=1, reply=1, text="Hello"), ENDED
-    assert [telling.hear(frame) for frame in frames] == ["", "Hel", "lo", "", ""]
+    assert [telling.feed(frame) for frame in frames] == ["", "Hel", "lo", "", ""]
 
 
 def test_other_turns_and_their_pieces_are_nobodys_answer() -> None:
@@ -332,7 +332,7 @@ def test_a_message_that_joins_a_turn_is_answered_by_the_rest_of_it() -> None:
 def test_the_model_that_stepped_in_is_the_one_that_is_named() -> None:
     telling = AnswerReducer(5)
     for frame in (STARTED, event("model_replied", turn=1, reply=1, text="Hello", provider="second", model="spare"), ENDED):
-        telling.hear(frame)
+        telling.feed(frame)
     assert (telling.model, telling.stop) == ("second:spare", "end")
 
 

@@ -22,7 +22,7 @@ from gateway.http import request_bodies
 from gateway.http.openai import api
 from gateway.http.openai import api as places
 from gateway.http.openai.api_errors import ApiError
-from gateway.http.openai.request_parser import asked
+from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.schema import ChatBody, decode_body
 from gateway.http.openai.session_mode import new_message
 from tests.gateway.gateways import TOKEN, Gateway, gateway
@@ -83,8 +83,8 @@ WRONG: list[tuple[Any, str, str | None]] = [
     (CHAT | {"max_tokens": 0}, ">= 1", "max_tokens"),
     (CHAT | {"stop": ["x"] * 5}, "length <= 4", "stop"),
     (CHAT | {"stream": "yes"}, "Expected `bool", "stream"),
-    (CHAT | {"n": 2}, "one answer is given", "n"),
-    (CHAT | {"logprobs": True}, "logprobs is not offered", "logprobs"),
+    (CHAT | {"n": 2}, "each request has one answer", "n"),
+    (CHAT | {"logprobs": True}, "logprobs is not supported", "logprobs"),
     (CHAT | {"functions": [{"name": "x"}]}, "send `tools` instead", "functions"),
     (CHAT | {"modalities": ["text", "audio"]}, "answers are text", "modalities"),
     (CHAT | {"tool_choice": "required"}, "only allowed when tools", "tool_choice"),
@@ -108,8 +108,8 @@ WRONG: list[tuple[Any, str, str | None]] = [
     (said("x", role="function"), "'function'", "messages[1].role"),
     (said(5), "Expected `str | array`", "messages[1].content"),
     (said([{"type": "video"}]), "'video'", "messages[1].content[0].type"),
-    (said([{"type": "input_audio", "input_audio": {}}]), "no sound", "messages[1].content[0]"),
-    (said([{"type": "file", "file": {}}]), "no other files", "messages[1].content[0]"),
+    (said([{"type": "input_audio", "input_audio": {}}]), "only text and pictures", "messages[1].content[0]"),
+    (said([{"type": "file", "file": {}}]), "only text and pictures", "messages[1].content[0]"),
     (said(None, role="assistant"), "needs content or tool_calls", "messages[1]"),
     (said("x", role="tool", tool_call_id="c1"), "must be a response to a preceding message", "messages"),
     (CHAT | {"messages": [*SAID, calling("c1")]}, "These have no response: c1", "messages"),
@@ -126,10 +126,10 @@ WRONG: list[tuple[Any, str, str | None]] = [
         "These have no response: c2",
         "messages",
     ),
-    (CHAT | {"messages": [{"role": "system", "content": "x"}]}, "nothing to answer", "messages"),
+    (CHAT | {"messages": [{"role": "system", "content": "x"}]}, "at least one user message", "messages"),
     (
         said([{"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest"}}]),
-        "not fetched from elsewhere",
+        "pictures are not fetched",
         "messages[1].content[0].image_url.url",
     ),
     (
@@ -139,7 +139,7 @@ WRONG: list[tuple[Any, str, str | None]] = [
     ),
     (
         said([{"type": "image_url", "image_url": {"url": "data:text/html;base64,PGI+"}}]),
-        "no whole PNG",
+        "not a complete PNG",
         "messages[1].content[0].image_url.url",
     ),
     (
@@ -312,6 +312,6 @@ def test_whatever_stands_anywhere_in_a_body_is_taken_or_refused(number: int, val
     body = json.loads(json.dumps(FULL))
     container, key = list(places_in(body))[number]
     container[key] = value
-    for read in (asked, new_message):
+    for read in (parse_request, new_message):
         with suppress(ApiError):
             read(decode_body(json.dumps(body).encode(), ChatBody))

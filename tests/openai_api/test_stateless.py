@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.http import listener
 from gateway.http.openai import response_writer
-from gateway.http.openai.stateless_mode import StopSequences, heard
+from gateway.http.openai.stateless_mode import StopSequences, checked_stream
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import BadAnswer, RateLimited, StreamCut
@@ -151,7 +151,7 @@ async def test_whatever_a_strangers_provider_does_is_an_error_that_is_known(answ
     context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
     request = ChatRequest(model="model", context=context, purpose="api", session="s")
     with pytest.raises(known):
-        _ = [part async for part in heard(model, request)]
+        _ = [part async for part in checked_stream(model, request)]
 
 
 # --- who goes away ----------------------------------------------------------------------------------------------------
@@ -195,12 +195,12 @@ async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> No
         stream = await ana.chat.completions.create(model="exuvia", messages=SAID, stream=True)
         await anext(stream)
         (tmp_path / "config.toml").write_text(people.replace("anas-token", "anas-other"))
-        with pytest.raises(openai.APIError, match="not valid any more"):
+        with pytest.raises(openai.APIError, match="no longer valid"):
             await rest_of(stream)
 
 
 async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_writer, "PATIENCE", 0.05)
+    monkeypatch.setattr(response_writer, "KEEP_ALIVE_SECONDS", 0.05)
     script = [{"text": "Late.", "delay_ms": 300}, {"error": "unreachable", "delay_ms": 300, "text": ""}]
     async with gateway(tmp_path, script=script) as g:
         body = {"model": "exuvia", "messages": SAID, "stream": True}

@@ -1,13 +1,13 @@
 """The web console.
 
-context_endpoints  The context of a person's sessions as JSON
-context_sizes      What each turn's request held, part by part, and what was done to keep it small
-context_turn       One turn's exact requests, and one compaction's before and after, as the console shows them.
-health_endpoints   How the gateway is, as JSON, for its owner.
-memory_endpoints   The memory as JSON
-notes_editor       The notes of a workspace as a person edits them in a browser
-pages              The console's files
-recipients         Where what is said is stored, and to whom it is sent.
-routes             What the console answers to everybody
-signing_in         Signing in
+context_endpoints  JSON endpoints for the context of a person's sessions.
+context_sizes      Reduces a journal to the size of each turn's request, by part.
+context_turn       One turn's exact requests, and one compaction's before and after.
+health_endpoints   JSON endpoint for the gateway's health, for its owner.
+memory_endpoints   JSON endpoints for search, notes and facts.
+notes_editor       Reads and writes notes with optimistic locking.
+pages              The console's static files.
+recipients         JSON endpoint for the models that receive texts.
+routes             The console's public routes.
+signing_in         Sign-in with a token or a one-time link.
 """

@@ -1,12 +1,12 @@
-"""The context of a person's sessions as JSON: what its requests held, turn by turn, and any of them exactly.
+"""JSON endpoints for the context of a person's sessions: the contents of their requests, turn by turn.
 
     GET /api/context/{key}                              sizes and marks of a page of turns
-    GET /api/context/{key}/turns/{turn}                 one turn's requests, and what one of them held
+    GET /api/context/{key}/turns/{turn}                 one turn's requests, and the contents of one of them
     GET /api/context/{key}/turns/{turn}/messages/{at}   the whole text of one of its messages
     GET /api/context/{key}/turns/{turn}/request.json    the exact bytes of a request
     GET /api/context/{key}/compactions/{number}         one compaction's before and after
 
-`?session=` names another session of the key than the current one, `?call=` another request of a turn than the last.
+`?session=` selects another session of the key than the current one, `?call=` another request of a turn than the last.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from sessions.catalog.catalog import SessionRow
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 
 PAGE, MOST = 300, 2000
-"""Turns of one answer, if nothing is said, and at most."""
+"""Turns in one response: the default and the maximum."""
 
 SLICE = 1.0
-"""Seconds for which one request reads in a journal that was not read yet; then it says how far it is."""
+"""Seconds for which one request reads a new journal; the response reports the progress."""
 
 AT_ONCE = 2
-"""Threads that read journals at once: the others are for the turns."""
+"""Threads that read journals at the same time: the others are for turns."""
 
 REMEMBERED = 3
-"""Sessions whose sizes are kept."""
+"""Sessions whose sizes are cached."""
 
 
 class ContextEndpoints:
-    """Answers for whoever was let in, of their own sessions alone."""
+    """The endpoints for an authenticated person's own sessions."""
 
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
@@ -57,27 +57,29 @@ class ContextEndpoints:
         self._asked: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """A page of turns, the newest without `before`; `read` is the seq up to which the journal was read: while it is less
-        than `head`, ask again."""
-        return await _told(self._sizes(request, admission))
+        """Return a page of turns, the newest without `before`.
+
+        `read` is the seq up to which the journal was read: while it is less than `head`, request the page again.
+        """
+        return await _or_error(self._sizes(request, admission))
 
     async def turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """A turn's requests, and a page of the messages of one."""
-        return await _told(self._turn(request, admission))
+        """Return a turn's requests, and a page of the messages of one."""
+        return await _or_error(self._turn(request, admission))
 
     async def message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """The whole text of one message."""
-        return await _told(self._message(request, admission))
+        """Return the whole text of one message."""
+        return await _or_error(self._message(request, admission))
 
     async def request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """The canonical JSON of a request, as a file."""
-        return await _told(self._request(request, admission))
+        """Return the canonical JSON of a request, as a file."""
+        return await _or_error(self._request(request, admission))
 
     async def compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """A compaction's before and after."""
-        return await _told(self._compaction(request, admission))
+        """Return a compaction's before and after."""
+        return await _or_error(self._compaction(request, admission))
 
-    # --- what is answered ---------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     async def _sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         row = self._row(request, admission)
@@ -105,17 +107,17 @@ class ContextEndpoints:
 
     async def _turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         row = self._row(request, admission)
-        asked = await self._requests(row, _place(request, "turn"))
+        asked = await self._requests(row, _path_number(request, "turn"))
         call, before = _number(request, "call"), _number(request, "before")
         return answer(200, await asyncio.to_thread(shown_turn, row.session, asked, call, before))
 
     async def _message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        asked = await self._requests(self._row(request, admission), _place(request, "turn"))
+        asked = await self._requests(self._row(request, admission), _path_number(request, "turn"))
         call = _number(request, "call") or len(asked)
-        return answer(200, {"text": message_of(asked, call, _place(request, "at"))})
+        return answer(200, {"text": message_of(asked, call, _path_number(request, "at"))})
 
     async def _request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        turn = _place(request, "turn")
+        turn = _path_number(request, "turn")
         row = self._row(request, admission)
         number, context = request_of(await self._requests(row, turn), _number(request, "call"))
         name = f'attachment; filename="{row.session}-turn-{turn}-{number}.json"'
@@ -124,7 +126,7 @@ class ContextEndpoints:
 
     async def _compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         row = self._row(request, admission)
-        number = _place(request, "number")
+        number = _path_number(request, "number")
         sizes = await self._read(row)
         path = self._switchboard.path(row.session)
         async with self._threads:
@@ -133,7 +135,11 @@ class ContextEndpoints:
     # --- the journals -------------------------------------------------------------------------------------------------
 
     def _row(self, request: web.Request, admission: Admission) -> SessionRow:
-        """The session that is meant, with the last seq of it that is durable; UnknownSession where the person has none."""
+        """Return the requested session with its last durable seq.
+
+        Raises:
+            UnknownSession: The person has no such session.
+        """
         key, wanted, person = request.match_info["key"], request.query.get("session"), admission.person.id
         current = next((row for row in self._switchboard.sessions(person) if row.key == key), None)
         row = current if wanted is None or (current and current.session == wanted) else self._switchboard.row(wanted)
@@ -142,7 +148,7 @@ class ContextEndpoints:
         return row
 
     async def _read(self, row: SessionRow) -> ContextSizes:
-        """What is known of a session, read on for a while."""
+        """Return the sizes of a session, after reading further for up to SLICE seconds."""
         sizes = self._known.pop(row.session, None) or ContextSizes(self._switchboard.path(row.session))
         self._known[row.session] = sizes
         while len(self._known) > REMEMBERED:
@@ -152,7 +158,7 @@ class ContextEndpoints:
         return sizes
 
     async def _requests(self, row: SessionRow, turn: int) -> list[PastRequest]:
-        """A turn's requests; those looked at last are remembered, since their messages are asked for one by one."""
+        """Return a turn's requests. The last ones are cached, since their messages are requested one by one."""
         wanted = row.session, row.head, turn
         if self._asked is None or self._asked[0] != wanted:
             begin = (await self._read(row)).before(turn=turn)
@@ -164,8 +170,8 @@ class ContextEndpoints:
         return self._asked[1]
 
 
-async def _told(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-    """An answer, or why there is none."""
+async def _or_error(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+    """Return a response, or the error response for its failure."""
     try:
         return await work
     except (NotThere, UnknownSession) as error:
@@ -177,11 +183,11 @@ async def _told(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
 
 
 def _number(request: web.Request, name: str) -> int | None:
-    """A number of the query, None where there is none."""
+    """Return a number of the query; None if missing or invalid."""
     text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
-def _place(request: web.Request, name: str) -> int:
-    """A number of the path, which its pattern checked."""
+def _path_number(request: web.Request, name: str) -> int:
+    """Return a number of the path, whose pattern was checked."""
     return int(request.match_info[name])

@@ -1,7 +1,7 @@
-"""What each turn's request held, part by part, and what was done to keep it small: a fold over a journal, which goes on
-from where it stopped.
+"""Reduces a journal to the size of each turn's request, by part, and to the marks of what reduced it.
 
-For a thread: the first look at a long session reads all of its journal, in slices that whoever asks may bound.
+Reading is incremental and blocks: call it in a thread. The first read of a long session covers its whole journal, in slices
+that the caller limits.
 """
 
 from __future__ import annotations
@@ -40,26 +40,29 @@ from sessions.state.view import View
 Part: TypeAlias = Literal["instructions", "summary", "recalled", "conversation", "results"]
 
 PARTS: tuple[Part, ...] = ("instructions", "summary", "recalled", "conversation", "results")
-"""In the order in which the console stacks them. `instructions` are what stands before all messages, tools too; `results`
-those of tools; `conversation` is all else."""
+"""The parts in the order in which the console stacks them. `instructions` includes the tools; `results` are those of tools;
+`conversation` is all else."""
 
 PIECE = 1024 * 1024
 """Bytes of a journal that are read at a time."""
 
 
 STRETCH, PAUSE = 0.004, 0.001
-"""After so many seconds of work a thread that reads rests for so many, or it would hold the event loop up: only one of them
-has the interpreter."""
+"""Seconds of work and of pause of a reading thread, which would otherwise block the event loop: they share the interpreter
+lock."""
 
-MOST_RESTS = 16
-"""Transcripts of one session that are kept, so that a past turn is not rebuilt from the very beginning. Each holds on to
-what stood in the view then."""
+MOST_CHECKPOINTS = 16
+"""Transcripts of one session that are cached, so that a past turn is not rebuilt from the beginning. Each keeps its view
+alive."""
 
 
 class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn's last request for its answer: `tokens` as they were estimated then, and the same shared out to `PARTS`;
-    `counted` is what the provider counted, `window` and `reserve` are tokens, None and 0 where unknown. `calls` is how many
-    requests the turn had, `seq` that of the last."""
+    """A turn's last request: its estimated `tokens`, and their distribution over `PARTS`.
+
+    `counted` are the tokens that the provider reported; `window` and `reserve` are tokens, None and 0 if unknown. `calls` is
+    the
+    number of the turn's requests, `seq` that of the last.
+    """
 
     turn: int
     at: str
@@ -76,9 +79,12 @@ class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that was done to the view in a turn or behind it. `compaction` is its number, or that which a revert returns
-    to; `before` and `after` are tokens, of prunes characters: of what was shown less, how many are `saved`. `said` is the
-    outcome of a flush and its note, or why a compaction was given up."""
+    """A change to the view during or after a turn.
+
+    `compaction` is its number, or the one that a revert returns to; `before` and `after` are tokens; `edits` and `saved` are
+    the
+    messages and characters of a pruning. `said` is the outcome of a flush and its note, or why a compaction failed.
+    """
 
     turn: int
     seq: int
@@ -100,18 +106,21 @@ class ContextSizes:
         self.transcript = Transcript()
         self.turns: list[TurnSize] = []
         self.marks: list[Mark] = []
-        self._rests: list[Transcript] = []
+        self._checkpoints: list[Transcript] = []
         self._spacing = 1
         self._head = TokenFeatures()
         self._held: dict[int, tuple[Part, TokenFeatures]] = {}
-        """Of each message in the view, by its source: to which part it belongs, and its units."""
+        """The part and the token features of each message in the view, by its source."""
         self._sums: dict[Part, TokenFeatures] = {}
 
     def read(self, upto: int, seconds: float) -> bool:
-        """Go on to the event `upto`, or for about so many seconds; whether it came so far. Raises JournalDamaged,
-        UnknownSession, StorageFailed."""
+        """Read up to the event `upto`, or for about `seconds`; return True if it was reached.
+
+        Raises:
+            JournalDamaged, UnknownSession, StorageFailed: The journal cannot be read.
+        """
         deadline = perf_counter() + seconds
-        with self._reading:  # two pages of one session may ask at once
+        with self._reading:  # two pages of one session may read at the same time
             pause = perf_counter() + STRETCH
             for line in self._lines(upto):
                 self._take(decode(line))
@@ -123,7 +132,7 @@ class ContextSizes:
             return self.transcript.head >= upto
 
     def _lines(self, upto: int) -> Iterator[bytes]:
-        """What follows what was read, up to the event `upto`."""
+        """Yield the unread lines up to the event `upto`."""
         while lines := read_lines(self._path, self.transcript.head + 1, PIECE):
             for line in lines:
                 if self.transcript.head >= upto:
@@ -131,16 +140,16 @@ class ContextSizes:
                 yield line
 
     def before(self, *, turn: int = 0, seq: int = 0) -> Transcript:
-        """The latest transcript that is kept of what stands before a turn, or before an event."""
-        kept = (rest for rest in reversed(self._rests) if (rest.turn < turn if turn else rest.head < seq))
+        """Return the latest cached transcript before a turn or an event."""
+        kept = (each for each in reversed(self._checkpoints) if (each.turn < turn if turn else each.head < seq))
         return next(kept, Transcript())
 
-    def _rest(self) -> None:
-        """Keep what the transcript is now that a turn has ended; as a session grows they come to stand wider apart."""
+    def _add_checkpoint(self) -> None:
+        """Cache the transcript at the end of a turn; the longer the session, the wider they are spaced."""
         if self.transcript.turn % self._spacing == 0:
-            self._rests.append(self.transcript)
-        if len(self._rests) > MOST_RESTS:
-            del self._rests[::2]
+            self._checkpoints.append(self.transcript)
+        if len(self._checkpoints) > MOST_CHECKPOINTS:
+            del self._checkpoints[::2]
             self._spacing *= 2
 
     def _take(self, recorded: Recorded) -> None:
@@ -157,7 +166,7 @@ class ContextSizes:
     # --- sizes --------------------------------------------------------------------------------------------------------
 
     def _weigh(self, event: Event | UnknownEvent, before: View, view: View) -> None:
-        """Keep the sums right at a cost of what changed; a cut and its revert change everything."""
+        """Update the sums, at the cost of what changed; a compaction and its revert change everything."""
         if isinstance(event, ContextPruned):
             for edit in event.edits:
                 if (index := view.index_of(edit.of)) is not None:
@@ -219,7 +228,7 @@ class ContextSizes:
             self._amend(counted=event.usage.input)
         elif isinstance(event, TurnEnded):
             self._amend(outcome=event.outcome)
-            self._rest()
+            self._add_checkpoint()
         else:
             self.marks.extend(_marks(recorded.seq, self.transcript.turn, event))
 

@@ -1,5 +1,5 @@
-"""One turn's exact requests, and one compaction's before and after, as the console shows them. Pure, but for reading the
-journal: for a thread."""
+"""One turn's exact requests, and one compaction's before and after, as the console shows them. Everything here blocks: call
+it in a thread."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from sessions.state.transcript import Transcript
 from sessions.state.view import View
 
 BEGINNING = 600
-"""Characters of a message that a row has; the rest is asked for."""
+"""Characters of a message in a row; the rest is requested separately."""
 
 ROWS = 400
-"""Messages of a request that are told at once."""
+"""The maximum number of messages in one response."""
 
 
 class NotThere(GatewayError):
-    """There is no such turn, request, message or compaction; `str(error)` is a sentence."""
+    """The turn, request, message or compaction does not exist; the text is a sentence."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: the `sha256` that the journal names, and whether that of what was rebuilt `agrees`."""
+    """A request: the `sha256` in the journal, and whether that of the rebuilt request `agrees`."""
 
     call: int
     seq: int
@@ -48,8 +48,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message of a request: its place there, who speaks, how its `text` of `chars` characters begins, and the event that
-    has all of it. Where it was edited: how, by whom, and how many characters the text had before."""
+    """A message of a request: its index, its role, the beginning of its `text` of `chars` characters, and its source event.
+
+    For an edited message also the kind and author of the edit, and the characters before it (`size`).
+    """
 
     index: int
     who: str
@@ -72,7 +74,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of a turn, and of the `shown` one what it held: of its messages those from `first` on, at most `ROWS`."""
+    """The requests of a turn, and the contents of the `shown` one: its messages from `first` on, at most `ROWS`."""
 
     session: str
     turn: int
@@ -86,8 +88,8 @@ class ShownTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction: what is known of it, what was asked to be kept in mind, what the flush before it did, how many messages
-    `left` and `stayed`, and the last `ROWS` of those that left."""
+    """A compaction: its entry, focus, the outcome of the flush before it, the numbers of messages that `left` and
+    `stayed`, and the last `ROWS` of those that left."""
 
     session: str
     entry: CompactionEntry
@@ -99,8 +101,11 @@ class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_turn(session: str, asked: Sequence[PastRequest], call: int | None, before: int | None) -> ShownTurn:
-    """A turn by its requests, with the last messages of its `call`th request, or of the last, that stand before the index
-    `before`. Raises NotThere."""
+    """Return a turn with the last messages of its `call`th request (by default the last one) before the index `before`.
+
+    Raises:
+        NotThere: There is no such request.
+    """
     number, context = request_of(asked, call)
     transcript = asked[number - 1][1]
     end = len(context.messages) if before is None else max(0, min(before, len(context.messages)))
@@ -119,17 +124,25 @@ def shown_turn(session: str, asked: Sequence[PastRequest], call: int | None, bef
 
 
 def request_of(asked: Sequence[PastRequest], call: int | None) -> tuple[int, Context]:
-    """The number of a turn's `call`th request, or of its last, and what it held. Raises NotThere."""
+    """Return the number and the context of a turn's `call`th request, by default the last one.
+
+    Raises:
+        NotThere: There is no such request.
+    """
     if not asked:
-        raise NotThere("That turn asked no model.")
+        raise NotThere("This turn made no request.")
     number = len(asked) if call is None else call
     if not 1 <= number <= len(asked):
-        raise NotThere(f"The turn asked a model {len(asked)} times.")
+        raise NotThere(f"This turn made {len(asked)} requests.")
     return number, assemble(asked[number - 1][1])
 
 
 def message_of(asked: Sequence[PastRequest], call: int, index: int) -> str:
-    """The whole text of a request's message. Raises NotThere."""
+    """Return the whole text of a request's message.
+
+    Raises:
+        NotThere: There is no such request or message.
+    """
     _, context = request_of(asked, call)
     if not 0 <= index < len(context.messages):
         raise NotThere(f"The request had {len(context.messages)} messages.")
@@ -137,13 +150,17 @@ def message_of(asked: Sequence[PastRequest], call: int, index: int) -> str:
 
 
 def canonical_request(context: Context) -> bytes:
-    """The bytes whose SHA-256 the journal names."""
+    """Return the bytes whose SHA-256 is in the journal."""
     return b"[" + b",".join([canonical_head(context), *map(canonical, context.messages)]) + b"]"
 
 
 def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompaction:
-    """The compaction of this number, by the journal at `path` and what was read of it. Raises NotThere, JournalDamaged,
-    UnknownSession, StorageFailed."""
+    """Return the compaction of this number, from the journal at `path` and its sizes.
+
+    Raises:
+        NotThere: There is no such compaction.
+        JournalDamaged, UnknownSession, StorageFailed: The journal cannot be read.
+    """
     now = sizes.transcript
     cut = next((cut for cut in now.cuts if cut.compaction == number), None)
     if cut is None:
@@ -180,7 +197,7 @@ def _calls(asked: Sequence[PastRequest]) -> Iterator[Call]:
 
 
 def _rows(view: View, messages: Sequence[Message], first: int, end: int) -> Iterator[Row]:
-    """Rows of messages; where they are not those of the view (a lost result was made up for), without their sources."""
+    """Yield rows of messages; without sources if they differ from the view (a lost result was replaced)."""
     is_view = len(messages) == len(view)
     for index in range(first, end):
         source = view.sources[index] if is_view else -1

@@ -1,6 +1,6 @@
-"""How the gateway is, as JSON, for its owner.
+"""JSON endpoint for the gateway's health, for its owner.
 
-GET /api/health   what /status.json says, the last hour, plugins and what failed of them, tokens by purpose
+GET /api/health   /status.json, the samples of the last hour, plugins with their failures, tokens by purpose
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plugins.host.hooks import Hooks
 
 
 class HealthEndpoints:
-    """`overview` is the gateway now."""
+    """The health endpoint. `overview` returns the state of the gateway."""
 
     def __init__(self, overview: Callable[[], Overview], last_hour: LastHour, counters: Counters, hooks: Hooks) -> None:
         self._overview = overview
@@ -29,13 +29,13 @@ class HealthEndpoints:
         self._hooks = hooks
 
     async def health(self, _: web.Request, __: Admission) -> web.StreamResponse:
-        """All of it."""
+        """Return all health data."""
         counters = self._counters
         body = {
             "overview": self._overview(),
             "every": EVERY,
             "samples": self._last_hour.samples,
-            "plugins": await asyncio.to_thread(self._plugins),  # some are imported by that
+            "plugins": await asyncio.to_thread(self._plugins),  # this may import some
             "provider_errors": [
                 {"provider": provider, "kind": kind, "count": count}
                 for (provider, kind), count in counters.provider_errors.counts.items()
@@ -52,7 +52,7 @@ class HealthEndpoints:
         return [self._plugin(name) for name in dict.fromkeys([*self._hooks.plugins, *refused])]
 
     def _plugin(self, name: str) -> dict[str, Any]:
-        """A plugin that is there or was turned away: what it provides, what of it failed how often, what is not used."""
+        """Return what a loaded or rejected plugin provides, its failures, and why parts were rejected."""
         hooks = self._hooks
         there = name in hooks.plugins
         return {

@@ -1,12 +1,12 @@
-"""The memory as JSON: searched, notes read and written, facts told and kept, each by whose they are.
+"""JSON endpoints for search, notes and facts, limited to what the person may see.
 
-GET    /api/memory?q=…               what is found, with what each score is made of
-GET    /api/notes                    the notes that this person may read, and how the index is
-GET    /api/notes/{path}             one, with the digest of what stands in it as its ETag
-PUT    /api/notes/{path}             its new text; `If-Match` says over what, `If-None-Match: *` that there is none
-GET    /api/facts                    the facts that may be told to this person
-GET    /api/facts/{id}               what is known of one: where it came from and what happened to it
-POST   /api/facts/{id}/pin, /unpin   keep it whatever comes, or no longer
+GET    /api/memory?q=…               hits, with the parts of each score
+GET    /api/notes                    the notes that this person may read, and the state of the index
+GET    /api/notes/{path}             one note, with the digest of its content as its ETag
+PUT    /api/notes/{path}             its new text; `If-Match` has the digest that it replaces, `If-None-Match: *` creates it
+GET    /api/facts                    the facts that this person may see
+GET    /api/facts/{id}               the origin and history of one
+POST   /api/facts/{id}/pin, /unpin   keep it permanently, or no longer
 DELETE /api/facts/{id}               forget it
 """
 
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from plugins.memory.search.search import Hit
 
 RESULTS = 12
-"""What a search on the page shows at most."""
+"""The maximum number of hits."""
 
 NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
-"""Bytes of a note, and the seconds in which it must arrive."""
+"""The maximum size of a note in bytes, and the seconds for its upload."""
 
 LONGEST = 1000
-"""Characters of what is searched for."""
+"""The maximum length of a query in characters."""
 
 
 class MemoryEndpoints:
-    """Answers for whoever was let in: they search, read and write notes and know facts as in a private chat of theirs."""
+    """The endpoints for an authenticated person, with the rights of a private chat of theirs."""
 
     def __init__(self, services: CommandServices, workspace: Path) -> None:
         self._services = services
@@ -62,7 +62,7 @@ class MemoryEndpoints:
     # --- searching ----------------------------------------------------------------------------------------------------
 
     async def search(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """The hits of a search, best first, and what is to be known about it."""
+        """Return the hits of a search, best first, with remarks about it."""
         query = request.query.get("q", "").strip()[:LONGEST]
         if not query:
             return answer(200, {"hits": [], "remarks": []})
@@ -76,7 +76,7 @@ class MemoryEndpoints:
     # --- notes --------------------------------------------------------------------------------------------------------
 
     async def notes(self, _: web.Request, admission: Admission) -> web.StreamResponse:
-        """The notes that this person may read, the one that was changed last first."""
+        """Return the notes that this person may read, the last changed first."""
         memory = self._services.memory
         provider = memory.provider()
         person = admission.person.id
@@ -86,18 +86,18 @@ class MemoryEndpoints:
         return answer(200, {"notes": notes, "index": memory_in_short(memory), "remarks": remarks})
 
     async def note(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """One note."""
+        """Return one note."""
         path, person = request.match_info["path"], admission.person.id
         try:
-            return _as_it_is(await asyncio.to_thread(read_note, self._workspace, path, person))
+            return _note_response(await asyncio.to_thread(read_note, self._workspace, path, person))
         except NoSuchNote as error:
             return refusal(404, "not_found", str(error))
 
     async def write(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """A note's new text, as the body: written if what stands there is what the precondition says, else 409 with it."""
+        """Write a note's new text if the precondition holds; otherwise return 409 with the current note."""
         expected = request.headers.get("If-Match", "").strip('"') or None
         if expected is None and request.headers.get("If-None-Match") != "*":
-            return refusal(428, "precondition_required", "Say over what it is written: If-Match, or If-None-Match: *.")
+            return refusal(428, "precondition_required", "If-Match or If-None-Match: * is required.")
         path, person = request.match_info["path"], admission.person.id
         try:
             text = (await read_body(request, NOTE_BYTES, NOTE_SECONDS)).decode()
@@ -105,18 +105,18 @@ class MemoryEndpoints:
         except BodyRefused as refused:
             return refused.response
         except UnicodeDecodeError:
-            return refusal(400, "bad_request", "The text of a note is UTF-8.")
+            return refusal(400, "bad_request", "The text of a note must be UTF-8.")
         except NoteChanged as changed:
             return answer(409, {"code": "conflict", "message": str(changed), "theirs": changed.theirs})
         except NoteRefused as error:
             return refusal(422, "note_not_written", str(error))
         self._services.memory.wake()
-        return _as_it_is(note)
+        return _note_response(note)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     async def facts(self, _: web.Request, admission: Admission) -> web.StreamResponse:
-        """The facts, the newest first."""
+        """Return the facts, newest first."""
 
         async def listed(facts: PersonsFacts) -> Any:
             if self._services.facts.none:
@@ -126,29 +126,29 @@ class MemoryEndpoints:
         return await self._answered(admission, listed)
 
     async def fact(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """The story of one, as `/why` tells it."""
+        """Return the history of a fact, as `/why` does."""
 
         async def story(facts: PersonsFacts) -> Any:
-            told = await facts.story(request.match_info["id"])
+            history = await facts.story(request.match_info["id"])
             return {
-                "fact": self._fact(told.fact),
-                "there": told.there,
-                "said": await self._said(told, admission.person.id),
-                "happened": [{"at": each.at, "sentence": describe_event(each, told)} for each in told.happened],
+                "fact": self._fact(history.fact),
+                "there": history.there,
+                "said": await self._said(history, admission.person.id),
+                "happened": [{"at": each.at, "sentence": describe_event(each, history)} for each in history.happened],
             }
 
         return await self._answered(admission, story)
 
     async def pin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Keep it."""
+        """Pin a fact."""
         return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=True))
 
     async def unpin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Let it age."""
+        """Unpin a fact."""
         return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=False))
 
     async def forget(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Have it gone; answers with what it was."""
+        """Forget a fact and return it."""
 
         async def forgotten(facts: PersonsFacts) -> Any:
             return {"fact": self._fact(await facts.forget(request.match_info["id"]))}
@@ -174,7 +174,7 @@ class MemoryEndpoints:
         }
 
     async def _said(self, story: FactHistory, person: str) -> str:
-        """The message that a fact came from; empty where that is not known, not there, or not this person's."""
+        """Return the message that a fact came from; empty if unknown, missing, or another person's."""
         if (origin := story.fact.origin) is None:
             return ""
         return await self._services.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
@@ -185,7 +185,7 @@ def _scope(person: str) -> Scope:
 
 
 def _hit(hit: Hit, person: str) -> dict[str, Any]:
-    """A hit with the parts of its score; `editable` where it is a note that this person may change."""
+    """Return a hit with the parts of its score; `editable` if it is a note that this person may change."""
     parts = tuple(hit.chunk.path.split("/"))
     ranked, chunk = hit.ranked, hit.chunk
     return {
@@ -209,7 +209,7 @@ def _hit(hit: Hit, person: str) -> dict[str, Any]:
     }
 
 
-def _as_it_is(note: Note) -> web.Response:
+def _note_response(note: Note) -> web.Response:
     response = answer(200, note)
     response.headers["ETag"] = f'"{note.digest}"'
     return response

@@ -1,6 +1,6 @@
-"""The notes of a workspace as a person edits them in a browser: read with a digest, and written only over what was read.
+"""Reads and writes a person's notes with optimistic locking: a note is written only over the content that was read.
 
-Blocks: for a thread.
+Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, o
 
 
 class NoSuchNote(GatewayError):
-    """There is no such note, or none that is shown; `str(error)` is a sentence."""
+    """The note does not exist or may not be read; the text is a sentence."""
 
 
 class NoteRefused(GatewayError):
-    """The note is not written; `str(error)` is a sentence."""
+    """The note was not written; the text is a sentence."""
 
 
 class NoteChanged(GatewayError):
-    """Somebody else wrote in the note since it was read: `theirs` is what stands there now, None where it is gone."""
+    """The note was changed since it was read: `theirs` is the current one, None if it was deleted."""
 
     def __init__(self, theirs: Note | None) -> None:
-        super().__init__("The note was changed by somebody else meanwhile." if theirs else "The note is gone.")
+        super().__init__("Somebody else has changed this note." if theirs else "This note was deleted.")
         self.theirs = theirs
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A note; `digest` is the SHA-256 of its bytes. One that is not UTF-8 is shown as well as it can be; it is not
-    `editable`, and neither is one that only the owner changes."""
+    """A note; `digest` is the SHA-256 of its bytes. It is not `editable` if it is not UTF-8 or only the owner may change
+    it."""
 
     path: str
     text: str
@@ -55,7 +55,7 @@ class NoteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
-    """The notes that somebody may read, the one that was changed last first."""
+    """Return the notes that a person may read, the last changed first."""
     found = []
     scope = Scope(owners=frozenset({person}), private=True)
     for path, stamp in Notes(workspace).there({}).stamps.items():
@@ -68,7 +68,11 @@ def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
 
 
 def read_note(workspace: Path, path: str, person: str) -> Note:
-    """A note as it is now, for somebody who may read it. Raises NoSuchNote."""
+    """Return a note that a person may read.
+
+    Raises:
+        NoSuchNote: There is no such note.
+    """
     try:
         parts = _parts(workspace, path, person)
         if why := why_refused(parts, person, group=False):
@@ -76,7 +80,7 @@ def read_note(workspace: Path, path: str, person: str) -> Note:
         with open_target(workspace, parts, make=False) as place:
             content = place.content()
     except (OutsideFolder, OSError, NoteRefused) as error:
-        raise NoSuchNote(f"There is no note {path} that could be shown: {_reason(error)}") from error
+        raise NoSuchNote(f"The note {path} cannot be shown: {_reason(error)}") from error
     if content is None:
         raise NoSuchNote(f"There is no note {path}.")
     note = _note("/".join(parts), content)
@@ -85,12 +89,16 @@ def read_note(workspace: Path, path: str, person: str) -> Note:
 
 
 def write_note(workspace: Path, path: str, text: str, expected: str | None, person: str) -> Note:
-    """Have this text stand in a note of the person's of which the digest is `expected`, or in a new one where that is None.
-    It keeps the line ends that it had. Raises NoteChanged with what stands there otherwise, and NoteRefused."""
+    """Replace a note whose digest is `expected`, or create it if that is None. Line endings are preserved.
+
+    Raises:
+        NoteChanged: The note differs from what was read.
+        NoteRefused: The note cannot be written.
+    """
     try:
         parts = _parts(workspace, path, person)
         if why := why_refused(parts, person, group=False, writes=True):
-            raise NoteRefused(f"{path} is not written: {why}")
+            raise NoteRefused(f"{path} was not written: {why}")
         path = "/".join(parts)
         with open_target(workspace, parts, make=True) as place:
             before = _expected(place, path, expected)
@@ -104,13 +112,18 @@ def write_note(workspace: Path, path: str, text: str, expected: str | None, pers
                 raise NoteRefused(f"{path} is being changed by somebody else; try again.") from None
             return _note(path, content)
     except OutsideFolder as error:
-        raise NoteRefused(f"{path} is not written: {error}") from error
+        raise NoteRefused(f"{path} was not written: {error}") from error
     except OSError as error:
         raise NoteRefused(f"{path} cannot be written: {_reason(error)}") from error
 
 
 def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
-    """The components of the note that somebody means; NoteRefused for what is none, NotBeneath for what lies elsewhere."""
+    """Return the components of a note's path.
+
+    Raises:
+        NoteRefused: The path is not that of a note.
+        OutsideFolder: The path is outside the workspace.
+    """
     parts = plain_parts(workspace, path, person)
     if not is_note("/".join(parts)) or not is_markdown(parts[-1]):
         raise NoteRefused("Notes are MEMORY.md and the Markdown files in memory/.")
@@ -118,19 +131,19 @@ def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
 
 
 def _expected(place: FileTarget, path: str, expected: str | None) -> bytes | None:
-    """What stands there, if it is what was read."""
+    """Return the current content if its digest is the expected one."""
     content = place.content()
     theirs = None if content is None else _note(path, content)
     if (theirs.digest if theirs else None) != expected:
         raise NoteChanged(theirs)
     if theirs is not None and not theirs.editable:
-        raise NoteRefused(f"{path} is not UTF-8 text; what cannot be read would be lost.")
+        raise NoteRefused(f"{path} is not UTF-8 text; saving would lose the unreadable parts.")
     return content
 
 
 def _bytes(text: str, before: bytes | None) -> bytes:
     lines = text.replace("\r\n", "\n")
-    if before is not None and b"\r\n" in before:  # a browser knows no other line end than one
+    if before is not None and b"\r\n" in before:  # browsers normalize line endings
         lines = lines.replace("\n", "\r\n")
     content = lines.encode()
     if len(content) > MAX_FILE_BYTES:

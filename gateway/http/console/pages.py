@@ -1,7 +1,8 @@
-"""The console's files: the page, and what it loads, from this gateway alone.
+"""The console's static files: the page and what it loads, from this gateway only.
 
-All are read once, when the first is asked for. Their paths hold a digest of the whole, so that a browser keeps them for
-good and yet never mixes two versions.
+They are read once, at the first request. Their paths contain a digest of all files, so a browser can cache them permanently
+and
+never mixes two versions.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ POLICY = "; ".join(
         "form-action 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
-        # No string ever becomes markup, by whatever slip: what strangers wrote is shown, and never run.
+        # No string ever becomes markup: untrusted text is shown and never executed.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
 )
-"""What a page of ours may do: load and call the gateway, and nothing else."""
+"""The content security policy: pages load from and connect to the gateway only."""
 
 PAGE_HEADERS = {
     **HEADERS,
@@ -56,7 +57,7 @@ _MEDIA = {
 
 
 class File(msgspec.Struct, frozen=True):
-    """One file: its bytes, as they are and packed by gzip, and its media type."""
+    """One file: its bytes, uncompressed and gzipped, and its media type."""
 
     body: bytes
     packed: bytes | None
@@ -64,14 +65,14 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """All of them by their paths under the folder; `digest` names this state of them."""
+    """All files by their paths below the folder; `digest` identifies this version of them."""
 
     by_path: dict[str, File]
     digest: str
 
 
 def read_files(folder: Path = FOLDER) -> Files:
-    """Read all files of a folder that a browser can use. In the page, `{digest}` becomes the digest of all."""
+    """Read all files of a folder that browsers use. In the page, `{digest}` becomes the digest of all."""
     bodies = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
@@ -86,22 +87,22 @@ def _file(name: str, body: bytes) -> File:
 
 
 class Pages:
-    """Gives the files out."""
+    """Serves the files."""
 
     def __init__(self) -> None:
         self._files: asyncio.Future[Files] | None = None
 
     async def page(self, request: web.Request) -> web.Response:
-        """The page itself, which is asked for anew each time."""
-        return _given(request, (await self._read()).by_path[PAGE], PAGE_HEADERS)
+        """Return the page itself, which is never cached."""
+        return _response(request, (await self._read()).by_path[PAGE], PAGE_HEADERS)
 
     async def file(self, request: web.Request) -> web.Response:
-        """What it loads; 404 for everything else, also for files of another version."""
+        """Return a file; 404 for unknown ones and for those of another version."""
         files = await self._read()
         found = files.by_path.get(request.match_info["path"]) if request.match_info["digest"] == files.digest else None
         if found is None:
-            return refusal(404, "unknown_file", "The console has no such file; load the page again.")
-        return _given(request, found, {**PAGE_HEADERS, "Cache-Control": KEPT})
+            return refusal(404, "unknown_file", "Not found; reload the page.")
+        return _response(request, found, {**PAGE_HEADERS, "Cache-Control": KEPT})
 
     async def _read(self) -> Files:
         if self._files is None:
@@ -109,7 +110,7 @@ class Pages:
         return await asyncio.shield(self._files)
 
 
-def _given(request: web.Request, file: File, headers: dict[str, str]) -> web.Response:
+def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.Response:
     headers = {**headers, "Vary": "Accept-Encoding"}
     body = file.body
     if file.packed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):

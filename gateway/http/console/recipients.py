@@ -1,6 +1,6 @@
-"""Where what is said is stored, and to whom it is sent.
+"""JSON endpoint for where texts are stored and which models receive them.
 
-GET /api/recipients   each model that is sent texts of a new session, with what it is asked for and where it answers
+GET /api/recipients   each model that receives texts of a new session, with its purpose and address
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Purpose: TypeAlias = Literal["answers", "fallback", "summaries", "facts", "vecto
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is sent texts: `name` is `provider:model`. `address` is where its provider sends them, empty where they
-    do not leave the gateway's process, and None where a plugin's provider does not say."""
+    """A model that receives texts: `name` is `provider:model`. `address` is that of its provider: empty if the texts do not
+    leave the gateway's process, None if a plugin's provider does not say."""
 
     name: str
     purpose: Purpose
@@ -33,7 +33,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recipients:
-    """`config` is the configuration in force, `home` the folder in which everything is stored."""
+    """The recipients of one gateway. `config` returns the configuration in force, `home` the folder of all data."""
 
     def __init__(self, models: ModelRegistry, memory: Memory, config: Callable[[], Config], home: Callable[[], str]) -> None:
         self._models = models
@@ -42,7 +42,7 @@ class Recipients:
         self._home = home
 
     async def recipients(self, _: web.Request, admission: Admission) -> web.StreamResponse:
-        """Answer with all of them; the owner is told the folder too."""
+        """Return all recipients, and the folder for the owner."""
         folder = self._home() if admission.person.id == OWNER else None
         return answer(200, {"folder": folder, "recipients": list(self._all())})
 

@@ -1,4 +1,4 @@
-"""What the console answers to everybody: its files, and signing in. All else is asked of `endpoints` by those who are in."""
+"""The console's public routes: its files and sign-in. Endpoints for authenticated requests are in `wiring`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.http.console.signing_in import SignInEndpoints
 
 
 def console_routes(access: Callable[[], Access], server: str) -> list[web.RouteDef]:
-    """The open routes; `server` is the program and its version."""
+    """Return the public routes; `server` is the program and its version."""
     pages, signing_in = Pages(), SignInEndpoints(access, server)
     return [
         web.get("/", pages.page),

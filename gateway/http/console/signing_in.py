@@ -1,4 +1,4 @@
-"""Signing in: a browser's token or one-time link becomes a cookie that no script can read."""
+"""Sign-in: exchanges a token or a one-time link for a cookie that scripts cannot read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
 from gateway.http.responses import answer, refusal
 
 _NOT_KEPT = (
-    "You are signed out, but the disk refused to store that ({}): a copy of the cookie is good again after a restart."
-    " `exuvia token rotate` ends all of them."
+    "You are signed out, but that could not be saved ({}): a copy of the cookie is valid again after a restart."
+    " `exuvia token rotate` invalidates all cookies."
 )
 
 
@@ -33,30 +33,32 @@ def invitation(access: Access, host: str, port: int) -> str:
 
 
 SHOWN_BYTES = 16 * 1024
-"""Bytes of a body with a token or a link."""
+"""The maximum size of a sign-in body in bytes."""
 
 
 class SignInPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody signs in with: the one or the other."""
+    """The body of a sign-in: a token or a link."""
 
     token: str = ""
     link: str = ""
 
 
 class SignInEndpoints:
-    """`access` is asked at each request; `server` is the program and its version."""
+    """The sign-in endpoints. `access` returns the access rules; `server` is the program and its version."""
 
     def __init__(self, access: Callable[[], Access], server: str) -> None:
         self._access = access
         self._server = server
 
     async def sign_in(self, request: web.Request) -> web.Response:
-        """Give a cookie for a token or a link. Wrong ones are counted as at every door; only a page of ours may try."""
+        """Exchange a token or link for a cookie. Failures count for the rate limit; only our own page may call this."""
         access = self._access()
         if not access.is_own_page(request.headers.get("Origin", ""), request.headers.get("Host")):
-            return refusal(403, "forbidden", "Only the gateway's own page signs in.")
+            return refusal(403, "forbidden", "Only the gateway's own page may sign in.")
         try:
-            shown = msgspec.json.decode((await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)) or b"{}", type=SignInPage)
+            credentials = msgspec.json.decode(
+                (await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)) or b"{}", type=SignInPage
+            )
         except BodyRefused as refused:
             return refused.response
         except UnicodeError:
@@ -66,25 +68,31 @@ class SignInEndpoints:
         address = request.remote or ""
         try:
             admission = (
-                access.admit_by_link(shown.link, address) if shown.link else access.admit(shown.token.strip(), address)
+                access.admit_by_link(credentials.link, address)
+                if credentials.link
+                else access.admit(credentials.token.strip(), address)
             )
         except NotAuthorized as error:
             return not_admitted(error)
         before = by_cookie(request, access)
-        if before is not None and before.person == admission.person:  # signing out ends the cookie that is replaced, too
+        if before is not None and before.person == admission.person:  # so that signing out also ends the replaced cookie
             admission = before
         return self._with_cookie(request, admission)
 
     async def session(self, request: web.Request) -> web.Response:
-        """Who is signed in here; nobody is no error. A browser that comes back keeps its place for another month."""
+        """Return who is signed in, or nobody, and renew an old cookie."""
         access = self._access()
         admission = by_cookie(request, access)
         if admission is None or admission.cookie is None:
             return answer(200, {"person": None, "server": self._server})
-        return self._with_cookie(request, admission) if access.should_renew(admission.cookie) else self._told(admission)
+        return (
+            self._with_cookie(request, admission)
+            if access.should_renew(admission.cookie)
+            else self._session_response(admission)
+        )
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """End the cookie, those that renewed it, and what they opened, in every tab."""
+        """Invalidate the cookie and those that renewed it, and close the connections that they opened."""
         access = self._access()
         admission = by_cookie(request, access)
         response = answer(200, {})
@@ -96,11 +104,11 @@ class SignInEndpoints:
         response.del_cookie(access.cookie, path="/", httponly=True, samesite="Strict")
         return response
 
-    def _told(self, admission: Admission) -> web.Response:
+    def _session_response(self, admission: Admission) -> web.Response:
         return answer(200, {"person": admission.person, "server": self._server})
 
     def _with_cookie(self, request: web.Request, admission: Admission) -> web.Response:
-        access, response = self._access(), self._told(admission)
+        access, response = self._access(), self._session_response(admission)
         response.set_cookie(
             access.cookie,
             access.cookie_for(admission),
@@ -108,7 +116,7 @@ class SignInEndpoints:
             path="/",
             httponly=True,
             samesite="Strict",
-            # A proxy before us may speak TLS; its browsers say so in `Origin`.
+            # A proxy may terminate TLS; the browser's `Origin` shows it.
             secure=request.headers.get("Origin", "").startswith("https:"),
         )
         return response

@@ -1,8 +1,8 @@
-"""What of a session's frames answers one message: a fold over `delta` and `event` frames, as a subscriber is sent them.
+"""Reduces a session's frames (`delta` and `event`, as a subscriber receives them) to the answer to one message.
 
-A client of OpenAI's API is told one text. The texts of a turn's several answers, between which tools ran, stand behind each
-other with an empty line between; so does a text that the model began anew after its stream was cut, since what was said
-cannot be taken back.
+A client of OpenAI's API receives one text. The replies of a turn, between which tools ran, are joined by an empty line; so
+is
+a reply that the model began anew after its stream was cut, since sent text cannot be taken back.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sessions.events.events import Failure, StopReason, TurnOutcome
 from sessions.events.messages import Usage
 
 BETWEEN = "\n\n"
-"""What stands between two texts of one answer."""
+"""The separator of two replies in one answer."""
 
 CANCELLED: StopReason = "cancelled"
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """The kind of an event. The fields of others than those in TOLD may have other types than `_Event`'s."""
+    """The kind of an event. Events that are not in ANSWER_EVENTS may have fields of other types than `_Event`."""
 
     kind: str
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of an event as matters here."""
+    """The fields of an event that are used here."""
 
     kind: str
     turn: int | None = None
@@ -56,8 +56,8 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True):
     event: msgspec.Raw = msgspec.Raw()
 
 
-TOLD = frozenset(("turn_started", "turn_joined", "model_replied", "turn_ended", "command_answered"))
-"""The kinds of events that an answer is made of."""
+ANSWER_EVENTS = frozenset(("turn_started", "turn_joined", "model_replied", "turn_ended", "command_answered"))
+"""The kinds of events that an answer is reduced from."""
 
 _decode = msgspec.json.Decoder(_Frame).decode
 _decode_kind = msgspec.json.Decoder(_Kind).decode
@@ -65,10 +65,11 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class AnswerReducer:
-    """The answer to the message at `seq`. `model` is the `provider:model` that answers, once that is known; `stop` says why
-    the answer ended, None before its end; `usage` is that of all its requests.
+    """The answer to the message at `seq`.
 
-    Pieces of an answer may come before the event that tells which turn they belong to, so they are kept until it has come.
+    `model` is the `provider:model` that answers, once known; `stop` the reason why the answer ended, None before that;
+    `usage` the
+    sum over all its requests. Deltas may come before the event that names their turn, so they are kept until then.
     """
 
     def __init__(self, seq: int) -> None:
@@ -77,46 +78,52 @@ class AnswerReducer:
         self.usage: Usage | None = None
         self._seq = seq
         self._turn: int | None = None
-        self._speaking: tuple[int, int] | None = None
-        """The turn and the reply that is being said and no event has confirmed."""
-        self._heard = ""
-        self._said = 0  # characters of it that the client was told
+        self._streaming: tuple[int, int] | None = None
+        """The turn and reply of the deltas that no event has confirmed yet."""
+        self._received = ""
+        self._sent = 0  # characters of it that were returned
         self._began = False
         self._last: StopReason = "end"
 
-    def hear(self, data: bytes) -> str:
-        """The text that is new after a frame. Raises Refused where the turn failed."""
+    def feed(self, data: bytes) -> str:
+        """Return the new text after a frame.
+
+        Raises:
+            ApiError: The turn failed.
+        """
         frame = _decode(data)
         if frame.type == "event":
-            told = _decode_kind(frame.event).kind in TOLD
-            return self._happened(_decode_event(frame.event)) if told else ""
+            is_used = _decode_kind(frame.event).kind in ANSWER_EVENTS
+            return self._apply(_decode_event(frame.event)) if is_used else ""
         if frame.type == "delta":
-            if self._speaking != (frame.turn, frame.reply):
-                self._speaking, self._heard, self._said = (frame.turn, frame.reply), "", 0
-            if frame.offset <= len(self._heard):  # else pieces were dropped: the event that confirms them has all
-                self._heard = self._heard[: frame.offset] + frame.text
-        return self._new()
+            if self._streaming != (frame.turn, frame.reply):
+                self._streaming, self._received, self._sent = (frame.turn, frame.reply), "", 0
+            if frame.offset <= len(
+                self._received
+            ):  # else deltas were dropped: the event that confirms them has the whole text
+                self._received = self._received[: frame.offset] + frame.text
+        return self._new_text()
 
-    def _new(self) -> str:
-        """What was heard of our turn and not told yet."""
-        if self._speaking is None or self._speaking[0] != self._turn:
+    def _new_text(self) -> str:
+        """Return the received text of our turn that was not returned yet."""
+        if self._streaming is None or self._streaming[0] != self._turn:
             return ""
-        return self._tell(self._heard)
+        return self._advance(self._received)
 
-    def _tell(self, text: str) -> str:
-        """What is new of a reply's text so far."""
-        new = text[self._said :]
-        between = BETWEEN if new and self._began and not self._said else ""
+    def _advance(self, text: str) -> str:
+        """Return the new part of a reply's text so far."""
+        new = text[self._sent :]
+        between = BETWEEN if new and self._began and not self._sent else ""
         self._began = self._began or bool(new)
-        self._said += len(new)
+        self._sent += len(new)
         return between + new
 
-    def _happened(self, event: _Event) -> str:
+    def _apply(self, event: _Event) -> str:
         mine = self._turn is not None and event.turn == self._turn
         match event.kind:
             case "turn_started" | "turn_joined":
                 self._taken(event)
-                return self._new()
+                return self._new_text()
             case "model_replied":
                 return self._confirmed(event, mine=mine)
             case "turn_ended" if mine:
@@ -130,24 +137,24 @@ class AnswerReducer:
 
     def _taken(self, event: _Event) -> None:
         if event.kind == "turn_started" and self._turn is None:
-            self.model = f"{event.provider}:{event.model}"  # also of a turn that the message may join
+            self.model = f"{event.provider}:{event.model}"  # also for a turn that the message may join
         if self._seq in event.takes:
             self._turn = event.turn
 
     def _confirmed(self, event: _Event, *, mine: bool) -> str:
-        """A reply is whole; whatever was heard of it counts no more."""
-        if self._speaking != (event.turn, event.reply) or not event.text.startswith(self._heard[: self._said]):
-            self._said = 0
-        told = ""
+        """Handle a complete reply, which replaces its deltas."""
+        if self._streaming != (event.turn, event.reply) or not event.text.startswith(self._received[: self._sent]):
+            self._sent = 0
+        text = ""
         if mine:
             self._last = event.stop
-            if event.provider:  # another one than the turn began with
+            if event.provider:  # may differ from the one that the turn began with
                 self.model = f"{event.provider}:{event.model}"
             if event.usage is not None:
                 self.usage = event.usage if self.usage is None else self.usage + event.usage
-            told = self._tell(event.text)
-        self._speaking, self._heard, self._said = None, "", 0
-        return told
+            text = self._advance(event.text)
+        self._streaming, self._received, self._sent = None, "", 0
+        return text
 
     def _end(self, event: _Event) -> None:
         if event.outcome in ("failed", "abandoned"):
@@ -156,7 +163,7 @@ class AnswerReducer:
 
 
 def _failed(error: Failure | None) -> ApiError:
-    """What a client is told of a turn that failed. The message stands in the session, so to send it again is no use."""
+    """Return the error for a failed turn. The message is in the session, so sending it again is of no use."""
     code, sentence = ("failed", "The turn failed.") if error is None else (error.code, error.sentence)
     refused = failed_provider(code, sentence)
     refused.again = False

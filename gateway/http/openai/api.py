@@ -1,4 +1,4 @@
-"""The API: who asks for what below `/v1`, and that whatever goes wrong is told in OpenAI's form."""
+"""Routing of requests below `/v1`, limits and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
 from gateway.http.openai.in_flight import InFlight
 from gateway.http.openai.model_names import DEFAULT, ModelNames
 from gateway.http.openai.replies import CompletionHeader
-from gateway.http.openai.request_parser import asked
+from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.response_writer import ClientGone, EventStreamWriter, JsonResponseWriter, ResponseWriter
 from gateway.http.openai.schema import ChatBody, decode_body
 from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
@@ -36,25 +36,25 @@ from plugins.support.errors import ProviderError
 from sessions.events.errors import SessionsError, StorageFailed
 
 BODY_BYTES = 24 * 1024 * 1024
-"""Bytes of a body: more than the pictures of the largest request, in base64."""
+"""The maximum size of a body in bytes: more than the pictures of the largest request in base64."""
 
 BODY_SECONDS = 300.0
-"""Seconds for a body as a whole."""
+"""Seconds for a whole body."""
 
 OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
-"""Bytes of bodies that are held at the same time, of one person and of all. Decoded, they take about three times as many."""
+"""The limits of bodies in memory in bytes, for one person and in total. Decoded, they take about three times as much."""
 
 LARGE = 256 * 1024
-"""Bytes from which on a body is read on a thread: decoding pictures would hold everybody up."""
+"""Bytes from which on a body is decoded in a thread: decoding pictures would block the event loop."""
 
 GONE_SECONDS = 0.1
-"""How often it is looked whether a client that waits is still there; aiohttp has no notice of that for one request."""
+"""Interval of the checks whether a waiting client is still connected; aiohttp has no notification for one request."""
 
 GONE = 499
-"""The status that is counted for a client that went away; nobody reads it."""
+"""The status that is counted for a client that disconnected; nobody receives it."""
 
-TOLD = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsError)
-"""Errors that are the client's to know."""
+CLIENT_ERRORS = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsError)
+"""Errors whose sentences are sent to the client."""
 
 T = TypeVar("T")
 
@@ -67,33 +67,51 @@ Answer: TypeAlias = Callable[[ResponseWriter], Coroutine[Any, Any, None]]
 log = structlog.get_logger("exuvia.openai_api")
 
 OF_ONE_PERSON, AT_ONCE = 32, 128
+"""The limits of concurrent requests, for one person and in total."""
 
 
 class ConcurrencyLimit:
-    """Counts those who are inside."""
+    """A limit of concurrent requests, by person and in total."""
 
     def __init__(self) -> None:
-        self._inside: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
 
     @contextmanager
     def one(self, person: str) -> Iterator[None]:
-        """A place while the block runs. Raises Refused where there is none."""
-        of_one = self._inside[person] >= OF_ONE_PERSON
-        if of_one or self._inside.total() >= AT_ONCE:
-            whose = "of yours" if of_one else "of all persons together"
-            sentence = f"Too many requests {whose} are being answered; try again shortly."
+        """Count a request while the block runs.
+
+        Raises:
+            ApiError: A limit is reached.
+        """
+        of_one = self._running[person] >= OF_ONE_PERSON
+        if of_one or self._running.total() >= AT_ONCE:
+            whose = " of yours" if of_one else ""
+            sentence = f"Too many requests{whose} are in flight; try again shortly."
             raise ApiError(sentence, status=429, kind="rate_limit_error", code="busy", retry_after=1)
-        self._inside[person] += 1
+        self._running[person] += 1
         try:
             yield
         finally:
-            self._inside[person] -= 1
-            self._inside = +self._inside
+            self._running[person] -= 1
+            self._running = +self._running
 
 
 class OpenAIApi:
-    """Serves everything below `/v1`. `still_admits` says whether somebody may still speak, `refuses` why nothing is taken,
-    or None; `hold` keeps the providers open."""
+    """The OpenAI-compatible API below `/v1`.
+
+    Args:
+        models: The models.
+        listings: The providers' model lists.
+        switchboard: The conversations.
+        uploads: Uploads of attachments.
+        still_admits: Returns True while an admission is valid.
+        refuses: Returns the reason why nothing is taken; None if requests are taken.
+        hold: Keeps the providers open while its block runs.
+        embeddings: The endpoint for embeddings.
+        in_flight: Counts the stateless requests that a stop waits for.
+        counters: The gateway's counters.
+        clock: The gateway's clock.
+    """
 
     def __init__(
         self,
@@ -127,16 +145,16 @@ class OpenAIApi:
         }
 
     async def serve(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Answer somebody's request for `/v1/{path}`."""
+        """Answer a request for `/v1/{path}`."""
         path = request.match_info["path"]
         known = path if path in self._serving else "models" if path.startswith("models/") else "other"
         try:
             response = await self._served(request, admission, known)
-        except TOLD as error:
+        except CLIENT_ERRORS as error:
             response = refused_response(refusal_of(error))
         except ClientGone:
             if request.transport is not None:
-                request.transport.abort()  # what it left unread is not waited for
+                request.transport.abort()  # do not wait for what it left unread
             response = web.Response(status=GONE)
         except Exception as error:
             log.exception("api_failed", path=known, reason=sentence_of(error))
@@ -146,10 +164,10 @@ class OpenAIApi:
 
     async def _served(self, request: web.Request, admission: Admission, known: str) -> web.StreamResponse:
         if known == "other":
-            raise ApiError(f"There is nothing at {request.method} {request.path[:100]}.", status=404, code="unknown_url")
+            raise ApiError(f"Unknown URL: {request.method} {request.path[:100]}.", status=404, code="unknown_url")
         method, serve = self._serving[known]
         if request.method != method:
-            raise ApiError(f"/v1/{known} is asked with {method}.", status=405, code="method_not_allowed")
+            raise ApiError(f"/v1/{known} requires {method}.", status=405, code="method_not_allowed")
         if (reason := self._refuses()) is not None:
             raise ApiError(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
         with self._limit.one(admission.person.id), self._budget.share(admission.person.id) as share:
@@ -161,47 +179,47 @@ class OpenAIApi:
     # --- what is served -----------------------------------------------------------------------------------------------
 
     async def _models(self, request: web.Request, _: Admission, __: BodyShare) -> web.StreamResponse:
-        name, maker = request.match_info["path"].partition("/")[2], self._embeddings.name()
-        more = [] if maker is None else [maker]
+        name, embedding = request.match_info["path"].partition("/")[2], self._embeddings.name()
+        more = [] if embedding is None else [embedding]
         return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
 
     async def _embed(self, request: web.Request, _: Admission, share: BodyShare) -> web.StreamResponse:
         body, _size = await _read(request, EmbeddingBody, share)
-        return await _while_there(request, self._embeddings.answer(body))
+        return await _while_connected(request, self._embeddings.answer(body))
 
     async def _chat(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
         body, size = await _read(request, ChatBody, share)
-        answer = await self._question(body, size, request.headers, admission.person.id)
+        answer = await self._answer_to(body, size, request.headers, admission.person.id)
         head = CompletionHeader.new(self._now(), DEFAULT)
         if not body.stream:
-            whole = JsonResponseWriter(head)
-            await _while_there(request, answer(whole))
-            assert whole.response is not None
-            return whole.response
+            writer = JsonResponseWriter(head)
+            await _while_connected(request, answer(writer))
+            assert writer.response is not None
+            return writer.response
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
         streamed = EventStreamWriter(request, head, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
-        return await _told(request, streamed, answer(streamed))
+        return await _stream(request, streamed, answer(streamed))
 
-    async def _question(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
-        """What a body of so many bytes asks, to be answered: by a session where the headers name one."""
+    async def _answer_to(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
+        """Parse a body of `size` bytes and return what answers it: the session that the headers name, if any."""
         if SESSION in headers:
-            message = await _aside(size, lambda: new_message(body))
-            return lambda saying: self._in_session.answer(body, message, person, headers, saying)
-        question = await _aside(size, lambda: asked(body))
-        return lambda saying: self._stateless.answer(question, person, saying)
+            message = await _in_thread_if_large(size, lambda: new_message(body))
+            return lambda writer: self._in_session.answer(body, message, person, headers, writer)
+        question = await _in_thread_if_large(size, lambda: parse_request(body))
+        return lambda writer: self._stateless.answer(question, person, writer)
 
 
-async def _told(request: web.Request, streamed: EventStreamWriter, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
-    """Have an answer streamed. What goes wrong before it begins is raised, and told inside of it from then on."""
+async def _stream(request: web.Request, streamed: EventStreamWriter, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
+    """Stream an answer. Errors before its beginning are raised; later ones are sent in the stream."""
     alive = asyncio.create_task(streamed.keep_alive())
     try:
-        await _while_there(request, work)
+        await _while_connected(request, work)
     except ClientGone:
         raise
     except Exception as error:
         if streamed.response is None:
             raise
-        if not isinstance(error, TOLD):
+        if not isinstance(error, CLIENT_ERRORS):
             log.exception("api_failed", path="chat/completions", reason=sentence_of(error))
         await streamed.fail(refusal_of(error))
     finally:
@@ -212,18 +230,27 @@ async def _told(request: web.Request, streamed: EventStreamWriter, work: Corouti
 
 
 async def _read(request: web.Request, form: type[B], share: BodyShare) -> tuple[B, int]:
-    """Return the decoded body of a request, and its bytes. Raises BodyRefused, and Refused if it has not this form."""
+    """Read and decode the body of a request; return it and its size in bytes.
+
+    Raises:
+        BodyRefused: The body exceeds a limit.
+        ApiError: The body does not match the schema.
+    """
     data = await read_body(request, BODY_BYTES, BODY_SECONDS, share)
-    return await _aside(len(data), lambda: decode_body(data, form)), len(data)
+    return await _in_thread_if_large(len(data), lambda: decode_body(data, form)), len(data)
 
 
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """Work on a body of so many bytes, on a thread where that may take long."""
+async def _in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """Process a body of `size` bytes, in a thread if that may take long."""
     return work() if size < LARGE else await asyncio.to_thread(work)
 
 
-async def _while_there(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work until it ends or the client is gone, which ends it at once; then raises ClientGone."""
+async def _while_connected(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` until it ends or the client disconnects, which cancels it.
+
+    Raises:
+        ClientGone: The client disconnected.
+    """
     working = asyncio.create_task(work)
     try:
         while not working.done():

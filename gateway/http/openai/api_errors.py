@@ -1,5 +1,5 @@
-"""Refusals in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`, each with the status that clients of that
-API know, after its page on error codes."""
+"""Errors in OpenAI's format, `{"error": {"message", "type", "param", "code"}}`, with the status codes of its API
+reference."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ _SERVER = "server_error"
 
 
 class ApiError(Exception):
-    """A request is not done, or not to its end; the text is one sentence for a person. `kind`, `param` and `code` are
-    OpenAI's words, `retry_after` seconds. `again` says whether the client may send the same once more, None leaves that to
-    the status."""
+    """A request that failed; the text is one sentence for a person.
+
+    Args:
+        sentence: The message.
+        status: The HTTP status.
+        kind: OpenAI's `type`.
+        param: OpenAI's `param`: the path of the invalid value.
+        code: OpenAI's `code`.
+        retry_after: Seconds to wait before trying again.
+        again: Whether the client may send the same request again; None leaves that to the status.
+    """
 
     def __init__(
         self,
@@ -48,12 +56,12 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
-        """What the client is sent, as an answer or inside a stream."""
+        """The error object, for a response or an event stream."""
         return {"error": {"message": scrubbed(str(self)), "type": self.kind, "param": self.param, "code": self.code}}
 
 
 def bad_request(sentence: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """The request itself is wrong, as 400; `param` is the path of what is wrong in it."""
+    """Return an error for an invalid request (400); `param` is the path of the invalid value."""
     return ApiError(sentence, param=param, code=code)
 
 
@@ -69,17 +77,17 @@ _PROVIDERS = {
     "no_such_model": _Meaning(404, "invalid_request_error", "model_not_found"),
     "bad_request": _Meaning(400, "invalid_request_error", "bad_request"),
 }
-"""What a provider's failure means for the client, by its code. Every other one is the gateway's own matter: a refused key
-is not the client's, and a 401 would have it doubt its own."""
+"""Status and type for a provider's failure, by its code. All others are the gateway's own errors: a 401 for the provider's
+key would make the client doubt its own."""
 
 
 def refusal_of(error: Exception) -> ApiError:
-    """What the client is told of an error."""
+    """Return the error that a client is sent for an exception."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ProviderError):
         return failed_provider(error.code, sentence_of(error), error.retry_after)
-    refused = ApiError("The gateway failed to answer; its log says more.", status=500, kind=_SERVER, code="internal")
+    refused = ApiError("Internal error; see the gateway's log.", status=500, kind=_SERVER, code="internal")
     match error:
         case NotAuthorized():
             refused = ApiError(str(error), status=401, code="invalid_api_key", retry_after=error.retry_after)
@@ -112,18 +120,18 @@ def _refused_body(error: BodyRefused) -> ApiError:
 
 
 def failed_provider(code: str, sentence: str, retry_after: float | None = None) -> ApiError:
-    """What a provider's failure with this code means."""
+    """Return the error for a provider's failure with this code."""
     meaning = _PROVIDERS.get(code, _Meaning(502, _SERVER, code))
     return ApiError(sentence, status=meaning.status, kind=meaning.kind, code=meaning.code, retry_after=retry_after)
 
 
 def refused_response(refused: ApiError) -> web.Response:
-    """A refusal as an answer over HTTP."""
+    """Return an error as an HTTP response."""
     response = answer(refused.status, refused.body)
     if refused.status == web.HTTPUnauthorized.status_code:
         response.headers["WWW-Authenticate"] = "Bearer"
     if refused.retry_after is not None:
         response.headers["Retry-After"] = str(math.ceil(refused.retry_after))
     if refused.again is not None:
-        response.headers["X-Should-Retry"] = str(refused.again).lower()  # which OpenAI's own clients believe
+        response.headers["X-Should-Retry"] = str(refused.again).lower()  # honoured by OpenAI's own clients
     return response

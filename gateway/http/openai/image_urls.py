@@ -1,7 +1,7 @@
-"""Pictures that a client sends as `data:` addresses: their bytes, told from themselves and kept by content.
+"""Pictures in `data:` URLs: their bytes, identified by their content and stored by hash.
 
-Other addresses are refused. What stands in a request is often a stranger's text, and a gateway that fetches what it is told
-to would look around in its own network for whoever wrote it.
+Other URLs are refused. A request often contains third-party text, and a gateway that fetches any URL would explore its own
+network for whoever wrote it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ class ImageUrls:
         self.content: dict[str, bytes] = {}
 
     def add(self, url: str, place: str) -> Attachment:
-        """The picture at an address; `place` names it in refusals. Raises Refused."""
+        """Return the picture of a URL; `place` names it in errors.
+
+        Raises:
+            ApiError: The URL is not a `data:` URL with a picture of a known format.
+        """
         content = _bytes_of(url, place)
         picture = detect_picture(content)
         if picture is None:
-            raise bad_request(f"{place}: this is no whole PNG, JPEG, GIF or WebP.", place, "invalid_image")
+            raise bad_request(f"{place}: this is not a complete PNG, JPEG, GIF or WebP.", place, "invalid_image")
         digest = sha256(content).hexdigest()
         self.content[digest] = content
         return Attachment(sha256=digest, media=picture.media, bytes=len(content), width=picture.width, height=picture.height)
 
     @property
     def base64(self) -> dict[str, bytes]:
-        """The base64 of each by its SHA-256."""
+        """The base64 of each picture by its SHA-256."""
         return {digest: b64encode(content) for digest, content in self.content.items()}
 
 
 def _bytes_of(url: str, place: str) -> bytes:
     if url[: len(_DATA)].lower() != _DATA:
         raise bad_request(
-            f"{place}: pictures are not fetched from elsewhere; send the picture itself as a base64 `data:` address.",
+            f"{place}: pictures are not fetched; send the picture itself as a base64 `data:` URL.",
             place,
             "invalid_image_url",
         )
@@ -50,4 +54,4 @@ def _bytes_of(url: str, place: str) -> bytes:
     try:
         return b64decode(encoded, validate=True) if mark else b""
     except (binascii.Error, ValueError):
-        raise bad_request(f"{place}: the address is not valid base64.", place, "invalid_image_url") from None
+        raise bad_request(f"{place}: the URL is not valid base64.", place, "invalid_image_url") from None

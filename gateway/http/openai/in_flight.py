@@ -1,4 +1,4 @@
-"""What is in hand: the answers that are being given without a session. A gateway that stops lets them end, as turns."""
+"""Stateless requests in flight. A gateway that stops waits for them as for turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class InFlight:
-    """Counts them."""
+    """A count of requests in flight."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -17,7 +17,7 @@ class InFlight:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """One more while the block runs."""
+        """Count a request while the block runs."""
         self._count += 1
         self._none.clear()
         try:
@@ -28,7 +28,7 @@ class InFlight:
                 self._none.set()
 
     async def until_none(self, seconds: float) -> None:
-        """Return once there is none, or after so long."""
+        """Return once the count is zero, or after `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._none.wait()

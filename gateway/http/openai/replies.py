@@ -1,5 +1,5 @@
-"""Answers in OpenAI's form: a completion as a whole, or the chunks of a stream (API reference, "The chat completion object"
-and "The chat completion chunk object")."""
+"""Response objects in OpenAI's format: "The chat completion object" and "The chat completion chunk object" of its API
+reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FINISHES: dict[StopReason, str] = {
 
 
 class CompletionHeader(msgspec.Struct, kw_only=True):
-    """What every piece of one answer says: its id, the Unix time in seconds, and the `provider:model` that answers."""
+    """The fields that all objects of one answer share: id, Unix time in seconds, and the answering `provider:model`."""
 
     id: str
     created: int
@@ -38,12 +38,12 @@ class CompletionHeader(msgspec.Struct, kw_only=True):
 
     @classmethod
     def new(cls, created: int, model: str) -> CompletionHeader:
-        """Of an answer that begins now; `model` is named until it is known who gives it."""
+        """Return the header of an answer that begins now; `model` is used until the answering one is known."""
         return cls(id=f"chatcmpl-{secrets.token_hex(12)}", created=created, model=model)
 
 
 def completion(head: CompletionHeader, reply: Reply) -> Json:
-    """A whole answer."""
+    """Return a complete answer."""
     message: Json = {"role": "assistant", "content": reply.text if reply.text or not reply.calls else None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = [_call(number, call) for number, call in enumerate(reply.calls)]
@@ -52,7 +52,7 @@ def completion(head: CompletionHeader, reply: Reply) -> Json:
 
 
 class Chunks:
-    """The events of one stream. `with_usage`: its last chunk tells the tokens, and every other one that it does not."""
+    """The events of one stream. With `with_usage`, the last chunk has the token counts, and all others null."""
 
     def __init__(self, head: CompletionHeader, *, with_usage: bool) -> None:
         self._head = head
@@ -60,11 +60,11 @@ class Chunks:
         self._begun = False
 
     def text(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Return the event for a piece of the answer."""
         return self._event({"content": text})
 
     def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
-        """What follows the text."""
+        """Return the events that follow the text."""
         events = [
             self._event({"tool_calls": [{"index": number, **_call(number, call)}]}) for number, call in enumerate(calls)
         ]
@@ -85,12 +85,12 @@ class Chunks:
 
 
 def event(value: Json) -> bytes:
-    """A value as a server-sent event."""
+    """Return a value as a server-sent event."""
     return b"data: %s\n\n" % _encode(value)
 
 
 def usage_of(usage: Usage | None) -> Json | None:
-    """Tokens in OpenAI's words; None where the provider does not count."""
+    """Return token counts in OpenAI's format; None if the provider does not report them."""
     if usage is None:
         return None
     return {
@@ -106,6 +106,6 @@ def _named(head: CompletionHeader, kind: str) -> Json:
 
 
 def _call(number: int, call: CallDraft) -> Json:
-    """A call; one whose service gives no ids gets one that is its own."""
+    """Return a tool call; one without an id from the provider gets a random one."""
     id_ = call.id or f"call_{number}_{secrets.token_hex(8)}"
     return {"id": id_, "type": "function", "function": {"name": call.tool, "arguments": call.arguments or "{}"}}

@@ -1,7 +1,7 @@
-"""What a client asked, in the house's own values: a request of OpenAI's form becomes a context that any provider takes.
+"""Converts a request body to a context and options that any provider takes.
 
-A provider is shown instructions, then a conversation. So what a client says as `system` or `developer`, wherever it stands,
-stands before the conversation, in its order; a person's texts are joined, and their pictures go before them.
+A provider receives instructions, then messages. So all `system` and `developer` messages, wherever they are, become
+instructions, in their order; the text parts of a user's message are joined, and its pictures precede them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from sessions.state.context import Context, is_paired
 
 
 class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as it goes to a provider. `model` is the client's word for one; `pictures` holds the base64 of each by its
-    SHA-256; `stops` are the words at which the answer ends."""
+    """A request for a provider. `model` is the name that the client used; `pictures` holds the base64 of each by its
+    SHA-256;
+    `stops` are the stop sequences."""
 
     model: str
     context: Context
@@ -31,9 +32,13 @@ class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):
     stops: Sequence[str]
 
 
-def asked(body: ChatBody) -> ParsedRequest:
-    """What a body asks. Raises Refused. Decodes pictures, so a large body belongs on a thread."""
-    forms.refuse_what_is_not_offered(body)
+def parse_request(body: ChatBody) -> ParsedRequest:
+    """Convert a body. It decodes pictures, so run it in a thread if the body is large.
+
+    Raises:
+        ApiError: The request is invalid or unsupported.
+    """
+    forms.refuse_unsupported(body)
     pictures = ImageUrls()
     messages = _messages(body.messages, pictures)
     _check_pairs(messages)
@@ -74,12 +79,12 @@ def _messages(said: Sequence[forms.Said], pictures: ImageUrls) -> list[Message]:
             case forms.SystemMessage() | forms.DeveloperMessage():
                 pass
     if not messages:
-        raise bad_request("messages: there is nothing to answer; send at least one message of a user.", "messages")
+        raise bad_request("messages: send at least one user message.", "messages")
     return messages
 
 
 def user_message(said: forms.UserMessageBody, pictures: ImageUrls, place: str) -> UserMessage:
-    """What a person says, with its pictures, which are added to `pictures`; `place` names it in refusals."""
+    """Return a user's message and add its pictures to `pictures`; `place` names it in errors."""
     if isinstance(said.content, str):
         return UserMessage(text=said.content)
     texts, attached = [], []
@@ -91,7 +96,7 @@ def user_message(said: forms.UserMessageBody, pictures: ImageUrls, place: str) -
             case forms.ImagePart():
                 attached.append(pictures.add(part.image_url.url, f"{where}.image_url.url"))
             case forms.AudioPart() | forms.FilePart():
-                raise bad_request(f"{where}: texts and pictures are taken here, no sound and no other files.", where)
+                raise bad_request(f"{where}: only text and pictures are supported.", where)
     return UserMessage(text="\n".join(texts), attachments=tuple(attached))
 
 
@@ -101,7 +106,7 @@ def _assistant(said: forms.AssistantMessageBody, place: str) -> AssistantMessage
     )
     text = _joined(said.content) or said.refusal or ""
     if said.content is None and not text and not calls:
-        raise bad_request(f"{place}: an assistant's message needs content or tool_calls.", place)
+        raise bad_request(f"{place}: an assistant message needs content or tool_calls.", place)
     return AssistantMessage(text=text, calls=calls)
 
 
@@ -112,7 +117,7 @@ def _joined(content: str | Sequence[forms.TextPart | forms.RefusalPart] | None) 
 
 
 def _check_pairs(messages: Sequence[Message]) -> None:
-    """Refused, as by OpenAI, unless each call is followed by its one result."""
+    """Raise ApiError, as OpenAI does, unless each call is followed by exactly one result."""
     if is_paired(messages):
         return
     owed: set[str] = set()
@@ -135,12 +140,11 @@ def _check_pairs(messages: Sequence[Message]) -> None:
     )
 
 
-# --- tools and request_options
-# -------------------------------------------------------------------------------------------------
+# --- tools and options ------------------------------------------------------------------------------------------------
 
 
 def _tools(body: ChatBody) -> tuple[ToolDefinition, ...]:
-    """The client's tools; none where it wants none called."""
+    """Return the client's tools; none if `tool_choice` is `none`."""
     tools = [each.function for each in body.tools or ()]
     if body.tool_choice == "none":
         return ()
@@ -171,12 +175,10 @@ def _form(body: ChatBody) -> ResponseFormat | None:
     match body.response_format:
         case forms.ObjectForm():
             return ResponseFormat()
-        case forms.SchemaForm(json_schema=asked_for):
-            _check_depth([asked_for.schema])
-            description = asked_for.description or ""
-            return ResponseFormat(
-                name=asked_for.name, schema=asked_for.schema, description=description, strict=asked_for.strict
-            )
+        case forms.SchemaForm(json_schema=wanted):
+            _check_depth([wanted.schema])
+            description = wanted.description or ""
+            return ResponseFormat(name=wanted.name, schema=wanted.schema, description=description, strict=wanted.strict)
         case _:
             return None
 
@@ -200,7 +202,7 @@ _SAMPLING: tuple[Literal["temperature", "top_p", "seed", "presence_penalty", "fr
 
 
 def _parameters(body: ChatBody) -> dict[str, Any]:
-    """The sampling options by the house's names (see `ChatRequest`)."""
+    """Return the sampling options under the names of `ChatRequest`."""
     limit = body.max_completion_tokens or body.max_tokens
     given = {name: getattr(body, name) for name in _SAMPLING} | {"max_tokens": limit, "stop": _stops(body) or None}
     return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Saying an answer to a client: all at once when it is whole, or as a stream of events while it comes."""
+"""Writes an answer as JSON once it is complete, or as an event stream while it comes."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from plugins.api.chat import CallDraft, Reply
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
 
-PATIENCE = 10.0
-"""Seconds without a word after which a stream begins with a comment, and after which one more is sent each time: whoever
-stands between may close what is silent. Until then a failure still has a status of its own."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds of silence after which a comment is sent, since a proxy may close a silent connection. Until the stream begins,
+a failure can still have a status of its own."""
 
 UNREAD = 60.0
-"""Seconds that a client may leave a piece unread."""
+"""Seconds for which a client may leave a piece unread."""
 
 ALIVE = b": one moment\n\n"
-"""A comment in a stream, which every client passes over."""
+"""A comment in the stream, which clients ignore."""
 
 
 class ClientGone(Exception):
-    """The client went away, or leaves unread what it is told."""
+    """The client disconnected, or does not read."""
 
 
 class ResponseWriter(Protocol):
-    """Where an answer goes. `heard` says whether the client has been shown something, so that it cannot be taken back."""
+    """The destination of an answer. `has_sent` is True once the client has received text, which cannot be taken back."""
 
     @property
-    def heard(self) -> bool: ...
+    def has_sent(self) -> bool: ...
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
-        """The question is kept, and is going to be answered whatever happens here; the answer has these headers."""
+        """Set the headers of the response: the message is stored and will be answered."""
         ...
 
     def name(self, model: str) -> None:
-        """It is a `provider:model` that answers."""
+        """Set the `provider:model` that answers."""
         ...
 
     def begin(self, model: str) -> None:
-        """A `provider:model` begins to answer; what was not heard of one before is forgotten."""
+        """Begin an answer of a `provider:model`; text of an earlier attempt that was not sent is discarded."""
         ...
 
     async def text(self, text: str) -> None:
-        """A piece of the answer."""
+        """Add a piece of the answer."""
         ...
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """The answer is whole."""
+        """Complete the answer."""
         ...
 
 
 class JsonResponseWriter:
-    """An answer in one piece; `response` is it once it has ended."""
+    """Writes an answer as one JSON object; `response` is set when it is complete."""
 
-    heard = False
+    has_sent = False
 
     def __init__(self, head: CompletionHeader) -> None:
         self.response: web.StreamResponse | None = None
@@ -70,24 +70,24 @@ class JsonResponseWriter:
         self._text: list[str] = []
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
-        """See `ResponseWriter`."""
+        """Set the headers of the response."""
         self._headers = headers
 
     def name(self, model: str) -> None:
-        """See `ResponseWriter`."""
+        """Set the answering model."""
         self._head.model = model
 
     def begin(self, model: str) -> None:
-        """See `ResponseWriter`."""
+        """Discard the text of an earlier attempt."""
         self.name(model)
         self._text.clear()
 
     async def text(self, text: str) -> None:
-        """See `ResponseWriter`."""
+        """Add a piece of the answer."""
         self._text.append(text)
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """See `ResponseWriter`."""
+        """Create the response."""
         text = "".join(self._text)
         reply = Reply(text=text, model=self._head.model, stop=stop, calls=tuple(calls), usage=usage)
         self.response = answer(200, completion(self._head, reply))
@@ -95,12 +95,12 @@ class JsonResponseWriter:
 
 
 class EventStreamWriter:
-    """An answer as server-sent events. `admitted` says whether whoever asked may still speak."""
+    """Writes an answer as server-sent events. `admitted` returns True while the client's token is valid."""
 
     def __init__(
         self, request: web.Request, head: CompletionHeader, *, with_usage: bool, admitted: Callable[[], bool]
     ) -> None:
-        self.heard = False
+        self.has_sent = False
         self.response: web.StreamResponse | None = None
         self._request = request
         self._head = head
@@ -108,63 +108,72 @@ class EventStreamWriter:
         self._chunks = Chunks(head, with_usage=with_usage)
         self._admitted = admitted
         self._writing = asyncio.Lock()
-        self._spoke = asyncio.Event()
+        self._written = asyncio.Event()
         self._ended = False
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
-        """See `ResponseWriter`. From here on a failure is told inside of the stream."""
+        """Begin the stream with these headers. Later failures are sent in the stream."""
         self._headers = headers
-        async with self._reaching():
+        async with self._open_stream():
             pass
 
     def name(self, model: str) -> None:
-        """See `ResponseWriter`."""
+        """Set the answering model."""
         self._head.model = model
 
     def begin(self, model: str) -> None:
-        """See `ResponseWriter`."""
+        """Set the answering model."""
         self.name(model)
 
     async def text(self, text: str) -> None:
-        """See `ResponseWriter`. Raises ClientGone, and Refused if the client may not speak any more."""
+        """Send a piece of the answer.
+
+        Raises:
+            ClientGone: The client disconnected or does not read.
+            ApiError: The client's token is no longer valid.
+        """
         if not self._admitted():
-            raise ApiError("The token of this request is not valid any more.", status=401, code="invalid_api_key")
-        self.heard = True
+            raise ApiError("The token of this request is no longer valid.", status=401, code="invalid_api_key")
+        self.has_sent = True
         await self._write(self._chunks.text(text))
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """See `ResponseWriter`."""
-        self.heard = True
+        """Send the end of the answer."""
+        self.has_sent = True
         await self._write(self._chunks.end(calls, stop, usage), last=True)
 
     async def fail(self, refused: ApiError) -> None:
-        """End a stream that began, with what went wrong; OpenAI's clients raise it as an error."""
+        """End a stream with an error, which OpenAI's clients raise."""
         with suppress(ClientGone):
             await self._write(event(refused.body), last=True)
 
     async def keep_alive(self) -> None:
-        """Say that something is being done whenever nothing is said for a while, until cancelled or nobody is there."""
+        """Send a comment after each silence, until cancelled or the client is gone."""
         with suppress(ClientGone):
             while not self._ended:
-                self._spoke.clear()
+                self._written.clear()
                 try:
-                    async with asyncio.timeout(PATIENCE):
-                        await self._spoke.wait()
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        await self._written.wait()
                 except TimeoutError:
                     await self._write(ALIVE)
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
-        async with self._reaching() as response:
+        async with self._open_stream() as response:
             if not self._ended:
                 self._ended = last
                 await response.write(data)
                 if last:
                     await response.write_eof()
-        self._spoke.set()
+        self._written.set()
 
     @asynccontextmanager
-    async def _reaching(self) -> AsyncIterator[web.StreamResponse]:
-        """The stream, begun; one at a time writes to it. Raises ClientGone."""
+    async def _open_stream(self) -> AsyncIterator[web.StreamResponse]:
+        """Provide the begun stream to one writer at a time.
+
+        Raises:
+            ClientGone: The client disconnected or does not read.
+        """
         async with self._writing:
             try:
                 async with asyncio.timeout(UNREAD):

@@ -1,8 +1,4 @@
-"""What a client may send to `POST /v1/chat/completions`, after OpenAI's API reference: the form of a request's body.
-
-What stands at the top of a body is known or refused, as with OpenAI: a misspelt word must not be taken for a wish that was
-met. Inside of messages and tools, what is not known is passed over: clients send back what other servers added.
-"""
+"""The schema of a chat completion request, after OpenAI's API reference."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
 
 
 class ImageAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a picture is: a `data:` address with its bytes."""
+    """The URL of a picture: a `data:` URL with its bytes."""
 
     url: str
 
@@ -45,11 +41,11 @@ class RefusalPart(_Part, frozen=True, kw_only=True, tag="refusal"):
 
 
 class AudioPart(_Part, frozen=True, kw_only=True, tag="input_audio"):
-    """Refused, with a sentence that says so."""
+    """An audio part; refused as unsupported."""
 
 
 class FilePart(_Part, frozen=True, kw_only=True, tag="file"):
-    """Refused as well."""
+    """A file part; refused as unsupported."""
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
@@ -76,7 +72,7 @@ class CalledFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCallBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the model made, as the client sends it back."""
+    """A tool call of the model, as the client sends it back."""
 
     id: Text
     function: CalledFunction
@@ -103,7 +99,7 @@ FunctionName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of the client's: `parameters` is a JSON Schema of an object."""
+    """A client's tool: `parameters` is the JSON Schema of an object."""
 
     name: FunctionName
     description: str | None = None
@@ -111,20 +107,20 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the model may call, and the client runs."""
+    """A tool that the model may call and the client runs."""
 
     function: Function
     type: Literal["function"] = "function"
 
 
 class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """The one function that is to be called."""
+    """The function that must be called."""
 
     name: FunctionName
 
 
 class NamedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """`tool_choice`, where it names a tool."""
+    """`tool_choice` with the name of a tool."""
 
     function: NamedFunction
     type: Literal["function"] = "function"
@@ -143,7 +139,7 @@ class ObjectForm(_Form, frozen=True, kw_only=True, tag="json_object"):
 
 
 class NamedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON Schema that the answer has to keep to; `strict` is passed on to services that know it."""
+    """A JSON Schema for the answer; `strict` is passed on to providers that support it."""
 
     name: FunctionName
     schema: dict[str, Any] = {}
@@ -156,7 +152,7 @@ class SchemaForm(_Form, frozen=True, kw_only=True, tag="json_schema"):
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream tells besides: `include_usage`, the tokens in a chunk of their own at its end."""
+    """Options of a stream: with `include_usage`, the last chunk has the token counts."""
 
     include_usage: bool | None = None
 
@@ -166,8 +162,11 @@ _Tokens = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 
 class ChatBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request for a chat completion. Those of its words that stand below `stream_options` are taken and change nothing
-    here, or are refused where they would change the answer (see `refuse_what_is_not_offered`)."""
+    """A request for a chat completion.
+
+    Fields below `stream_options` are accepted and ignored, or refused if they would change the answer (see
+    `refuse_unsupported`).
+    """
 
     model: Name
     messages: Annotated[list[Said], msgspec.Meta(min_length=1)]
@@ -208,9 +207,13 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     verbosity: Any = None
 
 
-def refuse_what_is_not_offered(body: ChatBody) -> None:
-    """Raises Refused where a body asks for what would change the answer and is not done here."""
-    offered = {
+def refuse_unsupported(body: ChatBody) -> None:
+    """Check that a body has no option that would change the answer and is not supported.
+
+    Raises:
+        ApiError: An option is not supported.
+    """
+    supported = {
         "n": body.n in (None, 1),
         "logprobs": not body.logprobs,
         "top_logprobs": not body.top_logprobs,
@@ -221,31 +224,35 @@ def refuse_what_is_not_offered(body: ChatBody) -> None:
         "function_call": body.function_call is None,
         "web_search_options": body.web_search_options is None,
     }
-    for param, is_offered in offered.items():
-        if not is_offered:
-            more = _MORE.get(param, "leave it out")
-            raise bad_request(f"{param} is not offered here; {more}.", param, "unsupported_parameter")
+    for param, is_supported in supported.items():
+        if not is_supported:
+            hint = _HINTS.get(param, "leave it out")
+            raise bad_request(f"{param} is not supported; {hint}.", param, "unsupported_parameter")
 
 
-_MORE = {
-    "n": "one answer is given for each request",
+_HINTS = {
+    "n": "each request has one answer",
     "modalities": "answers are text",
     "functions": "send `tools` instead",
     "function_call": "send `tool_choice` instead",
 }
-"""What to do instead of something that is not offered."""
+"""What to do instead of using an unsupported option."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 DEEPEST = 100
-"""How deeply a schema may be nested: what is deeper breaks somebody's JSON on the way."""
+"""The maximum nesting of a schema; deeper ones exceed some JSON parsers' limits."""
 
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*?)`")
 _NAME = r"Expected `str` matching regex '\\A[A-Za-z0-9_-]{1,64}\\Z'"
 
 
 def decode_body(data: bytes, form: type[T]) -> T:
-    """A body of this form from its bytes. Raises Refused with one sentence that says what is wrong, and where."""
+    """Decode a body.
+
+    Raises:
+        ApiError: The body does not match the schema; the error names the place.
+    """
     try:
         return msgspec.json.decode(data, type=form)
     except RecursionError:
@@ -268,7 +275,7 @@ def _invalid(reason: str) -> ApiError:
 
 
 def is_too_deep(value: Any, left: int = DEEPEST) -> bool:
-    """Whether a JSON value is nested more deeply than `left` levels."""
+    """Return True if a JSON value is nested more than `left` levels deep."""
     if left < 0:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

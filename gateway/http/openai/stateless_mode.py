@@ -1,7 +1,8 @@
-"""A chat completion without a session: straight to the model that the client names, and nothing of it is kept.
+"""Chat completions without a session: the request goes to the named model, and nothing is stored.
 
-What holds for turns holds here as well: who steps in for a model that cannot answer, how long a provider is left alone, and
-what is counted. What a turn adds does not: no instructions of the house, no memory, no tools but the client's own.
+Fallback models, the providers' rate limits and circuit breakers, and the counters apply as for turns. Instructions, memory
+and
+tools of the gateway do not.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from sessions.events.tokens import MESSAGE, estimate
 from sessions.events.vision import attachment_visibility, placeholder_line
 
 PURPOSE = "api"
-"""What providers are told that a request is for."""
+"""The purpose that providers and counters see."""
 
 log = structlog.get_logger("exuvia.openai_api")
 
 
-async def heard(model: ChosenModel, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-    """What a model answers; one that says too much is cut there. Closing this closes the provider's stream."""
+async def checked_stream(model: ChosenModel, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    """Yield a model's answer, cut at its limits. Closing this closes the provider's stream."""
     size = 0
     try:
         async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
@@ -72,8 +73,10 @@ def _checked(reply: Reply) -> Reply:
 
 
 class StopSequences:
-    """Watches an answer as it streams. `feed` gives what may be shown; what could be the beginning of a stop word waits
-    until it is known. Once one has come, `met` is true and nothing more is given."""
+    """Finds stop sequences in a stream. Text that may be the beginning of one is held back until that is decided.
+
+    Once one was found, `met` is True and no more text is returned.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.met = False
@@ -81,11 +84,11 @@ class StopSequences:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The text that may be shown after this piece."""
+        """Add a piece and return the text that may be sent."""
         if self.met:
             return ""
         held = self._held + text
-        # Of several, the one that is whole first, however the text is cut into pieces; of those the longest.
+        # Of several, the first to be complete, however the text is split; of those the longest.
         found = [(at + len(word), at) for word in self._words if (at := held.find(word)) >= 0]
         if found:
             self.met, self._held = True, ""
@@ -95,19 +98,19 @@ class StopSequences:
         return held[: len(held) - keep]
 
     def end(self) -> str:
-        """What was held when the answer ended, which is no stop word any more."""
+        """Return the text that was held back when the answer ended."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, word: str) -> int:
-    """How long the longest end of a text is with which the word begins, without being all of it."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of `word`."""
     longest = min(len(text), len(word) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(word[:size])), 0)
 
 
 class StatelessMode:
-    """Answers for one gateway. `hold` keeps the providers open while the block runs."""
+    """Chat completions without a session. `hold` keeps the providers open while its block runs."""
 
     def __init__(
         self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], in_flight: InFlight, counters: Counters
@@ -117,42 +120,48 @@ class StatelessMode:
         self._in_flight = in_flight
         self._counters = counters
 
-    async def answer(self, asked: ParsedRequest, person: str, saying: ResponseWriter) -> None:
-        """Have the question answered. Raises ModelUnknown, Refused or a ProviderError, whatever was said before that."""
-        chosen = _seeing(await self._names.chosen(asked.model), asked)
-        line = FallbackChain(chosen)
-        session = _conversation(asked, person)
+    async def answer(self, parsed: ParsedRequest, person: str, writer: ResponseWriter) -> None:
+        """Answer a request.
+
+        Raises:
+            ModelUnknown: There is no such model.
+            ApiError: The request is invalid, or the client's token is no longer valid.
+            ProviderError: All models failed, perhaps after text was sent.
+        """
+        chosen = _with_vision(await self._names.chosen(parsed.model), parsed)
+        chain = FallbackChain(chosen)
+        session = _conversation(parsed, person)
 
         async def ask(model: ChosenModel) -> None:
             for attempt in range(CUT_RETRIES + 1):
-                saying.begin(model.name)
+                writer.begin(model.name)
                 try:
-                    await self._ask(model, asked, session, saying, line)
+                    await self._ask(model, parsed, session, writer, chain)
                     return
                 except ProviderError as error:
                     self._counters.provider_errors.add(model.provider.name, error.code)
-                    if attempt == CUT_RETRIES or saying.heard or not (isinstance(error, StreamCut) and error.retryable):
+                    if attempt == CUT_RETRIES or writer.has_sent or not (isinstance(error, StreamCut) and error.retryable):
                         raise
                 await asyncio.sleep(0.5 * 2**attempt)
 
         with self._hold(), self._in_flight.one():
-            await line.answer(ask, lambda _: _tokens(asked))
+            await chain.answer(ask, lambda _: _tokens(parsed))
 
     async def _ask(
-        self, model: ChosenModel, asked: ParsedRequest, session: str, saying: ResponseWriter, line: FallbackChain
+        self, model: ChosenModel, parsed: ParsedRequest, session: str, writer: ResponseWriter, chain: FallbackChain
     ) -> None:
         request = ChatRequest(
             model=model.model,
-            context=asked.context,
+            context=parsed.context,
             purpose=PURPOSE,
             session=session,
-            pictures=asked.pictures,
+            pictures=parsed.pictures,
             window=model.window,
-            has_fallback=True,  # a client is told to wait, and can do so itself
-            options=asked.options,
+            has_fallback=True,  # a client can wait by itself
+            options=parsed.options,
         )
-        stops = StopSequences(asked.stops)
-        async with aclosing(heard(model, request)) as parts:
+        stops = StopSequences(parsed.stops)
+        async with aclosing(checked_stream(model, request)) as parts:
             async for part in parts:
                 if isinstance(part, Delta):
                     shown, reply = stops.feed(part.text), None
@@ -160,14 +169,14 @@ class StatelessMode:
                     shown, reply = stops.end(), part
                     self._count(part, model)
                 if shown:
-                    await saying.text(shown)
-                    if saying.heard:
-                        line.pin()
+                    await writer.text(shown)
+                    if writer.has_sent:
+                        chain.pin()
                 if stops.met:
                     reply = Reply(text="", model=model.model, stop="end")
                 if reply is not None:
-                    calls = reply.calls[:1] if asked.options.single_tool_call else reply.calls
-                    await saying.end(calls, reply.stop, reply.usage)
+                    calls = reply.calls[:1] if parsed.options.single_tool_call else reply.calls
+                    await writer.end(calls, reply.stop, reply.usage)
                     return
 
     def _count(self, reply: Reply, model: ChosenModel) -> None:
@@ -178,34 +187,36 @@ class StatelessMode:
             self._counters.count_spent(PURPOSE, model.name, usage)
 
 
-def _seeing(chosen: ChosenModel, asked: ParsedRequest) -> ChosenModel:
-    """The model, with those behind it that see what it sees. Refused where it does not see a picture: an answer that passes
-    over one would be wrong without a word."""
-    if not asked.pictures:
+def _with_vision(chosen: ChosenModel, parsed: ParsedRequest) -> ChosenModel:
+    """Return the model with those of its fallbacks that see every picture that it sees.
+
+    Raises:
+        ApiError: The model does not see a picture; an answer that silently ignores one would be wrong.
+    """
+    if not parsed.pictures:
         return chosen
-    if why := _unseen(chosen, asked):
+    if why := _unseen(chosen, parsed):
         raise bad_request(f"A picture cannot be sent: {why}", "messages", "image_not_taken")
-    behind = tuple(each for each in chosen.fallbacks if not _unseen(each, asked))
-    return msgspec.structs.replace(chosen, fallbacks=behind)
+    fallbacks = tuple(each for each in chosen.fallbacks if not _unseen(each, parsed))
+    return msgspec.structs.replace(chosen, fallbacks=fallbacks)
 
 
-def _unseen(model: ChosenModel, asked: ParsedRequest) -> str:
-    """What of the pictures a model would not see, in words; empty if it sees all."""
-    seen = attachment_visibility(asked.context.messages, model.provider.limits(model.model).vision, model.name)
-    return next((f"{placeholder_line(each)[1:-1]}." for each in seen if each.form != "picture"), "")
+def _unseen(model: ChosenModel, parsed: ParsedRequest) -> str:
+    """Return what the model would not see of the pictures, as a sentence; empty if it sees all."""
+    renderings = attachment_visibility(parsed.context.messages, model.provider.limits(model.model).vision, model.name)
+    return next((f"{placeholder_line(each)[1:-1]}." for each in renderings if each.form != "picture"), "")
 
 
-def _conversation(asked: ParsedRequest, person: str) -> str:
-    """A name for the conversation that a request goes on with: the client sends all of it each time, so what a provider
-    keeps of the last request can be used for the next."""
-    first = next((each.text for each in asked.context.messages if isinstance(each, UserMessage)), "")
-    begins = "\0".join((person, asked.context.instructions, first)).encode("utf-8", "replace")
-    return f"{PURPOSE}-{blake2b(begins, digest_size=12).hexdigest()}"
+def _conversation(parsed: ParsedRequest, person: str) -> str:
+    """Return an identifier of the conversation that a request continues, so that a provider can reuse its cache."""
+    first = next((each.text for each in parsed.context.messages if isinstance(each, UserMessage)), "")
+    prefix = "\0".join((person, parsed.context.instructions, first)).encode("utf-8", "replace")
+    return f"{PURPOSE}-{blake2b(prefix, digest_size=12).hexdigest()}"
 
 
-def _tokens(asked: ParsedRequest) -> int:
-    """Roughly how long the request is, which decides about models that step in."""
-    context = asked.context
+def _tokens(parsed: ParsedRequest) -> int:
+    """Return the estimated length of the request, by which fallback models are chosen."""
+    context = parsed.context
     texts = [context.instructions, *(message.text for message in context.messages)]
     texts += [call.arguments for m in context.messages if isinstance(m, AssistantMessage) for call in m.calls]
     texts += [f"{tool.description}{tool.parameters}" for tool in context.tools]

@@ -1,22 +1,22 @@
-// The announcer: says an answer while it is written, sentence by sentence, to those who listen instead of reading.
+// The announcer: reads an answer to screen readers while it is written, sentence by sentence.
 
 const END = /[.!?。！？…](?=\s|$)|\n+/g;
 const MARKS = /[*_`#>|~]+|!?\[|\]\([^()]*(?:\([^()]*\)[^()]*)?\)/g;
-const LONGEST = 400; // characters that are said at once
-const KEPT = 2000; // characters of a sentence that are kept until its end comes
+const LONGEST = 400; // characters that are announced at once
+const KEPT = 2000; // characters of a sentence that are kept until its end
 
 export class Announcer {
   constructor(say) {
     this.say = say;
     this.id = null;
     this.heardTo = 0;
-    this.rest = ""; // what was heard and not said
+    this.rest = ""; // received and not announced yet
   }
 
-  /** The entry that is written grew by a piece, or is whole. Only the piece is looked through, not the text again. */
+  /** The entry grew by a piece, or is complete. Only the piece is scanned, not the whole text. */
   heard(entry, piece = "") {
     if (this.id !== entry.id) {
-      if (!entry.live) return; // it was whole when it came: it is read where it stands
+      if (!entry.live) return; // complete when it came: screen readers read it in place
       this.id = entry.id;
       this.heardTo = 0;
       this.rest = "";
@@ -33,8 +33,8 @@ export class Announcer {
   }
 }
 
-/** Behind the last sentence that is whole; the last character may still be continued ("3." of "3.5"). What stands before
- * `from` was looked through. */
+/** Return the end of the last complete sentence; the last character may still continue ("3." of "3.5"). The text before
+ * `from` was scanned already. */
 function endOf(text, from) {
   let end = 0;
   END.lastIndex = Math.max(0, from);

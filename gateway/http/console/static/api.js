@@ -1,6 +1,6 @@
-// The gateway over HTTP. The browser adds the cookie by itself.
+// Requests to the gateway over HTTP. The browser adds the cookie by itself.
 
-/** What the gateway refused: `status` of HTTP, its `code`, a sentence as `message`, and `body`, all that it said. */
+/** An error response: the HTTP `status`, its `code`, a sentence as `message`, and the whole `body`. */
 export class Refused extends Error {
   constructor(status, body, retryAfter) {
     super(body.message ?? `The gateway answered with status ${status}.`);
@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-/** Calls of one console; `expelled` is called when the browser turns out to be signed in no more. */
+/** The HTTP client of one console; `expelled` is called when the browser is no longer signed in. */
 export class Api {
   constructor(expelled) {
     this.expelled = expelled;
@@ -33,13 +33,13 @@ export class Api {
     return this.call("DELETE", path);
   }
 
-  /** Send a file; resolves to `{sha256, media, bytes, name}` once it is on the gateway's disk. */
+  /** Upload a file; resolves to `{sha256, media, bytes, name}` once it is durable. */
   upload(file) {
     const name = encodeURIComponent(file.name ?? "");
     return this.call("POST", `/attachments?name=${name}`, { body: file, type: file.type || "application/octet-stream" });
   }
 
-  /** One call; resolves to what the answer's JSON holds. Throws Refused, or TypeError where the gateway is not reached. */
+  /** Send a request; resolves to the response's JSON. Throws Refused, or TypeError if the gateway is unreachable. */
   async call(method, path, { body, type, headers = {}, signal } = {}) {
     const sent = type ? { ...headers, "Content-Type": type } : headers;
     const response = await fetch(path, { method, body, headers: sent, signal, cache: "no-store" });

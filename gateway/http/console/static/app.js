@@ -1,26 +1,26 @@
-// The console: what a browser shows of its gateway. No build step; each file is a module with one noun.
+// The console: the gateway's web interface. No build step; each file is a module.
 //
-//   app           begins: signing in, then the shell, then the page that the address names (`#/chat/main`)
-//   shell         what stands around every page: places, sessions, theme, signing out; sessions.js is their list
+//   app           entry point: sign-in, then the shell, then the page of the URL (`#/chat/main`)
+//   shell         the frame of every page: navigation, sessions (sessions.js), theme, sign-out
 //   sign_in       the form, and the one-time link
-//   chat          a conversation: its page; see there for its parts
-//   context       what a session's requests held: context_plot, context_turn; in_log: what the log has of a message
-//   memory        what is remembered: memory_search, memory_notes (with line_changes), memory_facts
-//   health        how the gateway is, with a small_plot of each thing
-//   typed, prose, button, quantities   a command typed from a page; Markdown; buttons; numbers in words
+//   chat          the page of a conversation; lists its own modules
+//   context       the contents of a session's requests: context_plot, context_turn; event_text: the original text of a message
+//   memory        the memory: memory_search, memory_notes (with line_changes), memory_facts
+//   health        the state of the gateway, with small_plot for each plot
+//   run_command, render_markdown, button, number_format   commands, Markdown, buttons, numbers
 //   api, socket   the gateway over HTTP and over the websocket
-//   elements, icons, theme, moments, dialogs   the document's parts
+//   elements, icons, theme, time_format, dialogs   DOM helpers
 //
-// A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns what is to
-// be called when it is left, if anything. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
+// A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns a function to
+// call when the page is left, if any. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
 //
-//   api, socket             see there
+//   api, socket             the modules of these names
 //   person, server          who is signed in, `{id, name}`; the program and its version
-//   go(hash)                to another page
-//   head(title, ...actions) the heading of the page, and elements that stand beside it
-//   announce(sentence)      for those who listen: said politely; nothing is seen
-//   notice(sentence)        a sentence that everybody should see, for some seconds
-//   styles(name)            loads a style sheet of the console once; await it before filling
+//   go(hash)                navigate to another page
+//   head(title, ...actions) set the page's heading, and elements next to it
+//   announce(sentence)      announce to screen readers; nothing is shown
+//   notice(sentence)        show a sentence for some seconds
+//   styles(name)            load a style sheet once; await it before filling
 import { Api } from "./api.js";
 import { h, readable } from "./elements.js";
 import { Shell } from "./shell.js";
@@ -35,10 +35,10 @@ const PAGES = {
   health: () => import("./health.js"),
 };
 const OF_A_SESSION = ["chat", "context"];
-const FRESH = "~"; // in the place of a key: a session that has none yet
+const FRESH = "~"; // in place of a key: a session that has none yet
 const LAST = "exuvia.session";
 const NOTICE_SECONDS = 8;
-const SAID = 20; // sentences that stay for those who listen
+const SAID = 20; // sentences that stay for screen readers
 
 class App {
   constructor(place) {
@@ -49,7 +49,7 @@ class App {
     this.leave = null;
     this.signingOut = false;
     this.sheets = new Map();
-    this.tabs = new BroadcastChannel("exuvia"); // says who is signed in now, "" for nobody: the cookie is that of every tab
+    this.tabs = new BroadcastChannel("exuvia"); // announces who is signed in, "" for nobody: all tabs share the cookie
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
     addEventListener("hashchange", () => this.shell && this.turn());
   }
@@ -67,7 +67,7 @@ class App {
     await this.enter(session ?? this.signedIn(await signIn(this.place, this.api, reason)));
   }
 
-  /** The address changed: another page, or a link that signs its person in, here and in every tab. */
+  /** The URL changed: another page, or a sign-in link, which signs in every tab. */
   async turn() {
     const link = linkInAddress();
     if (!link) return this.show();
@@ -80,13 +80,13 @@ class App {
     this.show();
   }
 
-  /** Tell the other tabs of a session that has just begun. */
+  /** Tell the other tabs about a new sign-in. */
   signedIn(session) {
     this.tabs.postMessage(session.person.id);
     return session;
   }
 
-  /** Who is signed in; null if nobody. */
+  /** Return who is signed in; null if nobody. */
   async known() {
     const session = await this.api.get("/api/session");
     return session.person ? session : null;
@@ -100,7 +100,7 @@ class App {
     await this.show();
   }
 
-  /** The browser is signed in no more: the form comes in the place of everything, and what was typed is kept. */
+  /** The browser is no longer signed in: show the form instead of everything; drafts are kept. */
   async expelled(reason = "You were signed out.") {
     if (!this.shell || this.signingOut) return;
     this.depart();
@@ -111,7 +111,7 @@ class App {
 
   async signOut() {
     if (this.signingOut) return;
-    this.signingOut = true; // the websocket is closed before the answer comes, which alone says whether it was stored
+    this.signingOut = true; // the websocket closes before the answer, which says whether the sign-out was stored
     const refused = await this.api.post("/api/sign-out").then(() => null, (error) => (error.status ? error : null));
     this.signingOut = false;
     this.tabs.postMessage("");
@@ -122,7 +122,7 @@ class App {
 
   // --- pages -----------------------------------------------------------------------------------------------------------
 
-  /** The page that the address names. A page of a session without one has the session that was open last. */
+  /** Show the page of the URL. A page that needs a session takes the last open one. */
   get route() {
     const [page = "chat", key = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
     const known = page in PAGES ? page : "chat";
@@ -151,7 +151,7 @@ class App {
       if (this.shown !== shown) this.depart();
     } catch (error) {
       console.error(error);
-      place.replaceChildren(h("div", { class: "empty" }, h("p", {}, `This page could not be shown: ${error.message}`)));
+      place.replaceChildren(h("div", { class: "empty" }, h("p", {}, `The page could not be loaded: ${error.message}`)));
     }
   }
 
@@ -177,7 +177,7 @@ class App {
     return this.sheets.get(name);
   }
 
-  // --- telling ---------------------------------------------------------------------------------------------------------
+  // --- messages --------------------------------------------------------------------------------------------------------
 
   announce(sentence) {
     const told = document.getElementById("told");

@@ -1,10 +1,10 @@
-// A conversation's page: what was said, as it is being said, and the place to write.
+// The page of a conversation: its messages as they come, and the composer.
 //
-//   conversation   follows a key of the gateway: reads, sends, comes back after breaks
-//   transcript     folds its events into entries; timeline draws them
+//   conversation   follows a session key: reads, sends, reconnects
+//   transcript     reduces its events to entries; timeline draws them
 //   markdown, verbatim, code, long_text   texts as elements
-//   composer       the place to write; announcer says answers to those who listen
-//   welcome        what stands there before anything is said
+//   composer       the input; announcer reads answers to screen readers
+//   welcome        the content of an empty conversation
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
 import { Conversation, Unsent } from "./conversation.js";
@@ -17,13 +17,13 @@ import { welcome } from "./welcome.js";
 const FRESH = "~"; // no key: a session that has none yet
 const LONGEST_KEY = 40;
 const LONGEST_TITLE = 100;
-const carried = new Map(); // what is to be edited in a session that was just forked, by its key
+const carried = new Map(); // drafts for sessions that were just forked, by key
 
 export function mount(element, app, route) {
   return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key);
 }
 
-/** A session that begins with its first message, which also gives it its key. */
+/** A session that is created by its first message, which also determines its key. */
 function mountFresh(element, app) {
   app.head("New session");
   const composer = new Composer(app, FRESH, { stop() {}, send });
@@ -101,7 +101,7 @@ function mountKey(element, app, key) {
   };
 }
 
-/** What a person may do with an entry. Nothing that was said is changed: a fork goes on beside it. */
+/** The actions of an entry. Messages are never changed: an edit creates a fork. */
 function actsOf(app, conversation, composer) {
   const forked = (act) => async (entry) => {
     try {
@@ -127,7 +127,7 @@ function actsOf(app, conversation, composer) {
     }),
     retry: forked(async (entry) => {
       const messages = conversation.of(entry.session).takenBy(entry.turn);
-      if (!messages.length) throw new Error("The message of this turn stands further up; scroll there first.");
+      if (!messages.length) throw new Error("The message of this turn is further up; scroll there first.");
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
       composer.settle();
     }),
@@ -135,15 +135,15 @@ function actsOf(app, conversation, composer) {
   };
 }
 
-/** What stands beside the title. */
+/** The actions next to the title. */
 function tools(app, conversation) {
   const { key } = conversation;
   const rename = async () => {
-    const wanted = { label: `What “${key}” is called`, value: conversation.title, action: "Rename", limit: LONGEST_TITLE };
+    const wanted = { label: `Title of “${key}”`, value: conversation.title, action: "Rename", limit: LONGEST_TITLE };
     const title = await askLine("Rename the session", wanted);
     if (title !== null) await conversation.rename(title).catch((error) => app.notice(error.message));
   };
-  const words = "What the model is shown";
+  const words = "Context of the model";
   return [
     h("button", { class: "quiet", type: "button", title: "Rename", "aria-label": "Rename", on: { click: rename } }, icon("edit")),
     h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: words, "aria-label": words }, icon("context")),
@@ -166,7 +166,7 @@ function dropInto(element, composer) {
   });
 }
 
-/** A key that tells what a session began with, where its letters allow it: "plan-the-garden-x7f2". */
+/** A key from the first words of a message, if their letters allow it: "plan-the-garden-x7f2". */
 function keyFor(text) {
   const plain = text.slice(0, 10 * LONGEST_KEY).normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
   const words = plain.slice(0, LONGEST_KEY).replace(/-[^-]*$/, (cut) => (plain.length > LONGEST_KEY ? "" : cut));

@@ -1,12 +1,12 @@
-// Code in colours. What highlight.js finds in it becomes elements, not markup.
+// Syntax highlighting. The tokens of highlight.js become elements, not markup.
 import { h } from "./elements.js";
 import hljs from "./vendor/highlight.js";
 
-const LONGEST = 40_000; // characters that are looked through
-const PIECE = 3000; // characters that are looked through at once: what highlight.js takes grows with their square
+const LONGEST = 40_000; // characters that are highlighted
+const PIECE = 3000; // characters highlighted at once: the time of highlight.js grows with their square
 const MILLISECONDS = 300;
 
-/** Colour what stands in a `<code data-language=…>`, if the language is known. What takes too long stays as it is. */
+/** Highlight a `<code data-language=…>` if the language is known. Code that takes too long stays plain. */
 export function colourIn(place) {
   const language = place.dataset.language.toLowerCase();
   const text = place.textContent;

@@ -1,11 +1,11 @@
-// The composer: where a message is written. What is written stays in this browser until it is sent.
+// The composer: the input for messages. Drafts stay in this browser until they are sent.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 
 const COARSE = matchMedia("(pointer: coarse)");
 
 export class Composer {
-  /** `send(text, attachments)` and `stop()` are what its buttons do; where `send` throws, what is written stays. */
+  /** `send(text, attachments)` and `stop()` are the actions of its buttons; if `send` throws, the draft stays. */
   constructor(app, key, { send, stop }) {
     this.app = app;
     this.place = `exuvia.draft.${key}`;
@@ -43,7 +43,7 @@ export class Composer {
     this.area.focus();
   }
 
-  /** Give the focus back to the place to write, except where that would open a keyboard on the screen. */
+  /** Focus the input, unless that would open an on-screen keyboard. */
   settle() {
     if (!COARSE.matches) this.area.focus();
   }
@@ -52,7 +52,7 @@ export class Composer {
     this.stopButton.hidden = !runs;
   }
 
-  /** Put a text and files in, before what stands there. */
+  /** Insert a text and files before the draft. */
   insert(text, attachments = []) {
     this.area.value = [text, this.area.value].filter(Boolean).join("\n\n");
     for (const file of attachments) this.files.push({ ...file, sent: Promise.resolve(file) });
@@ -61,7 +61,7 @@ export class Composer {
     this.area.focus();
   }
 
-  /** Say why what stands here was not sent, until it is changed. */
+  /** Show why the draft was not sent, until it is changed. */
   refuse(sentence) {
     this.fault.textContent = sentence;
   }
@@ -96,7 +96,7 @@ export class Composer {
     }
   }
 
-  /** Tell those who listen which command is marked; none for an empty id. */
+  /** Tell screen readers which command is selected; none for an empty id. */
   mark(id) {
     if (id) this.area.setAttribute("aria-activedescendant", id);
     else this.area.removeAttribute("aria-activedescendant");
@@ -109,13 +109,13 @@ export class Composer {
     this.area.focus();
   }
 
-  /** Send what stands here, once its files are on the gateway. */
+  /** Send the draft once its files are uploaded. */
   async submit() {
     if (this.sending || !this.ready) return;
     this.sending = true;
     try {
       const sent = await Promise.all(this.files.map((file) => file.sent)).catch(() => null);
-      if (sent === null) return; // the chip of the file says what is wrong; the message waits until it is removed
+      if (sent === null) return; // the file's chip shows the error; the message waits until it is removed
       this.send(this.area.value.trim(), sent);
       this.files = [];
       this.area.value = "";
@@ -172,7 +172,7 @@ export class Composer {
   }
 }
 
-/** The commands that fit what is typed after a slash. `choose(text)` puts one in, `mark(id)` tells which is marked. */
+/** The commands that match the text after a slash. `choose(text)` inserts one, `mark(id)` reports the selected one. */
 class Commands {
   constructor(app, { choose, mark }) {
     this.app = app;
@@ -191,7 +191,7 @@ class Commands {
     this.draw();
   }
 
-  /** Whether a key was for the list. */
+  /** Handle a key; return whether it was for the list. */
   pressed({ key, shiftKey }) {
     if (!this.found.length) return false;
     const step = { ArrowDown: 1, ArrowUp: -1 }[key];
@@ -204,7 +204,7 @@ class Commands {
     return true;
   }
 
-  /** Complete what is typed; a whole command without an argument is sent by Enter, as it stands. */
+  /** Complete the text; a whole command without an argument is sent by Enter as it is. */
   take(key) {
     const chosen = this.found[this.at];
     if (key === "Enter" && this.typedWhole(chosen)) {
@@ -230,13 +230,13 @@ class Commands {
   }
 }
 
-/** Keep what is written in this browser, as far as it has room. */
+/** Store the draft in this browser, if there is space. */
 function keep(place, text) {
   try {
     if (text) localStorage.setItem(place, text);
     else localStorage.removeItem(place);
   } catch {
-    localStorage.removeItem(place); // an older text must not come back in the place of this one
+    localStorage.removeItem(place); // an older draft must not come back instead of this one
   }
 }
 

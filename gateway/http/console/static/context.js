@@ -1,25 +1,25 @@
-// The page `#/context/KEY`: what the model was shown of a session, turn by turn.
+// The page `#/context/KEY`: the model's context in a session, turn by turn.
 
 import { button } from "./button.js";
 import { ContextPlot, legend } from "./context_plot.js";
 import { CompactionPanel, TurnPanel } from "./context_turn.js";
 import { fill, h } from "./elements.js";
-import { textInLog } from "./in_log.js";
-import { count, counted, sentence } from "./quantities.js";
-import { typed } from "./typed.js";
+import { eventText } from "./event_text.js";
+import { count, counted, sentence } from "./number_format.js";
+import { runCommand } from "./run_command.js";
 
 const SPANS = [100, 500, 2000];
 
-/** Events after which there is more to be shown. */
+/** Events after which the page is reloaded. */
 const CHANGING = ["turn_ended", "context_compacted", "compaction_reverted", "session_opened"];
 
-/** Compactions that are listed at once. */
+/** The number of compactions in the list. */
 const LISTED = 12;
 
-/** Milliseconds after which a journal that is not read to its end yet is asked for again. */
+/** Milliseconds between requests while the journal is still being read. */
 const AGAIN = 150;
 
-/** Show the context of the route's session in an element; returns what takes the page down again. */
+/** Show the context of the route's session in an element; returns a function that removes it. */
 export async function mount(element, app, route) {
   await app.styles("context.css");
   const [session = ""] = route.rest;
@@ -29,7 +29,7 @@ export async function mount(element, app, route) {
   return () => page.end();
 }
 
-/** The compactions of these turns, the newest first, for as long as nothing is chosen. */
+/** The compactions of these turns, newest first, while nothing is selected. */
 function compactions(page, look) {
   const made = page.marks.filter((mark) => mark.kind === "compacted").reverse();
   if (!made.length) return null;
@@ -47,7 +47,7 @@ function compactions(page, look) {
     { "aria-labelledby": "compactions-heading" },
     h("h2", { id: "compactions-heading" }, counted(made.length, "compaction")),
     h("table", { class: "compactions" }, h("tbody", {}, made.slice(0, LISTED).map(row))),
-    made.length > LISTED ? h("p", { class: "about" }, "The older ones are marked in the plot.") : null,
+    made.length > LISTED ? h("p", { class: "about" }, "Older compactions are marked in the plot.") : null,
   );
 }
 
@@ -73,7 +73,7 @@ class ContextPage {
       h(
         "div",
         { class: "context-page" },
-        h("p", { class: "about" }, "What each request held, in tokens. Choose a turn to see exactly what was sent."),
+        h("p", { class: "about" }, "The contents of each request, in tokens. Select a turn to see exactly what was sent."),
         this.controls,
         this.others,
         this.state,
@@ -83,7 +83,7 @@ class ContextPage {
     );
   }
 
-  /** Look again when something has happened in the session. */
+  /** Reload when something has happened in the session. */
   listen() {
     this.app.socket.say({ type: "subscribe", session: this.key });
     return this.app.socket.on("event", ({ session, event }) => {
@@ -116,12 +116,12 @@ class ContextPage {
 
   show(page) {
     const isReading = page.read < page.head;
-    if (isReading) page.turns.pop(); // of which not all is read
+    if (isReading) page.turns.pop(); // it is incomplete
     this.page = page;
     this.state.textContent = isReading ? `Reading the log: ${Math.floor((100 * page.read) / page.head)} %` : "";
     fill(this.others, this.elsewhere(page));
     if (!page.turns.length) {
-      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model was asked in this session yet."));
+      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model has been called in this session yet."));
       return;
     }
     if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, this.plot.beyond, legend(page.parts));
@@ -130,11 +130,11 @@ class ContextPage {
     if (!this.plot.chosen) fill(this.panel, isReading ? null : compactions(page, (number) => this.look(number)));
   }
 
-  /** The ways to the session before this one, and back to the current. */
+  /** Links to the previous session and back to the current one. */
   elsewhere(page) {
     const place = `#/context/${encodeURIComponent(this.key)}`;
-    const before = page.before && h("a", { href: `${place}/${page.before}` }, "The session before this one");
-    const now = this.session && h("a", { href: place }, "The current session");
+    const before = page.before && h("a", { href: `${place}/${page.before}` }, "Previous session");
+    const now = this.session && h("a", { href: place }, "Current session");
     return [before || null, before && now ? " · " : null, now || null];
   }
 
@@ -171,12 +171,12 @@ class ContextPage {
     this.load();
   }
 
-  /** What a panel needs to ask for more. */
+  /** What a panel needs to load more. */
   at() {
     const { key, place } = this;
     const { api, socket } = this.app;
     const { session } = this.page;
-    return { api, place, session, inLog: (seq) => textInLog(socket, key, session, seq) };
+    return { api, place, session, inLog: (seq) => eventText(socket, key, session, seq) };
   }
 
   choose(number) {
@@ -185,7 +185,7 @@ class ContextPage {
     const marks = this.page.marks.filter((mark) => mark.turn === number);
     const look = (compaction) => this.look(compaction);
     clearTimeout(this.soon);
-    // Walking along by keys asks for the turn where it stops, not for each on the way.
+    // Moving by keys loads the turn where it stops, not each on the way.
     this.soon = setTimeout(() => {
       const panel = new TurnPanel(this.at(), turn, this.page.parts, marks, look);
       fill(this.panel, panel.element);
@@ -195,7 +195,7 @@ class ContextPage {
   look(number) {
     clearTimeout(this.soon);
     const revert = async (compaction) => {
-      const answered = await typed(this.app.socket, this.key, `/revert ${compaction}`);
+      const answered = await runCommand(this.app.socket, this.key, `/revert ${compaction}`);
       this.before = null;
       await this.load();
       return answered;

@@ -1,9 +1,9 @@
-// The stacked plot of a session's turns: what each request held, against the window and its reserve, and what was done to
-// keep it small. One path for each part, however many turns there are.
+// The stacked plot of a session's turns: the contents of each request against the window and its reserve, and what was done to
+// reduce it. One path for each part, however many turns there are.
 
 import { h, svg } from "./elements.js";
-import { when } from "./moments.js";
-import { brief, count } from "./quantities.js";
+import { when } from "./time_format.js";
+import { brief, count } from "./number_format.js";
 
 export const NAMES = {
   instructions: "Instructions and tools",
@@ -24,17 +24,17 @@ const RIGHT = 8;
 const TOP = 10;
 const BELOW = 22;
 
-/** Above this share of the window the whole window is drawn; below, the plot is as high as what it shows. */
+/** Above this share of the window the whole window is drawn; below, the plot fits its contents. */
 const NEAR_WINDOW = 0.2;
 
-/** Pixels that a turn takes at most. */
+/** The maximum width of a turn in pixels. */
 const WIDEST = 48;
 
-/** Keys that move the chosen turn, and by how many. */
+/** Keys that move the selection, and by how many turns. */
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 
 export class ContextPlot {
-  /** `choose(turn)` is called with a turn that was clicked, or walked to by keys. */
+  /** `choose(turn)` is called with a turn that was selected by mouse or keys. */
   constructor(choose) {
     this.choose = choose;
     this.page = null;
@@ -64,18 +64,18 @@ export class ContextPlot {
     this.watcher.observe(this.element);
   }
 
-  /** No longer on the page. */
+  /** Stop observing; the plot is no longer on the page. */
   end() {
     this.watcher.disconnect();
   }
 
-  /** Draw a page of turns, as the gateway tells it. */
+  /** Draw a page of turns, as the gateway sends it. */
   show(page) {
     this.page = page;
     this.draw();
   }
 
-  /** Have a turn marked; null for none. */
+  /** Select a turn; null for none. */
   mark(turn) {
     this.chosen = turn;
     this.place();
@@ -106,7 +106,7 @@ export class ContextPlot {
       this.marker,
       this.cursor,
     );
-    this.beyond.textContent = window > this.top ? `The window, ${count(window)} tokens, lies far above what is drawn.` : "";
+    this.beyond.textContent = window > this.top ? `The window, ${count(window)} tokens, is far above the range of the plot.` : "";
     this.place();
   }
 
@@ -192,7 +192,7 @@ export class ContextPlot {
     return this.page ? this.page.turns.findIndex((each) => each.turn === turn) : -1;
   }
 
-  /** Put the marker on the chosen turn, and say where it is to who cannot see it. */
+  /** Move the marker to the selected turn and update its accessible value. */
   place() {
     const index = this.indexOf(this.chosen);
     const turns = this.page?.turns ?? [];
@@ -203,7 +203,7 @@ export class ContextPlot {
     }
     if (index < 0) {
       this.element.setAttribute("aria-valuenow", turns.at(-1)?.turn ?? 0);
-      this.element.setAttribute("aria-valuetext", "No turn is chosen");
+      this.element.setAttribute("aria-valuetext", "No turn selected");
       this.tell(turns.at(-1));
       return;
     }
@@ -261,16 +261,16 @@ export class ContextPlot {
   }
 }
 
-/** What the colours and marks mean. */
+/** The legend of colours and marks. */
 export function legend(parts) {
   const colours = parts.map((part) => h("li", {}, h("span", { class: `swatch ${part}` }), NAMES[part]));
   const lines = [
     h("li", {}, h("span", { class: "swatch line window" }), "Window"),
-    h("li", {}, h("span", { class: "swatch line reserve" }), "Compacts here"),
+    h("li", {}, h("span", { class: "swatch line reserve" }), "Compaction threshold"),
   ];
   const marks = [
-    h("li", {}, h("span", { class: "swatch tickmark abandoned" }), "Given up"),
-    h("li", {}, h("span", { class: "swatch tickmark reverted" }), "Taken back"),
+    h("li", {}, h("span", { class: "swatch tickmark abandoned" }), "Failed"),
+    h("li", {}, h("span", { class: "swatch tickmark reverted" }), "Reverted"),
   ];
   return h("ul", { class: "legend", "aria-label": "Legend" }, colours, lines, marks);
 }
@@ -285,7 +285,7 @@ export function said(turn, parts) {
   return `Turn ${turn.turn}, ${when(turn.at)}: ${count(turn.tokens)}${of} tokens; ${each.join(", ")}`;
 }
 
-/** To a tenth of a pixel. */
+/** Round to a tenth of a pixel. */
 const round = (number) => Math.round(10 * number) / 10;
 
 /** Three to six round numbers up to `top`. */

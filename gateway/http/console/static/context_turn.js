@@ -1,12 +1,12 @@
-// One turn's exact requests, and one compaction's before and after, unfolded beneath the plot.
+// One turn's exact requests, and one compaction's before and after, shown below the plot.
 
 import { button, guarded } from "./button.js";
 import { NAMES } from "./context_plot.js";
 import { fill, h, readable } from "./elements.js";
 import { LongText } from "./long_text.js";
-import { prose } from "./prose.js";
-import { when } from "./moments.js";
-import { count, counted, sentence } from "./quantities.js";
+import { renderMarkdown } from "./render_markdown.js";
+import { when } from "./time_format.js";
+import { count, counted, sentence } from "./number_format.js";
 
 const WHO = {
   summary: "Summary",
@@ -16,7 +16,7 @@ const WHO = {
   tool: "Tool",
 };
 
-/** What was done in a turn, each in a sentence; a compaction can be looked at. */
+/** The context changes in a turn, each as a sentence; a compaction can be opened. */
 export function doings(marks, look) {
   return marks.map((mark) => h("li", {}, h("span", { class: `swatch tickmark ${mark.kind}` }), doing(mark), looking(mark, look)));
 }
@@ -24,15 +24,15 @@ export function doings(marks, look) {
 function doing(mark) {
   switch (mark.kind) {
     case "pruned":
-      return `${counted(mark.edits, "message")} shown shorter: ${count(mark.saved ?? 0)} characters less. `;
+      return `${counted(mark.edits, "message")} shortened, ${count(mark.saved ?? 0)} characters saved.  `;
     case "flushed":
-      return `Before compaction ${mark.compaction} the memory was flushed: ${mark.said}. `;
+      return `Memory flush before compaction ${mark.compaction}: ${mark.said}.  `;
     case "compacted":
       return `Compaction ${mark.compaction}: from ${count(mark.before)} to ${count(mark.after)} tokens. `;
     case "abandoned":
-      return `Compaction ${mark.compaction} was given up: ${mark.said} `;
+      return `Compaction ${mark.compaction} failed:  ${mark.said} `;
     default:
-      return mark.compaction ? `Taken back to compaction ${mark.compaction}. ` : "Every compaction was taken back. ";
+      return mark.compaction ? `Reverted to compaction ${mark.compaction}. ` : "All compactions were reverted. ";
   }
 }
 
@@ -41,8 +41,8 @@ function looking(mark, look) {
   return button("Before and after", () => look(mark.compaction), { class: "worded" });
 }
 
-/** The panel of a turn. `at` is where it stands: the `api`, the `place` that the session's context is asked at, the `session`,
- * and `inLog(seq)`, the text that the log has at a seq. `look(number)` shows a compaction. */
+/** The panel of a turn. `at` has the `api`, the `place` (the path of the session's context), the `session`,
+ * and `inLog(seq)`, the original text of an event. `look(number)` shows a compaction. */
 export class TurnPanel {
   constructor(at, turn, parts, marks, look) {
     this.at = at;
@@ -90,7 +90,7 @@ export class TurnPanel {
         { class: "verdict" },
         call.agrees
           ? h("strong", { class: "agrees" }, "Byte-identical")
-          : h("strong", { class: "differs", role: "alert" }, "Does not agree"),
+          : h("strong", { class: "differs", role: "alert" }, "Differs from the log"),
         call.agrees
           ? " with what was sent: rebuilt from the log it has the hash that stands there. "
           : " with what was sent: the log rebuilds something else than it says was sent. ",
@@ -142,7 +142,7 @@ export class TurnPanel {
   }
 }
 
-/** A message that unfolds. `whole` gives all of its text, `inLog(seq)` what stands in the log, where that is more. */
+/** A message that unfolds. `whole` returns its whole text, `inLog(seq)` its original if that is longer. */
 export function messageRow(row, whole, inLog) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
@@ -167,7 +167,7 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
       const text = await whole();
       if (place.childElementCount) return;
       new LongText(place).show(text);
-      if (original) place.append(button("As the log has it", (click) => uncut(click.target), { class: "worded" }));
+      if (original) place.append(button("Show the original", (click) => uncut(click.target), { class: "worded" }));
     } catch (error) {
       place.textContent = sentence(error);
     }
@@ -222,13 +222,13 @@ function shares(turn, parts) {
   return h(
     "table",
     { class: "shares" },
-    h("caption", {}, "What it held"),
+    h("caption", {}, "Contents"),
     h("thead", {}, h("tr", {}, ["Part", "Tokens", "Share"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows),
   );
 }
 
-/** The panel of a compaction. `revert(number)` takes it back and resolves with what the gateway answered (null where it cannot), `above` is how many
+/** The panel of a compaction. `revert(number)` reverts it and resolves with the gateway's answer (null if it cannot), `above` is how many
  * in force were made on top of it. */
 export class CompactionPanel {
   constructor(at, number, { revert, above }) {
@@ -275,32 +275,32 @@ export class CompactionPanel {
         h(
           "div",
           {},
-          h("h3", {}, "After: one summary"),
-          prose("summary-text", entry.summary),
+          h("h3", {}, "After: the summary"),
+          renderMarkdown("summary-text", entry.summary),
           lost(entry),
         ),
       ),
     );
   }
 
-  /** A message that left: what it was shown as may be less than what the log has, which is asked for. */
+  /** A message that was removed; the log may have more of it than the model saw. */
   row(row) {
     const isWhole = row.chars <= row.text.length;
     const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : this.at.inLog(row.source));
     return messageRow(row, whole, this.at.inLog);
   }
 
-  /** The button that takes it back, which asks once more. */
+  /** The button that reverts it, with a confirmation. */
   taking(entry) {
     if (!this.revert) return null;
-    if (!entry.in_force) return h("p", { class: "progress" }, "It was taken back: the model sees those messages again.");
-    const those = this.above ? ` The ${counted(this.above, "compaction")} made on top of it go too.` : "";
-    const question = `Show the model those messages again, in place of the summary?${those}`;
-    return h("p", {}, guarded("Take this compaction back…", question, "Take it back", (place) => this.take(place)));
+    if (!entry.in_force) return h("p", { class: "progress" }, "Reverted: the model sees these messages again.");
+    const those = this.above ? ` The ${counted(this.above, "later compaction")} will be reverted too.` : "";
+    const question = `Show the model these messages again instead of the summary?${those}`;
+    return h("p", {}, guarded("Revert this compaction…", question, "Revert", (place) => this.take(place)));
   }
 
   async take(place) {
-    fill(place, h("span", { class: "waiting" }, "Taking it back…"));
+    fill(place, h("span", { class: "waiting" }, "Reverting…"));
     try {
       const answered = await this.revert(this.number);
       await this.load();
@@ -313,13 +313,13 @@ export class CompactionPanel {
 
 function told({ entry, focus, flush, stayed }) {
   const sentences = [
-    `${when(entry.at)}, since ${entry.why}.`,
-    `Its summary was written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,
-    `${counted(stayed, "message")} stayed as they were.`,
-    focus ? `To be kept in mind: ${focus}.` : "",
-    flush ? `The memory was flushed before: ${flush}.` : "",
-    entry.failed ? `The model's own summary was not taken: ${entry.failed}` : "",
-    entry.checks?.length ? `Found wrong with it: ${entry.checks.join(" ")}` : "",
+    `${when(entry.at)}, because ${entry.why}.`,
+    `Summary written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,
+    `${counted(stayed, "message")} kept unchanged.`,
+    focus ? `Focus: ${focus}.` : "",
+    flush ? `Memory flush before it: ${flush}.` : "",
+    entry.failed ? `The model's own summary was rejected: ${entry.failed}` : "",
+    entry.checks?.length ? `Problems found: ${entry.checks.join(" ")}` : "",
   ];
   return readable(sentences.filter(Boolean).join(" "));
 }
@@ -335,7 +335,7 @@ function proportion(entry) {
 
 function omitted(shown) {
   const more = shown.left - shown.rows.length;
-  return more > 0 ? h("li", { class: "earlier" }, `${counted(more, "message")} before these`) : null;
+  return more > 0 ? h("li", { class: "earlier" }, `${counted(more, "earlier message")}`) : null;
 }
 
 function beginning(row) {
@@ -344,5 +344,5 @@ function beginning(row) {
 
 function lost(entry) {
   if (!entry.lost?.length) return null;
-  return h("p", { class: "lost" }, `Identifiers that the summary does not name: ${readable(entry.lost.join(", "))}`);
+  return h("p", { class: "lost" }, `Identifiers missing from the summary: ${readable(entry.lost.join(", "))}`);
 }

@@ -1,14 +1,14 @@
-// A conversation, followed: everything under one key, through breaks of the connection, without a loss and without a repetition.
+// Follows a conversation: everything under one key, through lost connections, without gaps or repetitions.
 //
-// What is on its way to the gateway stays in this browser until the gateway says that it has it, under an id of its own: sent
-// again after a break or a reload, it counts once.
+// A message stays in this browser, with an id of its own, until the gateway has accepted it: sent
+// again after a lost connection or a reload, it counts once.
 import { Transcript } from "./transcript.js";
 
 const PAGE = 100;
 const OLDER = 500;
 const LOOK = 2000; // milliseconds, between looks for a session that is not there yet
 const AGAIN = 1500; // milliseconds, where the gateway does not say
-const TOO_LONG = "This message is too long for the gateway. Shorten it, or attach it as a file.";
+const TOO_LONG = "This message is too long. Shorten it, or attach it as a file.";
 
 /** Dispatches `change` (entries came or changed), `piece` (the `entry` that is being written grew by a `text`), `earlier` (a
  * page was put before the others), `settings` `refused` (a message that is not sent, and its
@@ -21,10 +21,10 @@ export class Conversation extends EventTarget {
     this.transcripts = []; // by session, oldest first
     this.more = false;
     this.title = "";
-    this.absent = false; // whether the gateway says that there is no such session
+    this.absent = false; // whether the session does not exist
     this.unsent = new Unsent(key);
     this.loading = null;
-    this.paused = null; // while the provider takes no request: turn, until (milliseconds), reason
+    this.paused = null; // while the provider accepts no request: turn, until (milliseconds), reason
     const mine = (act) => (frame) => frame.session === key && act(frame);
     this.ends = [
       app.socket.on("welcome", () => this.resume()),
@@ -49,12 +49,12 @@ export class Conversation extends EventTarget {
     return this.transcripts.at(-1);
   }
 
-  /** Whether a turn runs, or a message is on its way to one. */
+  /** Whether a turn is running, or a message is being sent. */
   get running() {
     return this.transcripts.some((transcript) => transcript.turn !== null);
   }
 
-  /** All entries in their order; what is on its way stands last. */
+  /** All entries in order; messages being sent are last. */
   entries() {
     return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
   }
@@ -73,19 +73,19 @@ export class Conversation extends EventTarget {
       this.absent = error.code === "unknown_session" && !this.current;
       if (!this.absent) this.tell("fault", error.message);
       if (error.code === "storage_failed") this.resumeLater();
-      else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another program may begin it
+      else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another client may create it
     }
     this.tell("change");
     for (const message of this.unsent.messages) this.post(message);
   }
 
-  /** The log could not be read just now. */
+  /** The log could not be read. */
   resumeLater() {
     clearTimeout(this.looking);
     this.looking = setTimeout(() => this.resume(), AGAIN);
   }
 
-  /** Whether the session is there by now. */
+  /** Check whether the session exists by now. */
   look() {
     if (document.visibilityState === "visible") this.resume();
     else this.looking = setTimeout(() => this.look(), LOOK);
@@ -106,7 +106,7 @@ export class Conversation extends EventTarget {
     await this.app.socket.ask({ type: "subscribe", session: this.key, session_id: from.session, after: from.last });
   }
 
-  /** Load the page before what is there. */
+  /** Load the previous page. */
   earlier() {
     this.loading ??= this.loadEarlier().finally(() => (this.loading = null));
     return this.loading;
@@ -129,7 +129,7 @@ export class Conversation extends EventTarget {
     return more || Boolean(this.transcripts[0]?.first === 1 && this.transcripts[0].succeeds);
   }
 
-  /** The transcript of a session; one that is not known yet follows those that are. */
+  /** The transcript of a session; a new one is added at the end. */
   of(session) {
     let found = this.transcripts.find((transcript) => transcript.session === session);
     if (!found) this.transcripts.push((found = new Transcript(session)));
@@ -165,7 +165,7 @@ export class Conversation extends EventTarget {
     this.tell("settings");
   }
 
-  /** Fork the session that an entry stands in, up to an event of it; resolves to the key of the fork. Throws FrameError. */
+  /** Fork an entry's session up to one of its events; resolves to the key of the fork. Throws FrameError. */
   async fork(session, upto) {
     const { socket } = this.app;
     const made = await socket.ask({ type: "fork", session: this.key, session_id: session, upto });
@@ -173,21 +173,21 @@ export class Conversation extends EventTarget {
     return made.session;
   }
 
-  /** Call the session so; an empty title takes it away. Throws FrameError. */
+  /** Set the title of the session; an empty one removes it. Throws FrameError. */
   rename(title) {
     return this.app.socket.ask({ type: "rename", session: this.key, title });
   }
 
   // --- writing ---------------------------------------------------------------------------------------------------------
 
-  /** Send a message; it is kept until the gateway has it. Throws an Error with a sentence, and then nothing was sent. */
+  /** Send a message; it is kept until the gateway has accepted it. Throws an Error with a sentence if nothing was sent. */
   send(text, attachments = []) {
     const message = this.unsent.add(this.app.socket, text, attachments);
     this.tell("change");
     this.post(message);
   }
 
-  /** End what runs. */
+  /** Stop the running turn. */
   stop() {
     this.app.socket.say({ type: "cancel", session: this.key });
   }
@@ -214,7 +214,7 @@ export class Conversation extends EventTarget {
     this.tell("change");
   }
 
-  /** A message that will not be taken is no longer on its way: it is the composer's again. */
+  /** Return a refused message to the composer. */
   giveBack(message, sentence) {
     this.unsent.remove(message.id);
     this.tell("refused", { ...message, sentence });
@@ -234,7 +234,7 @@ function frameOf(key, { id, text, attachments }) {
   return { type: "send", id, session: key, text, attachments: sent };
 }
 
-/** What is on its way to a key, in this browser's storage. */
+/** The messages being sent to a key, in this browser's storage. */
 export class Unsent {
   constructor(key) {
     this.key = key;
@@ -242,7 +242,7 @@ export class Unsent {
     this.messages = read(this.place);
   }
 
-  /** Put a message on its way. Throws an Error with a sentence where the gateway would not take it, or nothing can keep it. */
+  /** Store a message. Throws an Error with a sentence if it is too long or the storage is full. */
   add(socket, text, attachments) {
     const message = { id: newId(), text, attachments, at: new Date().toISOString() };
     if (!socket.takes(frameOf(this.key, message))) throw new Error(TOO_LONG);
@@ -251,7 +251,7 @@ export class Unsent {
       this.keep();
     } catch {
       this.messages.pop();
-      throw new Error("This browser has no room left to keep a message until it is sent. Wait until others are sent, or shorten this one.");
+      throw new Error("The browser's storage is full. Wait until other messages are sent, or shorten this one.");
     }
     return message;
   }
@@ -285,7 +285,7 @@ function read(place) {
   }
 }
 
-/** An id that no other message has; `randomUUID` is there on secure origins only, and a phone may come over plain HTTP. */
+/** A unique id; `randomUUID` exists on secure origins only, and a phone may use plain HTTP. */
 function newId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

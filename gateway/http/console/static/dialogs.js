@@ -1,7 +1,7 @@
-// Dialogs: a question that stands before everything until it is answered.
+// Modal dialogs.
 import { h } from "./elements.js";
 
-/** Ask for a line of text; resolves to it, or to null where nothing is to be done. */
+/** Ask for a line of text; resolves to it, or to null if cancelled. */
 export function askLine(title, { label, value = "", action, limit }) {
   const input = h("input", { id: "asked", value, maxLength: limit, autocomplete: "off" });
   const form = h("form", { method: "dialog" }, h("h2", {}, title), h("label", { for: "asked", class: "small faint" }, label), input,

@@ -1,4 +1,4 @@
-// Elements: the document is built from values, never from strings of markup, so no text can become one.
+// Elements: the document is built from values, never from strings of markup, so no text can become markup.
 
 /** An element. `properties` are its properties (`class`, `for`, `aria-…`, `data-…` and `role` its attributes, `on` its
  * listeners by event); children are nodes or texts, and what is null or false is left out. */
@@ -25,7 +25,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Put these children, and no others, into an element. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...present(children));
   return element;
@@ -34,7 +34,7 @@ export function fill(element, ...children) {
 const UNREADABLE =
   /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
-/** A name, or code, without the characters by which it would read as another (gateway/support/printable.py). */
+/** A name or code without the characters that make it look like another (gateway/support/printable.py). */
 export function readable(text) {
   return text.replace(UNREADABLE, "");
 }

@@ -1,19 +1,19 @@
-// The page `#/health`: how the gateway is now, how the last hour was, its plugins, and what its tokens were spent on.
+// The page `#/health`: the state of the gateway, the last hour, its plugins, and its token usage.
 
 import { fill, h, readable } from "./elements.js";
-import { when } from "./moments.js";
-import { brief, count, counted, seconds, sentence } from "./quantities.js";
+import { when } from "./time_format.js";
+import { brief, count, counted, seconds, sentence } from "./number_format.js";
 import { SmallPlot } from "./small_plot.js";
 
 const MEBIBYTE = 2 ** 20;
 
-/** So many things that a plugin provides are named at once. */
+/** The number of things listed for a plugin before the rest is folded. */
 const FEW = 8;
 
-/** The small plots: of each its lines by name, the first drawn most strongly, what its numbers are, and what it shows. */
+/** The small plots: title, unit, and lines by name, the first drawn most strongly. */
 const PLOTS = [
-  { title: "Turns", unit: brief, bars: true, lines: { "ended in 10 s": (s) => s.turns } },
-  { title: "Errors", unit: brief, bars: true, kind: "errors", lines: { "in 10 s": (s) => s.errors } },
+  { title: "Turns", unit: brief, bars: true, lines: { "per 10 s": (s) => s.turns } },
+  { title: "Errors", unit: brief, bars: true, kind: "errors", lines: { "per 10 s": (s) => s.errors } },
   {
     title: "Latency by step",
     unit: seconds,
@@ -26,14 +26,14 @@ const PLOTS = [
       end: (s) => s.steps.end,
     },
   },
-  { title: "Event loop lag", unit: seconds, lines: { "longest of a minute": (s) => s.lag } },
+  { title: "Event loop lag", unit: seconds, lines: { "longest within a minute": (s) => s.lag } },
   { title: "Sync latency", unit: seconds, lines: { mean: (s) => s.sync } },
   { title: "Queue", unit: brief, lines: { waiting: (s) => s.waiting, running: (s) => s.running } },
-  { title: "Tokens", unit: brief, bars: true, lines: { "in 10 s": (s) => s.tokens } },
+  { title: "Tokens", unit: brief, bars: true, lines: { "per 10 s": (s) => s.tokens } },
   { title: "Memory", unit: (bytes) => `${Math.round(bytes / MEBIBYTE)} MB`, lines: { resident: (s) => s.memory } },
 ];
 
-/** Show the gateway's health in an element; returns what takes the page down again. */
+/** Show the gateway's health in an element; returns a function that removes it. */
 export async function mount(element, app) {
   await app.styles("health.css");
   const page = new HealthPage(element, app.api);
@@ -71,7 +71,7 @@ class HealthPage {
     this.plots.forEach((plot) => plot.end());
   }
 
-  /** Ask now, and again as often as there is something new, while somebody looks. */
+  /** Load now, and again with each new sample, while the page is visible. */
   async load() {
     clearTimeout(this.timer);
     let every = 10;
@@ -82,7 +82,7 @@ class HealthPage {
       every = health.every;
     } catch (error) {
       if (!this.ended) fill(this.state, h("p", { class: "wrong" }, sentence(error)));
-      if (error.status) return void fill(this.page, this.state); // who may not see it now may not in ten seconds
+      if (error.status) return void fill(this.page, this.state); // a refusal would be the same in ten seconds
     }
     if (!this.ended && document.visibilityState === "visible") this.timer = setTimeout(() => this.load(), 1000 * every);
   }
@@ -95,7 +95,7 @@ class HealthPage {
     fill(this.tables, spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
   }
 
-  /** Said again only where it has changed, or a reader of the screen would hear it every ten seconds. */
+  /** Updated only when changed: a screen reader would read it every ten seconds. */
   verdict(overview) {
     const wrong = [...(overview.refuses ? [`It takes no messages: ${overview.refuses}`] : []), ...overview.troubles];
     const text = wrong.join("\n") || "No problems.";
@@ -123,7 +123,7 @@ function tiles(overview) {
   return shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), h("span", {}, more))));
 }
 
-/** Tokens by purpose and model, the dearest first. */
+/** Tokens by purpose and model, the largest first. */
 function spent(rows) {
   const found = new Map();
   for (const { purpose, model, direction, tokens } of rows) {
@@ -131,7 +131,7 @@ function spent(rows) {
     found.set(key, { ...(found.get(key) ?? { purpose, model, input: 0, output: 0, cached: 0 }), [direction]: tokens });
   }
   const sorted = [...found.values()].sort((one, other) => other.input + other.output - one.input - one.output);
-  return table("What tokens were spent on, since the start", ["Purpose", "Model", "In", "of it cached", "Out"], "No model was asked yet.", [
+  return table("Tokens by purpose, since the start", ["Purpose", "Model", "In", "Cached", "Out"], "No model has been called yet.", [
     ...sorted.map((each) => [each.purpose, readable(each.model), count(each.input), count(each.cached), count(each.output)]),
   ]);
 }
@@ -152,7 +152,7 @@ function plugins(rows) {
   ]);
 }
 
-/** What a plugin provides; much of it is unfolded. */
+/** The things that a plugin provides; many are folded. */
 function provided(names) {
   if (!names.length) return "hooks";
   const all = readable(names.join(", "));
@@ -161,7 +161,7 @@ function provided(names) {
 
 function providerErrors(rows) {
   if (!rows.length) return null;
-  return table("Requests to providers that failed, since the start", ["Provider", "Kind", "Times"], "", [
+  return table("Failed provider requests, since the start", ["Provider", "Kind", "Times"], "", [
     ...rows.map((each) => [each.provider, each.kind.replaceAll("_", " "), count(each.count)]),
   ]);
 }

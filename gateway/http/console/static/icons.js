@@ -27,7 +27,7 @@ const LINES = {
   tick: ["M3.5 8.5l3 3 6-7"],
 };
 
-/** The icon of this name; to readers of the screen it is nothing, so a button with nothing else needs an `aria-label`. */
+/** The icon of this name, hidden from screen readers: a button without a text needs an `aria-label`. */
 export function icon(name) {
   return svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, ...LINES[name].map((d) => svg("path", { d })));
 }

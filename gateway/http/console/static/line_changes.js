@@ -1,6 +1,6 @@
-// How two texts differ, line by line.
+// The differences of two texts, line by line.
 
-/** Above this many pairs of lines in the middle it is not worked out which lines both have there. */
+/** Above this number of pairs of differing lines, their common lines are not searched. */
 const MOST = 4_000_000;
 
 /**

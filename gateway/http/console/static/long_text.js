@@ -1,11 +1,11 @@
-// Texts that are too long to be laid out at once: a beginning, and more of it on demand.
+// Texts that are too long to lay out at once: a beginning, and more on demand.
 import { h } from "./elements.js";
 
 const LONG = 48_000; // characters
 const FIRST = 8_000;
 const STEP = 100_000;
 
-/** Whether a text is shown so. */
+/** Whether a text is that long. */
 export function isLong(text) {
   return text.length > LONG;
 }
@@ -25,7 +25,7 @@ export class LongText {
     else this.label();
   }
 
-  /** Show so many characters more, in an element of their own: those before are not laid out again. */
+  /** Show more characters, in an element of their own: the earlier ones are not laid out again. */
   reveal(characters) {
     let end = Math.min(this.end + characters, this.text.length);
     if (/[\ud800-\udbff]/.test(this.text[end - 1]) && end < this.text.length) end--;
@@ -37,6 +37,6 @@ export class LongText {
   label() {
     const left = this.text.length - this.end;
     this.more.hidden = !left;
-    this.more.textContent = `Show more (${left.toLocaleString()} characters are left)`;
+    this.more.textContent = `Show more (${left.toLocaleString()} characters left)`;
   }
 }

@@ -1,5 +1,5 @@
-// Markdown as elements. markdown-it says what a text is made of, and each part becomes an element of a short list: what is
-// HTML stays text, pictures and links to other places load nothing, and only links to the web can be followed.
+// Markdown as elements. markdown-it parses the text, and each token becomes an element of a short list:
+// HTML stays text, pictures and links load nothing, and only links to the web can be followed.
 import { h, readable } from "./elements.js";
 import { LongText, isLong } from "./long_text.js";
 import MarkdownIt from "./vendor/markdown-it.js";
@@ -17,7 +17,7 @@ export class Markdown {
     this.shown = [];
   }
 
-  /** Show a text; `whole` if it will not grow any more. Texts that would take long are shown as they are. */
+  /** Show a text; `whole` if it is complete. Texts that would take long are shown as plain text. */
   show(text, whole = true) {
     if (text === this.text && !whole) return;
     this.text = text;
@@ -46,7 +46,7 @@ export class Markdown {
   }
 }
 
-/** The parts of a text that stand beside one another: of each its source and tokens. */
+/** The top-level blocks of a text, each with its source and tokens. */
 function blocks(text) {
   const tokens = parser.parse(text, {});
   const lines = text.split("\n");
@@ -80,9 +80,9 @@ function build(tokens, root) {
   }
 }
 
-/** The element that a token opens, in the place of what comes until it is closed. */
+/** The element that a token opens, which receives the content until it is closed. */
 function opened(token, parent) {
-  if (token.hidden) return parent; // the paragraph of a list whose items stand close
+  if (token.hidden) return parent; // the paragraph of a tight list
   if (token.type === "table_open") return within(parent, h("div", { class: "wide" }), h("table"));
   if (token.type === "heading_open") return within(parent, h(`h${Math.min(6, Number(token.tag[1]) + 2)}`));
   if (token.type === "link_open") return within(parent, linkTo(token.attrGet("href") ?? ""));
@@ -125,7 +125,7 @@ function leaf(token) {
   }
 }
 
-/** A picture of a text lies at another host, or is made to be one: its place is shown, and nothing is loaded. */
+/** Pictures are on other hosts: the address is shown, and nothing is loaded. */
 function picture(token) {
   const link = linkTo(token.attrGet("src") ?? "");
   link.classList.add("picture");

@@ -1,11 +1,11 @@
-// The page `#/memory`: what is remembered, in three parts: searching, the notes, the facts.
+// The page `#/memory`: search, notes, facts.
 
 import { fill, h } from "./elements.js";
 import { FactsView } from "./memory_facts.js";
 import { NotesView } from "./memory_notes.js";
 import { SearchView } from "./memory_search.js";
 
-/** Show the memory in an element; returns what takes the page down again. */
+/** Show the memory in an element; returns a function that removes it. */
 export async function mount(element, app) {
   await app.styles("memory.css");
   const tabs = [

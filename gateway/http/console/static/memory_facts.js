@@ -1,11 +1,11 @@
-// The facts: what is known, what is pinned, where each came from and what happened to it.
+// The facts, with pins, origins and histories.
 
 import { button, guarded } from "./button.js";
 import { fill, h } from "./elements.js";
-import { when } from "./moments.js";
-import { counted, sentence } from "./quantities.js";
+import { when } from "./time_format.js";
+import { counted, sentence } from "./number_format.js";
 
-const LAYERS = { longterm: "Kept for long", daily: "Daily log" };
+const LAYERS = { longterm: "Long-term", daily: "Daily log" };
 
 export class FactsView {
   constructor(api) {
@@ -54,7 +54,7 @@ export class FactsView {
     const found = this.facts.filter(fits);
     this.told.textContent = this.facts.length
       ? `${counted(found.length, "fact")}, ${found.filter((fact) => fact.pinned).length} pinned`
-      : "There are no facts yet. Small things that you say are kept here by themselves.";
+      : "There are no facts yet. Facts from your conversations are stored here automatically.";
     fill(this.list, found.map((fact) => this.item(fact)));
   }
 
@@ -70,14 +70,14 @@ export class FactsView {
         { class: "about" },
         fact.pinned ? h("strong", { class: "pin" }, "Pinned") : null,
         [fact.type ?? "fact", LAYERS[fact.layer ?? "daily"], when(fact.created), fact.used ? `recalled ${when(fact.used)}` : "never recalled"].join(" · "),
-        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Worth now" }), ` ${fact.worth.toFixed(2)}`),
+        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Current worth" }), ` ${fact.worth.toFixed(2)}`),
       ),
       h(
         "div",
         { class: "fact-actions" },
         button(fact.pinned ? "Unpin" : "Pin", () => this.act("POST", fact, fact.pinned ? "/unpin" : "/pin")),
         why,
-        guarded("Forget", "Forget it? Its story stays.", "Forget it", () => this.act("DELETE", fact, "")),
+        guarded("Forget", "Forget this fact? Its history stays.", "Forget", () => this.act("DELETE", fact, "")),
       ),
       story,
     );

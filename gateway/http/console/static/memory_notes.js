@@ -1,12 +1,12 @@
-// The notes: listed, shown, and edited in place. What somebody else wrote meanwhile is shown beside one's own, and never
-// overwritten unless one says so.
+// The notes: listed, shown, and edited in place. Concurrent changes of others are shown next to one's own, and never
+// overwritten without confirmation.
 
 import { button } from "./button.js";
 import { fill, h, readable } from "./elements.js";
 import { lineChanges } from "./line_changes.js";
-import { when } from "./moments.js";
-import { prose } from "./prose.js";
-import { brief, counted, sentence } from "./quantities.js";
+import { when } from "./time_format.js";
+import { renderMarkdown } from "./render_markdown.js";
+import { brief, counted, sentence } from "./number_format.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";
@@ -17,7 +17,7 @@ export class NotesView {
     this.note = null;
     this.told = h("p", { class: "told", role: "status" });
     this.list = h("ul", { class: "note-list" });
-    this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, "Choose a note to read it."));
+    this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, "Select a note to read it."));
     this.making = h("input", { id: "new-note", type: "text", placeholder: "memory/travel.md", spellcheck: false });
     this.element = h(
       "section",
@@ -32,14 +32,14 @@ export class NotesView {
           { class: "new-note", on: { submit: (event) => (event.preventDefault(), this.make()) } },
           h("label", { for: "new-note" }, "New note"),
           this.making,
-          h("button", { type: "submit" }, "Begin"),
+          h("button", { type: "submit" }, "Create"),
         ),
       ),
       this.page,
     );
   }
 
-  /** Shown again, perhaps for certain lines of a note. */
+  /** Show the view again, perhaps for certain lines of a note. */
   async shown(path, first, last) {
     await this.load();
     if (path) await this.open(path, first, last);
@@ -52,7 +52,7 @@ export class NotesView {
       fill(
         this.list,
         notes.map((note) => this.item(note)),
-        notes.length ? null : h("li", { class: "nothing" }, "There are no notes yet. What is worth keeping is written here."),
+        notes.length ? null : h("li", { class: "nothing" }, "There are no notes yet."),
       );
     } catch (error) {
       this.told.textContent = sentence(error);
@@ -109,10 +109,10 @@ export class NotesView {
         "header",
         {},
         h("h2", { tabIndex: -1 }, readable(path)),
-        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not edited here: it is the owner's to change, or not UTF-8 text."),
+        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "Read-only: only the owner may edit this note, or it is not UTF-8."),
       ),
       lines,
-      text.trim() ? prose("rendered", text) : h("p", { class: "rendered nothing" }, "It is empty."),
+      text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, "This note is empty."),
     );
     lines?.scrollIntoView({ block: "nearest" });
   }
@@ -133,7 +133,7 @@ export class NotesView {
       h("label", { for: "note-text", class: "unseen" }, `Text of ${readable(this.note.path)}`),
       area,
     );
-    if (digest !== this.note.digest) state.textContent = "This is your draft; the note has changed since. Saving shows you both.";
+    if (digest !== this.note.digest) state.textContent = "This is your draft. The note has changed since; saving shows both versions.";
     area.focus();
   }
 
@@ -161,7 +161,7 @@ export class NotesView {
     }
   }
 
-  /** Both texts, and what to do: nothing is written before somebody says so. */
+  /** Show both texts and the choices: nothing is written without a decision. */
   conflict(mine, theirs) {
     const there = theirs ?? { text: "", digest: null };
     const state = h("p", { class: "told", role: "status" });
@@ -171,21 +171,21 @@ export class NotesView {
       h(
         "section",
         { class: "conflict", role: "alert", "aria-labelledby": "conflict-heading" },
-        h("h2", { id: "conflict-heading", tabIndex: -1 }, theirs ? "Somebody else changed this note" : "This note is gone"),
+        h("h2", { id: "conflict-heading", tabIndex: -1 }, theirs ? "Somebody else changed this note" : "This note was deleted"),
         h(
           "p",
           {},
           theirs
-            ? "Nothing was overwritten. Below is what stands on the disk now against your text."
-            : "It was removed while you edited. Your text is kept here.",
+            ? "Nothing was overwritten. The differences between the saved note and your text are below."
+            : "It was deleted while you were editing. Your text is kept here.",
         ),
       ),
       h(
         "p",
         { class: "conflict-choices" },
-        button("Edit mine with theirs in view", () => this.merge(mine, there), { class: "primary" }),
-        button("Write mine over theirs", () => this.save(mine, digest, state)),
-        button("Take theirs", () => this.cancelFor(theirs)),
+        button("Edit mine next to theirs", () => this.merge(mine, there), { class: "primary" }),
+        button("Overwrite with mine", () => this.save(mine, digest, state)),
+        button("Discard mine", () => this.cancelFor(theirs)),
       ),
       state,
       changes(there.text, mine),
@@ -196,7 +196,7 @@ export class NotesView {
   merge(mine, theirs) {
     this.note = { ...this.note, ...theirs, path: this.note.path };
     this.edit(mine, theirs.digest);
-    this.page.append(h("h3", {}, "What stands on the disk"), h("pre", { class: "plain theirs", tabIndex: 0 }, theirs.text));
+    this.page.append(h("h3", {}, "The saved note"), h("pre", { class: "plain theirs", tabIndex: 0 }, theirs.text));
   }
 
   cancelFor(theirs) {
@@ -205,14 +205,14 @@ export class NotesView {
   }
 }
 
-/** The lines that a search found, as they stand. */
+/** The lines that a search found. */
 function cited(text, first, last) {
   const lines = text.split("\n").slice(first - 1, last);
   const where = first === last ? `Line ${first}` : `Lines ${first} to ${last}`;
   return h("figure", { class: "cited" }, h("figcaption", {}, where), h("pre", { class: "plain", tabIndex: 0 }, lines.join("\n")));
 }
 
-/** What is taken out and what is added, line by line. */
+/** Removed and added lines. */
 function changes(theirs, mine) {
   const rows = lineChanges(theirs.split("\n"), mine.split("\n"));
   const added = rows.filter(({ sign }) => sign === "+").length;
@@ -238,7 +238,7 @@ function changes(theirs, mine) {
   );
 }
 
-// --- drafts: what was typed and not saved outlives a reload of the page, in this tab alone ----------------------------
+// --- drafts: unsaved text survives a reload of the page, in this tab only ----------------------------------------------
 
 function keep(path, text, digest) {
   sessionStorage.setItem(DRAFTS + path, JSON.stringify({ text, digest }));

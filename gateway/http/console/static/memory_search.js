@@ -1,10 +1,10 @@
-// Searching the memory as one types, with what each score is made of.
+// Search of the memory while typing, with the parts of each score.
 
 import { button } from "./button.js";
 import { fill, h, readable } from "./elements.js";
-import { counted, sentence } from "./quantities.js";
+import { counted, sentence } from "./number_format.js";
 
-/** Milliseconds after the last key before it is searched. */
+/** Milliseconds after the last key before the search starts. */
 const PAUSE = 180;
 
 /** `open(path, first, last)` shows lines of a note. */
@@ -42,7 +42,7 @@ export class SearchView {
     this.timer = setTimeout(() => this.search(), PAUSE);
   }
 
-  /** Ask; an answer that comes after a newer question is dropped. */
+  /** Search; an answer to an older query is dropped. */
   async search() {
     clearTimeout(this.timer);
     this.asking?.abort();
@@ -77,7 +77,7 @@ export class SearchView {
   }
 }
 
-/** The score as a bar of its parts, and as a sum to be added up. */
+/** The score as a bar of its parts, and as a table. */
 function score(hit, best) {
   const parts = hit.parts.filter((part) => part.worth > 0);
   const bar = h("span", { class: "score-bar", "aria-hidden": "true" });
@@ -92,7 +92,7 @@ function score(hit, best) {
   return h(
     "details",
     { class: "score" },
-    h("summary", {}, bar, h("span", { class: "sum" }, hit.score.toFixed(3)), h("span", { class: "unseen" }, "What this score is made of")),
+    h("summary", {}, bar, h("span", { class: "sum" }, hit.score.toFixed(3)), h("span", { class: "unseen" }, "Score details")),
     sums(hit, parts),
   );
 }
@@ -115,16 +115,16 @@ function sums(hit, parts) {
   return h(
     "table",
     { class: "sums" },
-    h("thead", {}, h("tr", {}, ["Part", "Found", "Counts", "Worth", ""].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["Part", "Raw", "Weight", "Contribution", ""].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, parts.map(row)),
     h(
       "tfoot",
       {},
-      h("tr", {}, h("th", { scope: "row", colSpan: 3 }, "In all"), h("td", {}, hit.fused.toFixed(4)), h("td", {})),
+      h("tr", {}, h("th", { scope: "row", colSpan: 3 }, "Total"), h("td", {}, hit.fused.toFixed(4)), h("td", {})),
       h(
         "tr",
         {},
-        h("th", { scope: "row", colSpan: 3 }, `Left by its age${hit.day ? ` (${hit.day})` : ""}`),
+        h("th", { scope: "row", colSpan: 3 }, `Age factor${hit.day ? ` (${hit.day})` : ""}`),
         h("td", {}, `× ${hit.decay.toFixed(3)}`),
         h("td", {}),
       ),
@@ -135,7 +135,7 @@ function sums(hit, parts) {
 
 const KINDS = ["meaning", "words"];
 
-/** The class of a part: the two that count most have colours of their own. */
+/** The class of a part: the two main ones have their own colours. */
 function kind(name) {
   return KINDS.includes(name) ? name : "other";
 }

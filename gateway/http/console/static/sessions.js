@@ -1,10 +1,10 @@
-// The list of sessions at the side: by the time of their last event, and those that fit what is typed above.
+// The list of sessions in the sidebar, by the time of their last event, filtered by the search.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
-import { ago } from "./moments.js";
+import { ago } from "./time_format.js";
 
 const REFRESH = 30_000;
-const SHOWN = 200; // rows in the document; a search reaches the others
+const SHOWN = 200; // rows in the document; the search finds the others
 
 export class Sessions {
   constructor(app) {
@@ -28,7 +28,7 @@ export class Sessions {
     setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
   }
 
-  /** Ask the gateway which there are. */
+  /** Load the sessions. */
   async refresh() {
     try {
       this.rows = (await this.app.socket.ask({ type: "sessions" })).sessions;
@@ -38,7 +38,7 @@ export class Sessions {
     }
   }
 
-  /** Something happened in a session that is followed: it is the newest now. */
+  /** Move a session with a new event to the top. */
   heard({ session, event }) {
     const row = this.rows.find((each) => each.session === session);
     if (!row) return;
@@ -46,7 +46,7 @@ export class Sessions {
     if (this.rows[0] !== row) this.draw();
   }
 
-  /** A session has, or got, a title. */
+  /** Set the title of a session. */
   called({ session, title }) {
     const row = this.rows.find((each) => each.session === session);
     if (!row || row.title === title) return;
@@ -54,7 +54,7 @@ export class Sessions {
     this.draw();
   }
 
-  /** Mark the session of a route as the open one. */
+  /** Mark the session of a route as open. */
   mark(route) {
     this.open = route.key;
     this.page = route.page === "context" ? "context" : "chat";
@@ -66,8 +66,8 @@ export class Sessions {
     this.rows.sort((one, other) => other.at.localeCompare(one.at));
     const found = this.rows.filter((row) => `${row.title} ${row.session}`.toLowerCase().includes(wanted));
     fill(this.list, found.slice(0, SHOWN).map((row) => this.row(row)),
-      found.length ? null : h("li", { class: "faint" }, wanted ? "No session is called so." : "No sessions yet."),
-      found.length > SHOWN ? h("li", { class: "faint" }, `${found.length - SHOWN} more: search for them.`) : null);
+      found.length ? null : h("li", { class: "faint" }, wanted ? "No matching conversations." : "No sessions yet."),
+      found.length > SHOWN ? h("li", { class: "faint" }, `${found.length - SHOWN} more; search to find them.`) : null);
   }
 
   row(row) {

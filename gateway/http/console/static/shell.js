@@ -1,4 +1,4 @@
-// The shell around every page: where one can go, the sessions, the theme, and who is signed in.
+// The frame of every page: navigation, sessions, theme, and the signed-in person.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { Sessions } from "./sessions.js";
@@ -11,7 +11,7 @@ const PLACES = [
   ["health", "Health"],
 ];
 const STATES = { open: "Connected", connecting: "Connecting…", closed: "Not connected" };
-const THEMES = { system: ["screen", "Colours of the system"], light: ["light", "Light"], dark: ["dark", "Dark"] };
+const THEMES = { system: ["screen", "System theme"], light: ["light", "Light theme"], dark: ["dark", "Dark theme"] };
 
 export class Shell {
   constructor(app) {
@@ -22,8 +22,8 @@ export class Shell {
     this.actions = h("div", { class: "actions" });
     this.page = h("main", { id: "page" });
     this.state = h("span", { class: "state", role: "status" });
-    this.connection = h("span", { class: "state connection", role: "img" }); // where the side is hidden
-    this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": "Places and sessions", "aria-expanded": "false",
+    this.connection = h("span", { class: "state connection", role: "img" }); // where the sidebar is hidden
+    this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": "Navigation", "aria-expanded": "false",
       "aria-controls": "side", on: { click: () => this.open(!this.isOpen) } }, icon("menu"));
     this.side = h("div", { id: "side", class: "side" },
       h("a", { class: "brand", href: "#/chat" }, "Exuvia"),
@@ -32,7 +32,7 @@ export class Shell {
       this.foot());
     this.veil = h("div", { class: "veil", on: { click: () => this.open(false) } });
     this.element = h("div", { class: "shell" },
-      h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, "To the page"),
+      h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, "Skip to content"),
       this.side, this.veil,
       h("div", { class: "front" },
         h("header", { class: "bar" }, this.menu, this.title, this.connection, this.actions),
@@ -50,7 +50,7 @@ export class Shell {
     return this.element.classList.contains("opened");
   }
 
-  /** Show or hide the side, where it does not stand beside the page. */
+  /** Show or hide the sidebar where it overlaps the page. */
   open(opened) {
     if (opened === this.isOpen) return;
     this.element.classList.toggle("opened", opened);
@@ -64,7 +64,7 @@ export class Shell {
     (this.page.querySelector("textarea, input, button, a") ?? this.page).focus();
   }
 
-  /** Turn to a route; returns the empty place for its page. */
+  /** Switch to a route; returns the empty element for its page. */
   turnTo(route) {
     for (const [page, link] of this.places) {
       if (page === route.page) link.setAttribute("aria-current", "page");
@@ -109,7 +109,7 @@ export class Shell {
       const [name, words] = THEMES[theme.chosen()];
       fill(button, icon(name));
       button.title = words;
-      button.setAttribute("aria-label", `Colours: ${words}`);
+      button.setAttribute("aria-label", words);
     };
     button.addEventListener("click", () => {
       theme.choose(theme.CHOICES[(theme.CHOICES.indexOf(theme.chosen()) + 1) % theme.CHOICES.length]);

@@ -1,7 +1,7 @@
 // Signing in, with the token or with the one-time link that `exuvia run` prints.
 import { h } from "./elements.js";
 
-/** What a one-time link carries, taken out of the address so that it stays in no history; empty if there is none. */
+/** Return the secret of a one-time link and remove it from the URL and history; empty if there is none. */
 export function linkInAddress() {
   const found = /^#link=([\w.-]+)$/.exec(location.hash);
   if (!found) return "";
@@ -9,7 +9,7 @@ export function linkInAddress() {
   return found[1];
 }
 
-/** Show the form; `reason` is a sentence that stands above it. Resolves once somebody is signed in, by the form or by a link that
+/** Show the form; `reason` is a sentence above it. Resolves once somebody is signed in, by the form or by a link that
  * is put into the address meanwhile. */
 export function signIn(place, api, reason = "") {
   return new Promise((resolve) => {
@@ -26,7 +26,7 @@ export function signIn(place, api, reason = "") {
       h("input", { type: "text", name: "username", autocomplete: "username", value: location.host, hidden: true }),
       h("label", { for: "token" }, "Token"),
       token,
-      h("p", { id: "token-place", class: "faint" }, "It stands in the file ", h("code", {}, "token"), " of the gateway’s home. ",
+      h("p", { id: "token-place", class: "faint" }, "The token is in the file ", h("code", {}, "token"), " in the gateway’s home, by default ", h("code", {}, "~/.exuvia/token"), ". ",
         "Or open the link that ", h("code", {}, "exuvia run"), " prints."),
       fault,
       button,
@@ -53,7 +53,7 @@ export function signIn(place, api, reason = "") {
         resolve(await api.post("/api/sign-in", shown));
         removeEventListener("hashchange", linked);
       } catch (error) {
-        fault.textContent = error.status ? error.message : "The gateway cannot be reached.";
+        fault.textContent = error.status ? error.message : "The gateway is unreachable.";
         token.select();
       } finally {
         button.disabled = false;

@@ -1,18 +1,18 @@
-// A small plot of the last hour: lines or bars over ten-second samples, with its last and largest number in words.
+// A small plot of the last hour: lines or bars over ten-second samples, with the last and largest value.
 
 import { fill, h, svg } from "./elements.js";
 
 const HEIGHT = 72;
 const PAD = 4;
 
-/** Seconds that a plot may span: the least that holds all there is. */
+/** The possible ranges of a plot in seconds; the smallest that fits is used. */
 const SPANS = [
   [300, "5 minutes ago"],
   [1200, "20 minutes ago"],
   [3600, "an hour ago"],
 ];
 
-/** `lines` are functions of a sample by name, null where there is nothing; `unit` writes a number. */
+/** `lines` are functions of a sample by name, null for no value; `unit` formats a number. */
 export class SmallPlot {
   constructor({ title, lines, unit, bars = false, kind = "" }) {
     this.lines = Object.entries(lines);
@@ -52,12 +52,12 @@ export class SmallPlot {
     this.told.textContent = this.words();
   }
 
-  /** The plot for who cannot see it, and its numbers for who can. */
+  /** The accessible description of the plot, and its values. */
   words() {
-    if (!this.samples.length) return "Nothing is known yet.";
+    if (!this.samples.length) return "No data yet.";
     const [name, of] = this.lines[0];
     const found = this.samples.map(of).filter((value) => value != null);
-    if (!found.length) return `${name}: none in this hour`;
+    if (!found.length) return `${name}: none within the hour`;
     return `${name}: ${this.unit(found.at(-1))} at last, ${this.unit(Math.max(...found))} at most`;
   }
 
@@ -82,7 +82,7 @@ export class SmallPlot {
     );
   }
 
-  /** A line that stops where nothing was; a number that stands alone is a dot. */
+  /** A line with gaps where there is no value; a single value is a dot. */
   line(of, index) {
     let outline = "";
     let before = false;

@@ -1,12 +1,12 @@
-// The websocket: one connection for all pages, which comes back by itself. The frames are those of docs/websocket.md.
+// The websocket: one connection for all pages, which reconnects by itself. The frames are those of docs/websocket.md.
 
 const FIRST_PAUSE = 400;
 const LONGEST_PAUSE = 10_000;
-const QUIET = 25_000; // milliseconds without a frame after which the other side is asked for a sign of life
-const PATIENCE = 10_000; // how long it has for that
+const QUIET = 25_000; // milliseconds without a frame after which a ping is sent
+const PONG_TIMEOUT = 10_000; // milliseconds for the pong
 const UNAUTHORIZED = 4401;
 
-/** What the gateway refused, or a break of the connection (`code` is "closed"). */
+/** An `error` frame of the gateway, or a lost connection (`code` is "closed"). */
 export class FrameError extends Error {
   constructor(frame) {
     super(frame.message);
@@ -32,20 +32,20 @@ export class Socket extends EventTarget {
     window.addEventListener("online", wake);
   }
 
-  /** Listen to frames of a type; returns what ends that. */
+  /** Listen to frames of a type; returns a function that stops. */
   on(type, listener) {
     const heard = (event) => listener(event.detail);
     this.addEventListener(type, heard);
     return () => this.removeEventListener(type, heard);
   }
 
-  /** Stay connected from now on. */
+  /** Connect, and reconnect after every loss. */
   open() {
     this.wanted = true;
     this.connect();
   }
 
-  /** End the connection, and do not come back. */
+  /** Close the connection and do not reconnect. */
   close() {
     this.wanted = false;
     clearTimeout(this.timer);
@@ -53,25 +53,25 @@ export class Socket extends EventTarget {
     this.lost();
   }
 
-  /** Send a frame; false where there is no connection. */
+  /** Send a frame; false if not connected. */
   say(frame) {
     if (this.state !== "open") return false;
     this.socket.send(JSON.stringify(frame));
     return true;
   }
 
-  /** Whether a frame is as short as the gateway wants it; a far longer one would end the connection. */
+  /** Whether a frame is within the gateway's limit; a far longer one would close the connection. */
   takes(frame) {
     const text = JSON.stringify(frame);
     const limit = this.welcome?.limits.frame ?? Infinity;
     return 3 * text.length <= limit || new TextEncoder().encode(text).length <= limit;
   }
 
-  /** Send a frame under an id of its own and wait for its answer. Throws FrameError. */
+  /** Send a frame with a new id and wait for its answer. Throws FrameError. */
   ask(frame) {
     const id = `q${++this.numbers}`;
     return new Promise((resolve, reject) => {
-      if (!this.say({ ...frame, id })) reject(new FrameError({ code: "closed", message: "There is no connection." }));
+      if (!this.say({ ...frame, id })) reject(new FrameError({ code: "closed", message: "Not connected." }));
       else this.waiting.set(id, { resolve, reject });
     });
   }
@@ -84,10 +84,10 @@ export class Socket extends EventTarget {
     socket.onopen = () => socket.send(JSON.stringify({ type: "hello", protocol: 1, client: "console" }));
     socket.onmessage = (message) => this.socket === socket && this.take(JSON.parse(message.data));
     socket.onclose = (event) => this.socket === socket && this.ended(event.code);
-    this.guard(PATIENCE);
+    this.guard(PONG_TIMEOUT);
   }
 
-  /** Somebody looks: try again at once. */
+  /** The page became visible: reconnect at once. */
   hurry() {
     if (this.wanted && !this.socket) this.connect();
     else if (this.state === "open") this.probe();
@@ -96,7 +96,7 @@ export class Socket extends EventTarget {
   take(frame) {
     this.guard(QUIET);
     if (frame.type === "welcome") {
-      if (this.state === "open") return; // the cookie was greeted before; this answers our `hello`
+      if (this.state === "open") return; // the cookie got its `welcome` before; this one answers our `hello`
       this.greeted(frame);
     }
     if (frame.id !== undefined && this.waiting.has(frame.id)) this.settle(frame);
@@ -132,7 +132,7 @@ export class Socket extends EventTarget {
     this.socket = null;
     const unanswered = [...this.waiting.values()];
     this.waiting.clear();
-    for (const { reject } of unanswered) reject(new FrameError({ code: "closed", message: "The connection broke off." }));
+    for (const { reject } of unanswered) reject(new FrameError({ code: "closed", message: "The connection was lost." }));
     this.turn("closed");
   }
 
@@ -142,13 +142,13 @@ export class Socket extends EventTarget {
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
   }
 
-  /** Ask for a sign of life after so long. */
+  /** Send a ping after a silence. */
   guard(milliseconds) {
     clearTimeout(this.guarding);
     this.guarding = setTimeout(() => this.probe(), milliseconds);
   }
 
-  /** A connection that sleeps (a phone's, another network) does not say so: without an answer it is given up. */
+  /** A dead connection (a sleeping phone, another network) is not reported: without a pong it is closed. */
   probe() {
     clearTimeout(this.guarding);
     const socket = this.socket;
@@ -157,6 +157,6 @@ export class Socket extends EventTarget {
       if (this.socket !== socket) return;
       socket.close();
       this.ended(1006);
-    }, PATIENCE);
+    }, PONG_TIMEOUT);
   }
 }

@@ -1,21 +1,21 @@
-// Light and dark: as the system says, unless somebody chose.
+// Light and dark theme: that of the system, or the chosen one.
 
 const KEY = "exuvia.theme";
 export const CHOICES = ["system", "light", "dark"];
 
-/** What was chosen in this browser. */
+/** The theme chosen in this browser. */
 export function chosen() {
   const kept = localStorage.getItem(KEY);
   return CHOICES.includes(kept) ? kept : "system";
 }
 
-/** Choose, and have it shown. */
+/** Choose a theme and apply it. */
 export function choose(choice) {
   localStorage.setItem(KEY, choice);
   apply();
 }
 
-/** Show what was chosen. */
+/** Apply the chosen theme. */
 export function apply() {
   const choice = chosen();
   if (choice === "system") delete document.documentElement.dataset.theme;

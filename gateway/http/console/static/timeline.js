@@ -1,9 +1,9 @@
-// The timeline: the entries of a conversation as elements, drawn when they come or change, and only then.
+// The timeline: the entries of a conversation as elements, drawn only when they are added or change.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { LongText, isLong } from "./long_text.js";
 import { Markdown } from "./markdown.js";
-import { exactly, when } from "./moments.js";
+import { exactly, when } from "./time_format.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // pixels above the end that count as being at the end
@@ -12,7 +12,7 @@ const AHEAD = "1500px"; // how far above the window earlier pages are asked for
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export class Timeline {
-  /** `acts` are what a person may do with an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`. */
+  /** `acts` are the actions of an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`. */
   constructor(conversation, acts) {
     this.conversation = conversation;
     this.acts = acts;
@@ -22,7 +22,7 @@ export class Timeline {
     this.list = h("div", { class: "entries" });
     this.doing = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
     this.column = h("div", { class: "column" }, this.top, this.list, this.doing);
-    this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": "To the newest message",
+    this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": "Scroll to the newest message",
       on: { click: () => this.toEnd() } }, icon("down"));
     this.element = h("div", { class: "timeline", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Conversation",
       on: { scroll: () => this.scrolled() } }, this.column);
@@ -43,7 +43,7 @@ export class Timeline {
 
   // --- drawing ---------------------------------------------------------------------------------------------------------
 
-  /** Draw what came or changed. */
+  /** Draw new and changed entries. */
   draw() {
     const entries = this.conversation.entries();
     const wanted = new Set(entries.map((entry) => entry.id));
@@ -85,7 +85,7 @@ export class Timeline {
     }
   }
 
-  /** An earlier page came: what is seen stays where it is. */
+  /** Add an earlier page; the visible part stays in place. */
   drawEarlier() {
     const anchored = CSS.supports("overflow-anchor", "auto");
     const below = this.element.scrollHeight - this.element.scrollTop;
@@ -124,14 +124,14 @@ export class Timeline {
     this.doing.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
   }
 
-  /** What is waited for, counted down; "" where nothing is. */
+  /** The countdown of a paused provider; "" if there is none. */
   pause() {
     clearTimeout(this.ticking);
     const { paused, running } = this.conversation;
     if (!paused || !running) return "";
     const seconds = Math.max(0, Math.ceil((paused.until - Date.now()) / 1000));
     if (seconds) this.ticking = setTimeout(() => this.tellDoing(this.conversation.entries()), 1000);
-    return `The provider takes no request now (${paused.reason}). It is asked again${seconds ? ` in ${seconds} s` : ""}…`;
+    return `The provider is not accepting requests (${paused.reason}). Trying again${seconds ? ` in ${seconds} s` : ""}…`;
   }
 
   // --- moving ----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Entry {
   }
 }
 
-const STATES = { sending: "Sending…", waiting: "Waiting for its turn" };
+const STATES = { sending: "Sending…", waiting: "Queued" };
 
 class Person extends Entry {
   constructor(entry, acts) {
@@ -219,10 +219,10 @@ class Assistant extends Entry {
 
   actions() {
     return h("span", { class: "acts" }, this.copying(), this.act("again", "Answer again in a fork", "again"),
-      this.act("fork", "Fork behind this", "fork"));
+      this.act("fork", "Fork after this", "fork"));
   }
 
-  /** None where the page came over plain HTTP from another machine: a browser has no clipboard for it then. */
+  /** None if the page came over plain HTTP from another machine: the browser then has no clipboard. */
   copying() {
     if (!navigator.clipboard) return null;
     const button = h("button", { class: "quiet", type: "button", title: "Copy", "aria-label": "Copy" }, icon("copy"));
@@ -283,7 +283,7 @@ class Aside extends Entry {
   }
 }
 
-/** The name of the stretch in which an entry stands: about fifty messages, or what is on its way. */
+/** The name of an entry's stretch: about fifty messages, or those being sent. */
 function stretchOf(entry) {
   if (entry.seq === null || entry.state === "waiting") return "end";
   return `${entry.session}:${Math.floor(entry.place / STRETCH)}`;
@@ -293,7 +293,7 @@ const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Asi
 
 const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "failed", refused: "refused", unknown: "nobody knows how it ended" };
 
-/** A call of a tool: a line that unfolds to what it was given and what it gave. */
+/** A tool call: a line that unfolds to its arguments and its result. */
 function toolCall(call) {
   const inside = h("div", { class: "inside" });
   const details = h("details", { class: `call ${call.state}`, "data-state": call.state, on: { toggle } },
@@ -313,7 +313,7 @@ function toolCall(call) {
   return details;
 }
 
-/** What a call is given, on a line: its values, with their names where there are several. */
+/** The arguments of a call on one line: values, with their names if there are several. */
 function briefly(text) {
   const given = parsed(text);
   if (given === null || typeof given !== "object") return text.slice(0, 200);
@@ -335,7 +335,7 @@ function parsed(text) {
   }
 }
 
-/** The files of a message: pictures are shown, others are offered to be saved. */
+/** The files of a message: pictures are shown, others can be downloaded. */
 export function files(attachments) {
   if (!attachments?.length) return [];
   const shown = attachments.map((file) => {

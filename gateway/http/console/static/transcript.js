@@ -1,18 +1,18 @@
-// The transcript: what a session's events are to a reader, as entries in the order in which they are shown.
+// The transcript: reduces a session's events to entries, in the order in which they are shown.
 //
-// An entry is `{id, session, kind, seq, at, place, …}`, changed in place as later events bear on it; `place` is what the order is by. Kinds:
+// An entry is `{id, session, kind, seq, at, place, …}`, changed in place by later events; `place` is the sort key. Kinds:
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
 //   assistant  turn, reply, text, model, calls [{tool, arguments, state, output}], usage, live (still being written)
 //   answer     of a command: text, failed
-//   aside      what the gateway has to say: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
+//   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
-import { counted } from "./quantities.js";
+import { counted } from "./number_format.js";
 
 const ENDINGS = {
   cancelled: "Stopped.",
-  failed: "The turn failed, and the gateway does not say why.",
-  abandoned: "The turn was given up.",
+  failed: "The turn failed without a reason.",
+  abandoned: "The turn was abandoned.",
 };
 
 export class Transcript {
@@ -43,7 +43,7 @@ export class Transcript {
     return this.events.at(-1)?.seq ?? 0;
   }
 
-  /** Take in an event that follows; false if it was known. */
+  /** Apply the next event; false if it was known. */
   add(event) {
     if (event.seq <= this.last) return false;
     this.events.push(event);
@@ -51,7 +51,7 @@ export class Transcript {
     return true;
   }
 
-  /** Take in a page of earlier events: all is folded again, since an event may bear on one before it. */
+  /** Add a page of earlier events: all are reduced again, since an event may change earlier entries. */
   prepend(events) {
     const first = this.first;
     const live = this.entries.get(this.live);
@@ -61,7 +61,7 @@ export class Transcript {
     if (live) this.entries.set((this.live = live.id), live);
   }
 
-  /** The entries in the order in which they are shown: what waits for its turn is last. */
+  /** The entries in the order in which they are shown; queued messages are last. */
   sorted() {
     return [...this.entries.values()].sort((one, other) => one.place - other.place);
   }
@@ -74,11 +74,11 @@ export class Transcript {
   /** The seq before the turn that took a message, and all messages which that turn took. Throws where it began further up. */
   before(entry) {
     if (entry.turn === undefined) return { seq: entry.seq - 1, messages: [entry] };
-    if (!this.starts.has(entry.turn)) throw new Error("This turn began further up; scroll there first.");
+    if (!this.starts.has(entry.turn)) throw new Error("This turn begins further up; scroll there first.");
     return { seq: this.starts.get(entry.turn) - 1, messages: this.takenBy(entry.turn) };
   }
 
-  /** A piece of an answer that is being written. */
+  /** Add a piece of a streaming answer. */
   piece({ turn, reply, offset, text }) {
     const id = this.replyId(turn, reply);
     let entry = this.entries.get(id);
@@ -95,7 +95,7 @@ export class Transcript {
     } else if (offset < entry.points) {
       entry.text = [...entry.text].slice(0, offset).join("") + text;
       entry.points = offset + points;
-    } // else pieces were dropped: the whole comes with the event
+    } // else pieces were dropped: the event has the whole text
   }
 
   forgetLive(but = "") {
@@ -122,7 +122,7 @@ export class Transcript {
     return text ? this.put(event, "aside", { text, tone, detail, ...others }) : null;
   }
 
-  /** The turn that failed last can be tried again no more. */
+  /** The last failed turn can no longer be retried. */
   leaveFailed() {
     if (this.failed) this.failed.retry = false;
     this.failed = null;
@@ -141,7 +141,7 @@ export class Transcript {
   }
 }
 
-/** How much in an entry has changed since it was drawn is seen by comparing these. */
+/** Versions that show what changed in an entry since it was drawn. */
 export function stampOf(entry) {
   const calls = entry.calls?.map((call) => call.state).join() ?? "";
   return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.text.slice(-20)].join("|");
@@ -154,7 +154,7 @@ const FOLDS = {
   },
   session_forked(event) {
     this.succeeds = null;
-    for (const seq of event.left ?? []) this.entries.delete(`${this.session}:${seq}`); // they have their turn in the parent
+    for (const seq of event.left ?? []) this.entries.delete(`${this.session}:${seq}`); // the parent session answers them
     this.aside(event, "Forked here", { tone: "mark" });
   },
   session_closed() {
@@ -179,7 +179,7 @@ const FOLDS = {
   turn_resumed(event) {
     this.turn = event.turn;
     this.forgetLive();
-    this.aside(event, "The gateway was started again and goes on with this turn.");
+    this.aside(event, "The gateway was restarted and resumes this turn.");
   },
   turn_interrupted() {
     this.forgetLive();
@@ -221,7 +221,7 @@ const FOLDS = {
     this.automatic = event.trigger !== "command" && event.trigger !== "new";
   },
   context_compacted(event) {
-    const what = event.messages ? `${counted(event.messages, "message")} summarised` : "what stands above was summarised";
+    const what = event.messages ? `${counted(event.messages, "message")} summarised` : "earlier messages were summarised";
     const text = this.automatic ? `🧹 Auto-compaction complete: ${what}` : what[0].toUpperCase() + what.slice(1);
     this.aside(event, text, { tone: "mark", detail: event.summary });
   },

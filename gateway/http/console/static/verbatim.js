@@ -1,4 +1,4 @@
-// A plugin of markdown-it: text that is no Markdown stays as it was written.
+// A plugin of markdown-it: text that is not Markdown stays as it was written.
 //
 // Models write formulas, identifiers, expressions, paths and glob patterns into prose, and CommonMark drops characters from them.
 // The terminal reads answers by the same rules (gateway/terminal/markdown_dialect.py). No rule looks at a character more than a few times,
@@ -12,10 +12,10 @@ const EMPHASIS = /^(?:_[^_]*_|__[A-Z][a-z]*__)$/; // a word of prose
 const ALWAYS = /[*_`~<>$]/;
 const AT_LINE_START = /[#>+-]/;
 const SCHEME = /^[a-z][a-z0-9+.-]{0,30}:/i;
-const SCHEMES = /^(?:https?|ftp|mailto|file|data):/i; // which of these can be followed is the renderer's to say
+const SCHEMES = /^(?:https?|ftp|mailto|file|data):/i; // the renderer decides which of these can be followed
 const ENDINGS = /^(?:s|es|ed|ing|ly)(?!\w)/;
 
-/** Teach a parser to leave what is no Markdown alone. */
+/** Make a parser leave text alone that is not Markdown. */
 export function verbatim(parser) {
   parser.disable("reference"); // "[12:03]: done" would disappear, as the definition of a link
   parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false }); // README.md is a file, not a host in Moldova
@@ -60,7 +60,7 @@ function formula(state, silent) {
   return true;
 }
 
-/** Where a mark comes next. It is looked for once, and not again from each place before it. */
+/** The next position of a mark, searched once and cached. */
 function next(state, mark, from) {
   const known = (state.marks ??= {})[mark];
   if (known && known.from <= from && from <= known.at) return known.at;

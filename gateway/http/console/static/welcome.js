@@ -1,4 +1,4 @@
-// What a conversation shows before anything is said: where it will be stored, and to whom it will be sent.
+// The content of an empty conversation: where it will be stored, and who will receive it.
 import { fill, h } from "./elements.js";
 
 const PURPOSES = {
@@ -10,7 +10,7 @@ const PURPOSES = {
 };
 const LOCAL = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
-/** An element that says so. What the gateway alone knows is filled in once it has told it. */
+/** Return the element. Its details are filled in once the gateway has sent them. */
 export function welcome(app) {
   const list = h("dl", { class: "recipients small" });
   const show = (folder, ...rows) => fill(list, row("Stored", h("dd", {}, folder ? ["on the gateway, in ", h("code", {}, folder)]
@@ -20,9 +20,9 @@ export function welcome(app) {
     const sent = recipients.filter(({ address }) => address !== "");
     const here = recipients.filter(({ address }) => address === "");
     const none = recipients.some(({ purpose }) => purpose === "answers") ? "nobody" : "nobody: there is no model yet that could answer";
-    show(folder, row("Sent to", sent.length ? sent.map(described) : h("dd", {}, none)), here.length ? row("Runs there", here.map(described)) : null);
-  }, () => {}); // offline: the rest is said once it is known
-  return h("div", { class: "empty hello" }, h("h2", {}, "What shall we talk about?"), list);
+    show(folder, row("Sent to", sent.length ? sent.map(described) : h("dd", {}, none)), here.length ? row("Runs locally", here.map(described)) : null);
+  }, () => {}); // offline: the details follow later
+  return h("div", { class: "empty hello" }, h("h2", {}, "What can I help you with?"), list);
 }
 
 function row(name, ...values) {
@@ -33,7 +33,7 @@ function described({ name, purpose, address }) {
   return h("dd", {}, h("b", {}, name), `${placeOf(address)}, ${PURPOSES[purpose] ?? purpose}`);
 }
 
-/** Where a model is asked. A server on the gateway's machine may be a proxy that passes on what it is sent. */
+/** The address of a model. A server on the gateway's machine may be a proxy to another one. */
 function placeOf(address) {
   if (address === null) return " (its plugin does not say where)";
   if (address === "") return "";

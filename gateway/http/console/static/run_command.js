@@ -1,9 +1,9 @@
-// A command, typed in a session over the websocket, and its answer.
+// Run a command in a session over the websocket.
 
-const PATIENCE = 200_000; // milliseconds: what runs between turns waits for a turn
+const ANSWER_TIMEOUT = 200_000; // milliseconds; a command may wait for a running turn
 
-/** The text of a command's answer. Throws an Error with a sentence where it failed or nothing came. */
-export function typed(socket, session, text) {
+/** Return the text of a command's answer. Throws an Error with a sentence if it failed or did not answer. */
+export function runCommand(socket, session, text) {
   const id = `console-${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
   return new Promise((resolve, reject) => {
     let seq = null;
@@ -21,7 +21,7 @@ export function typed(socket, session, text) {
         else over(resolve, event.answer);
       }),
     ];
-    const timer = setTimeout(() => over(reject, new Error("The gateway has not answered yet.")), PATIENCE);
-    if (!socket.say({ type: "send", id, session, text })) over(reject, new Error("There is no connection now."));
+    const timer = setTimeout(() => over(reject, new Error("The gateway did not answer in time.")), ANSWER_TIMEOUT);
+    if (!socket.say({ type: "send", id, session, text })) over(reject, new Error("Not connected."));
   });
 }

@@ -1,12 +1,12 @@
-// A text that somebody wrote in Markdown, rendered.
+// Render Markdown.
 import { h } from "./elements.js";
 import { Markdown } from "./markdown.js";
 
-/** What the gateway marks its own sections in a note with. */
+/** The markers of the gateway's own sections in a note. */
 const MARKS = /^<!-- exuvia [0-9a-f]{16} -->\n?/gm;
 
-/** An element of this class with the text in it. */
-export function prose(kind, text) {
+/** Return an element of this class with the rendered text. */
+export function renderMarkdown(kind, text) {
   const element = h("div", { class: `prose ${kind}` });
   new Markdown(element).show(text.replace(MARKS, ""));
   return element;

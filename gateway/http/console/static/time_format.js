@@ -1,4 +1,4 @@
-// Moments in words: how people say when something was.
+// Format times for people.
 
 const MINUTE = 60_000;
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -6,7 +6,7 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" 
 const year = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
 
-/** Shortly: "now", "5 min", the time of today, else the date. `at` is RFC 3339. */
+/** Briefly: "now", "5 min", the time if today, else the date. `at` is RFC 3339. */
 export function ago(at, now = new Date()) {
   const then = new Date(at);
   const minutes = Math.floor((now - then) / MINUTE);
@@ -16,14 +16,14 @@ export function ago(at, now = new Date()) {
   return (then.getFullYear() === now.getFullYear() ? day : year).format(then);
 }
 
-/** The time of the day, with the date where it is not today's. */
+/** The time, with the date unless it is today. */
 export function when(at, now = new Date()) {
   const then = new Date(at);
   if (then.toDateString() === now.toDateString()) return clock.format(then);
   return `${(then.getFullYear() === now.getFullYear() ? day : year).format(then)}, ${clock.format(then)}`;
 }
 
-/** All of it. */
+/** The full date and time. */
 export function exactly(at) {
   return whole.format(new Date(at));
 }

@@ -1,4 +1,4 @@
-// Numbers, times and spans as people read them.
+// Format numbers and durations for people.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
@@ -12,14 +12,14 @@ export const brief = (number) => short.format(number);
 /** "1 turn", "2 turns". */
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
-/** Seconds as people say them: 1.2 ms, 340 ms, 2.1 s, 3 min. */
+/** A duration in seconds: 1.2 ms, 340 ms, 2.1 s, 3 min. */
 export function seconds(number) {
   if (number < 0.01) return `${(1000 * number).toFixed(1)} ms`;
   if (number < 1) return `${Math.round(1000 * number)} ms`;
   return number < 120 ? `${number.toFixed(1)} s` : `${Math.round(number / 60)} min`;
 }
 
-/** What went wrong, as a sentence. */
+/** Return an error's message as a sentence. */
 export function sentence(error) {
-  return error instanceof TypeError ? "The gateway cannot be reached." : error.message;
+  return error instanceof TypeError ? "The gateway is unreachable." : error.message;
 }
