@@ -141,8 +141,11 @@ class ApplicationBuilder:
             hooks, providers, embeddings, memory, opened_plugins=opened_plugins, lifecycle=lifecycle
         )
 
+        day_notes = DayNotes(self.home.workspace(self.config.agent.workspace))
+
         def plugin_problems() -> list[str]:
-            found = [each for part in (providers, embeddings, memory, facts, extraction) for each in part.problems()]
+            parts = (providers, embeddings, memory, facts, extraction, day_notes)
+            found = [each for part in parts for each in part.problems()]
             found += channels.problems()
             return watchdog.problems() + found + [each for part in development for each in part.problems()]
 
@@ -175,6 +178,7 @@ class ApplicationBuilder:
             command_services=command_services,
             lifecycle=lifecycle,
             delivery=delivery,
+            day_notes=day_notes,
         )
         switchboard = await opened(self._switchboard(journals, catalog, dependencies))
         self.stack.push_async_callback(delivery.close)
@@ -302,6 +306,7 @@ class ApplicationBuilder:
         command_services: CommandServices,
         lifecycle: Lifecycle,
         delivery: ReplyDelivery,
+        day_notes: DayNotes,
     ) -> ConversationDependencies:
         workspace = self.home.workspace(self.config.agent.workspace)
         return ConversationDependencies(
@@ -314,7 +319,7 @@ class ApplicationBuilder:
             commands=opened_plugins.commands,
             attachments=Attachments(self.home.attachments),
             notes=WorkspaceNotes(workspace),
-            day_notes=DayNotes(workspace),
+            day_notes=day_notes,
             summarizers=opened_plugins.summarizers,
             flushes=opened_plugins.flushes,
             counters=self.counters,

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.conversations.notes.day_notes import FOLDER, DayNotes, day_note, digest_of
 from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.routing import switchboard
 from plugins.tools.file_target import MAX_FILE_BYTES
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MemoryFlushed, NoteAppended
@@ -197,3 +198,26 @@ async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_
         await client.until_event("session_closed")
         assert [event["kind"] for event in running.journals()[old]] == [*kinds, "note_appended", "session_closed"]
         assert [event["kind"] for session, event in client.events() if session == old] == ["note_appended", "session_closed"]
+
+
+async def test_the_notes_of_an_ended_session_are_tried_again_while_the_gateway_runs_and_status_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switchboard, "SWEEP_SECONDS", 0.05)
+    folder = tmp_path / "workspace" / FOLDER
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file where the folder should be")
+    async with gateway(tmp_path, script=FLUSHED) as running:
+        client = await running.connect()
+        await client.chat("I like tea.")
+        (old,) = running.journals()
+        await client.command("/new")
+        async with deadline():
+            while "could not be written" not in (status := await client.command("/status")):
+                await asyncio.sleep(0.01)
+        assert f"The note {FOLDER}/" in status
+        folder.unlink()
+        await until(lambda: running.journals()[old][-1]["kind"] == "session_closed")
+        assert [event["kind"] for event in running.journals()[old]].count("request_sent") == 2, "nobody is asked again"
+        assert "could not be written" not in await client.command("/status")
+    assert "- Tea is liked." in "".join(path.read_text() for path in folder.iterdir())

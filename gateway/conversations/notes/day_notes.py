@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from gateway.conversations.notes.appending import append_once
+from gateway.conversations.notes.appending import NoteNotWritten, append_once
 
 FOLDER = "memory"
 
@@ -20,6 +20,14 @@ class DayNotes:
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
+        self._problems: dict[str, str] = {}
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each note that could not be written at the last try."""
+        return [
+            f"The note {path} could not be written: {reason.rstrip('.')}. Its text is in the journal and is tried again."
+            for path, reason in self._problems.items()
+        ]
 
     async def append(self, path: str, text: str, digest: str, *, news: bool = False) -> str:
         """Append the section with this digest unless the note has it, and return its file.
@@ -27,7 +35,12 @@ class DayNotes:
         With `news`, list items that the note already has are left out. The file is another one of the day if the note is
         full or not writable. Raises NoteNotWritten.
         """
-        file, _ = await asyncio.to_thread(self._append, path, text, digest, news)
+        try:
+            file, _ = await asyncio.to_thread(self._append, path, text, digest, news)
+        except NoteNotWritten as error:
+            self._problems[path] = str(error)
+            raise
+        self._problems.pop(path, None)
         return file
 
     def _append(self, path: str, text: str, digest: str, news: bool) -> tuple[str, int]:

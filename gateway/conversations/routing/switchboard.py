@@ -37,6 +37,9 @@ from sessions.store.recorder import Recorder, stamp
 PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes that may wait for the disk before new messages are refused."""
 
+SWEEP_SECONDS = 60.0
+"""Seconds between two looks for idle conversations, and for notes that could not be written."""
+
 IDLE_SECONDS = 900.0
 """Seconds without events or subscribers after which a conversation leaves memory."""
 
@@ -135,6 +138,7 @@ class Switchboard:
         self._owners: dict[str, asyncio.Task[None]] = {}
         self._last_activity: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
+        self._unfinished: set[tuple[str, str]] = set()
         self._indexer = SessionIndexer(catalog, journals)
         self._forks = Forks(catalog, journals, clock)
         self._pausing = False
@@ -418,6 +422,8 @@ class Switchboard:
         del self._lives[conversation.session], self._owners[conversation.session]
         if error is not None and not self._stopping:
             self._spawn(self._reopen(chat))
+        elif conversation.retired and conversation.recorder.transcript.cycle.owed:
+            self._unfinished.add((chat.person, chat.key))
 
     async def _stop(self, session: str) -> None:
         """End a conversation and return once it is closed; a running turn stays open in its log."""
@@ -459,11 +465,22 @@ class Switchboard:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(60)
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self._finish_notes()
             now = self._clock.monotonic()
             for name, chat in tuple(self._chats.items()):
                 if now - self._last_activity.get(name, now) > IDLE_SECONDS:
                     await self._unload_if_idle(name, chat)
+
+    async def _finish_notes(self) -> None:
+        """Open the ended sessions again whose notes could not be written, which tries to write them."""
+        names, self._unfinished = self._unfinished, set()
+        for name in names:
+            try:
+                await self._restore(name)
+            except SessionsError as error:
+                log.error("session_not_opened", key=name[1], reason=str(error))
+                self._unfinished.add(name)
 
     async def _unload_if_idle(self, name: tuple[str, str], chat: Chat | None) -> None:
         async with self._lock(name):
