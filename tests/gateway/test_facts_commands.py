@@ -130,4 +130,4 @@ def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:
 def test_a_document_without_an_end_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FactsCommandFailed) as refused:
         import_facts(Home(tmp_path), None, os.environ, Path("/dev/zero"), io.StringIO())
-    assert str(refused.value) == "/dev/zero is larger than 64 MB; import it in parts."
+    assert str(refused.value) == "/dev/zero is larger than 32 MB; import it in parts."

@@ -21,7 +21,7 @@ from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
-from plugins.facts.fact_export import ImportedFacts, encode_facts, parse_facts
+from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
 from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated, limits_of
 from plugins.facts.scoring import current_importance
@@ -35,9 +35,6 @@ T = TypeVar("T")
 WELL, FOUND_WRONG = 0, 1
 
 OPERATOR = "operator"
-
-MOST = 64 * 1024 * 1024
-"""Bytes of a document that is imported."""
 
 
 class FactsCommandFailed(GatewayError):
@@ -94,11 +91,11 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
         FactsCommandFailed: The document or the facts cannot be read.
     """
     try:
-        document = read_at_most(file, MOST)
+        document = read_at_most(file, LONGEST_FILE)
     except OSError as error:
         raise FactsCommandFailed(f"{file} cannot be read: {error.strerror}.") from error
     if document is None:
-        raise FactsCommandFailed(f"{file} is larger than {MOST >> 20} MB; import it in parts.")
+        raise FactsCommandFailed(f"{file} is larger than {LONGEST_FILE >> 20} MB; import it in parts.")
 
     async def work(facts: Facts) -> ImportedFacts:
         book = await facts.book()

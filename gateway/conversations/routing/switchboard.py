@@ -478,6 +478,7 @@ class Switchboard:
         for name in names:
             try:
                 await self._restore(name)
+                self._last_activity.setdefault(name, self._clock.monotonic())
             except SessionsError as error:
                 log.error("session_not_opened", key=name[1], reason=str(error))
                 self._unfinished.add(name)
