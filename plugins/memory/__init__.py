@@ -1,15 +1,14 @@
 """The memory: notes and conversations, indexed and searched.
 
-backends/          Backends for the index other than SQLite.
-index/             The index: its SQLite file, and the indexer that keeps it up to date.
-index_errors       What a search of the memory may raise.
-memory             The memory of one workspace, as the gateway and its tools use it.
-memory_tools       What the model may do with the memory
-note_audit         What is wrong with the notes
-recall             What of a search is worth a place behind a person's message.
-recall_usage       What of the memory was used
-remember_requests  What a message asks to be remembered, told by how it begins or ends, for models that have no tool
-                   to write it down.
-search/            Search: candidates, fusion and ranking.
-sources/           The sources of the index: notes, extra notes and session transcripts.
+backends/          Backends for the index other than SQLite
+index/             The index: its SQLite file, and the indexer that keeps it up to date
+index_errors       Errors of the index
+memory             The memory of one workspace
+memory_tools       The tools `memory_search` and `memory_get`
+note_audit         Checks for duplicates, loops and secrets in the notes
+recall             Selection of the search results that are added to a message
+recall_usage       Which documents were recalled or read, according to the journals
+remember_requests  Detection of requests to remember something, for models without tools
+search/            Search: candidates, fusion and ranking
+sources/           The sources of the index: notes, extra notes and session transcripts
 """

@@ -1,15 +1,15 @@
-"""What a search of the memory may raise."""
+"""Errors of the memory index."""
 
 from __future__ import annotations
 
 
 class IndexUnusable(Exception):
-    """The index can be neither read nor made; `str(error)` is a sentence. The notes are as they were."""
+    """The index can be neither read nor rebuilt; `str(error)` is a sentence. The notes are unaffected."""
 
 
 class BackendFailed(Exception):
-    """A backend cannot be used, now or later; `str(error)` is why, as the end of a sentence."""
+    """A backend cannot be used; `str(error)` is the reason, as the end of a sentence."""
 
 
 class IndexRebuilt(Exception):
-    """The index was harmed or gone and is begun anew: it has to be told everything again."""
+    """The index was damaged or deleted and is empty now: everything has to be indexed again."""

@@ -1,4 +1,4 @@
-"""The memory of one workspace, as the gateway and its tools use it. Nothing here blocks the event loop."""
+"""The memory of one workspace, as used by the gateway and the tools. Nothing here blocks the event loop."""
 
 from __future__ import annotations
 
@@ -34,30 +34,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = 1.0
-"""Seconds that a search waits at most for a look at what changed."""
+"""Maximum seconds that a search waits for recent changes to be indexed."""
 
 RENEWAL_PATIENCE = 5.0
-"""The same where the index is just begun, so that there is nothing else to search in."""
+"""The same while the index is being rebuilt, since there is nothing else to search."""
 
 QUERY = 2000
-"""Characters of what is searched for. Each word of a query is looked up."""
+"""Maximum characters of a query, since each of its words is looked up."""
 
 FEW = 500
-"""Documents that are looked at in some milliseconds; where there are more, a search relies on the watching."""
+"""Maximum documents that are checked for changes by each search; with more, a search relies on the watcher."""
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found, best first, and what is to be known about it: sentences, none where all is well."""
+    """The results of a search, best first, and remarks: sentences about limitations, none if all is well."""
 
     hits: tuple[Hit, ...]
     remarks: tuple[str, ...]
 
 
 class Memory:
-    """Use as an async context manager; the configuration says which of the sources count now. The index is opened by whoever
-    first asks something of it; a file that was harmed or taken away is made anew. `today` is the day in the person's time
-    zone; while `in_use`, no provider is closed. The index rests in one of `backends` or in SQLite, in the file `path`.
-    `counted` is told for what which model was given texts of how many estimated tokens."""
+    """The memory of one workspace, as an async context manager.
+
+    The index is opened when first used, and rebuilt if it was damaged or deleted.
+
+    Args:
+        path: The SQLite file; other backends store their files next to it.
+        sources: All sources; the configuration says which are enabled.
+        keys: Returns the current configuration.
+        providers: The embedding providers by name.
+        today: Returns the current day in the person's time zone.
+        in_use: Keeps providers open while entered.
+        backends: Returns the backends by name.
+        counted: Called with the purpose, model and estimated tokens of each embedding request.
+    """
 
     def __init__(
         self,
@@ -98,24 +108,28 @@ class Memory:
             if self._opened:
                 await self._opened.close()
 
-    # --- upkeep -------------------------------------------------------------------------------------------------------
+    # --- index --------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> IndexState:
-        """How far the index is, as is known without asking it."""
+        """The last known state of the index."""
         return self._upkeep.state
 
     def wake(self) -> None:
-        """Something that can be found has changed: have it looked at soon, behind everything else."""
+        """Have changes indexed soon, in the background."""
         self._upkeep.wake()
 
     async def watch(self) -> None:
-        """Bring the index up to date and keep it so as what is indexed changes, until cancelled."""
+        """Keep the index up to date as sources change, until cancelled."""
         await self._watching.run()
 
     async def update(self, progress: Callable[[IndexState], None]) -> IndexState:
-        """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
-        where the vectors cannot be made, or IndexUnusable."""
+        """Bring the index up to date, including vectors, and report the progress. What was done stays done.
+
+        Raises:
+            ProviderError: The vectors could not be made.
+            IndexUnusable: The index cannot be used.
+        """
         self._upkeep.told = progress
         while True:
             await self._upkeep.bring_in()
@@ -139,7 +153,7 @@ class Memory:
         return self._opened
 
     def problems(self) -> list[str]:
-        """What keeps the index from resting where it should, and notes from being found by their meaning, in sentences."""
+        """Return sentences about a backend that cannot be used and vectors that cannot be made."""
         found = [self._opened.trouble] if self._opened and self._opened.trouble else []
         if why := self._upkeep.failing if self.provider() else self.why_nobody():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
@@ -151,11 +165,11 @@ class Memory:
 
     @property
     def by_words(self) -> bool:
-        """Whether notes are searched by their words."""
+        """True if notes are searched by keywords."""
         return self._keys().search.keywords
 
     def provider(self) -> EmbeddingProvider | None:
-        """Who makes vectors now, None for nobody."""
+        """Return the current embedding provider, None for none."""
         return self._keys().embedding.chosen(self._providers)
 
     async def search(
@@ -168,11 +182,23 @@ class Memory:
         eager: bool = True,
         within: float | None = None,
     ) -> SearchResult:
-        """What the notes in a scope say about something; of a longer text the first `QUERY` characters count.
+        """Search the memory.
 
-        It waits no longer than `patience` seconds for what has just changed, never for the rest of what is not indexed yet,
-        but says so; one that is not `eager` leaves it to the watching to notice that. The vector of the text is to be there
-        `within` so many seconds (None: whenever it is, 0: not at all), or its words alone count. Raises IndexUnusable."""
+        A search waits at most `patience` seconds for recent changes and never for the rest of the index; the remarks say if
+        results may be missing.
+
+        Args:
+            text: The query; the first `QUERY` characters are used.
+            scope: What may be found.
+            results: Maximum number of results.
+            patience: Maximum seconds to wait for recent changes.
+            eager: Check the sources for changes first; otherwise rely on the watcher.
+            within: Maximum seconds for the vector of the query, after which only keywords are used. None waits for it, 0
+                skips it.
+
+        Raises:
+            IndexUnusable: The index cannot be used.
+        """
         await imported()
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
@@ -185,13 +211,13 @@ class Memory:
 
         def answer(index: MemoryBackend) -> tuple[list[Hit], bool]:
             found = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
-            # An index that was made before notes had owners, or a plugin's that has no eye for them, gives nothing away.
+            # Checked again here, since an old index or a plugin's backend may ignore the owners of notes.
             hits = [hit for hit in found if hit.chunk.source != Notes.name or scope.reads(hit.chunk.path)]
             return hits, index.searches_vectors
 
         hits, can = await self._read(answer, max(patience, RENEWAL_PATIENCE))
         if vector is not None and not can:
-            missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
+            missed = "neither sqlite-vec, which this Python's SQLite cannot load, nor numpy is available"
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
         remarks += self.problems()
         return SearchResult(
@@ -199,8 +225,7 @@ class Memory:
         )
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """Lines of a document that a search may have named, as `Source.excerpt` has them; None for a path that none of the
-        sources can have."""
+        """Return lines of a document as `Source.excerpt` does; None for a path that belongs to no source."""
         for source in self._chosen():
             text = await asyncio.to_thread(source.excerpt, path, first, lines, scope)
             if text is not None:
@@ -208,21 +233,20 @@ class Memory:
         return None
 
     def may_have(self, sources: Collection[str]) -> bool:
-        """Whether there may be something to be found in these sources; not if the last look saw nothing, and the watching
-        would have told of more."""
+        """Return False if these sources are certainly empty."""
         state = self._upkeep.state
         return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
 
     def has(self, sources: Collection[str]) -> bool:
-        """Whether something of these sources surely is in the index: a vector, which may load a model first, is worth it."""
+        """Return True if something of these sources is indexed, so that a vector, which may load a model, is worth it."""
         return any(self._upkeep.state.by_source.get(name) for name in sources)
 
     async def look(self, patience: float = PATIENCE) -> None:
-        """Have it seen that something has just changed; waits no longer than so many seconds until it can be found."""
+        """Have recent changes indexed, waiting at most this many seconds."""
         await self._upkeep.look(patience)
 
     async def _look(self, patience: float, *, eager: bool) -> None:
-        """Have what just changed seen. Where there are many, it is noticed by the watching instead."""
+        """Check for changes first, unless there are so many documents that this is left to the watcher."""
         state = self._upkeep.state
         if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
             await self._upkeep.look(patience)
@@ -235,11 +259,10 @@ class Memory:
         try:
             return await self._file().read(work)
         except IndexRebuilt:
-            raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being made anew; ask again.") from None
+            raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being rebuilt; try again.") from None
 
     async def _vector_of(self, text: str, within: float | None) -> tuple[Identity | None, Sequence[float] | None, str]:
-        """The vector of a question with what made it; or why there is none, as the end of a sentence, empty where none is
-        wanted."""
+        """Return the identity and vector of a query, or why there is none, as the end of a sentence."""
         if within == 0:
             return None, None, ""
         if self.provider() is None:
@@ -250,11 +273,11 @@ class Memory:
         except ProviderError as error:
             return None, None, str(error).rstrip(".")
         except TimeoutError:
-            return None, None, f"that of the question took longer than {within} seconds"
+            return None, None, f"the query's vector took longer than {within} seconds"
         return identity, vector, ""
 
     def why_nobody(self) -> str:
-        """Why nobody makes vectors, as the end of a sentence; empty where nobody is meant to."""
+        """Return why no vectors are made, as the end of a sentence; "" if none are wanted."""
         wanted = self._keys().embedding.wanted
         if wanted == NONE or (wanted is None and self._keys().search.keywords):
             return ""

@@ -1,4 +1,4 @@
-"""What the model may do with the memory: `memory_search` and `memory_get`. They return data, with where it stands."""
+"""The tools `memory_search` and `memory_get`, which return results with their citations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from plugins.tools.file_changes import convert
 from sessions.events.messages import ToolDefinition
 
 LINES = 400
-"""Lines of a note in one answer, at most."""
+"""Maximum lines of a note in one answer."""
 
 
 def scope_of(call: ToolContext) -> Scope:
-    """What may be shown in the conversation of a call."""
+    """Return the scope of the conversation of a call."""
     return Scope(owners=frozenset({call.person}), private=not call.group)
 
 
 class SearchArguments(msgspec.Struct, frozen=True):
-    """What the model gives: what it looks for, how many results at most, and what the search is narrowed to: the days from
-    `since` to `until`, who said it, notes or conversations."""
+    """Arguments of `memory_search`: the query and its filters."""
 
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
     max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] | None = None
@@ -37,13 +36,13 @@ class SearchArguments(msgspec.Struct, frozen=True):
     source: Literal["notes", "sessions"] | None = None
 
     def narrowed(self, scope: Scope) -> Scope:
-        """The part of a scope that this asks for."""
+        """Return the scope restricted by the filters."""
         sources = {None: None, "notes": frozenset({"notes", "extra"}), "sessions": frozenset({"sessions"})}[self.source]
         return msgspec.structs.replace(scope, since=self.since, until=self.until, sender=self.sender, sources=sources)
 
 
 class GetArguments(msgspec.Struct, frozen=True):
-    """What the model gives: a note, the first line (from 1), how many lines."""
+    """Arguments of `memory_get`: a path, the first line (from 1) and the number of lines."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     start: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -51,14 +50,14 @@ class GetArguments(msgspec.Struct, frozen=True):
 
 
 class MemorySearch:
-    """Finds what the notes say about something."""
+    """The `memory_search` tool, which searches notes and conversations."""
 
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="memory_search",
         description=(
             "Search the notes (MEMORY.md and memory/) and earlier conversations for what was said, decided or preferred"
-            " before. Give a question or the exact words. Each result says where it stands, as path#Lfirst-Llast; memory_get"
-            " reads around it."
+            " before. Give a question or the exact words. Each result has a citation, path#Lfirst-Llast; memory_get reads"
+            " more of it."
         ),
         parameters={
             "type": "object",
@@ -68,7 +67,11 @@ class MemorySearch:
                 "from": {"type": "string", "format": "date", "description": "The first day, YYYY-MM-DD."},
                 "to": {"type": "string", "format": "date", "description": "The last day, YYYY-MM-DD."},
                 "sender": {"type": "string", "description": "Who said it, in conversations; “assistant” is you."},
-                "source": {"type": "string", "enum": ["notes", "sessions"], "description": "Only there; by default both."},
+                "source": {
+                    "type": "string",
+                    "enum": ["notes", "sessions"],
+                    "description": "Search only these; default: both.",
+                },
             },
             "required": ["query"],
             "additionalProperties": False,
@@ -80,10 +83,14 @@ class MemorySearch:
         self._memory = context.services.memory
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        """Return the results as JSON; ToolFailed where the index cannot be used."""
-        wanted = convert(arguments, SearchArguments)
+        """Return the results as JSON.
+
+        Raises:
+            ToolFailed: The index cannot be used.
+        """
+        request = convert(arguments, SearchArguments)
         try:
-            found = await self._memory.search(wanted.query, wanted.narrowed(scope_of(call)), results=wanted.max_results)
+            found = await self._memory.search(request.query, request.narrowed(scope_of(call)), results=request.max_results)
         except IndexUnusable as error:
             raise ToolFailed(str(error)) from error
         results = [
@@ -102,7 +109,7 @@ class MemorySearch:
 
 
 class MemoryGet:
-    """Reads a note, or some of its lines."""
+    """The `memory_get` tool, which reads a note or conversation."""
 
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="memory_get",
@@ -127,11 +134,14 @@ class MemoryGet:
         self._memory = context.services.memory
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        """Return JSON with `text` and `path`; the text is empty where there is no such note. ToolFailed with ENOENT for a
-        path that no note can have."""
-        wanted = convert(arguments, GetArguments)
-        path = own_note(call.person, wanted.path)
-        text = await self._memory.excerpt(path, wanted.start, min(wanted.lines, LINES), scope_of(call))
+        """Return JSON with `text` and `path`; the text is empty if the note does not exist.
+
+        Raises:
+            ToolFailed: The path cannot be a note (ENOENT).
+        """
+        request = convert(arguments, GetArguments)
+        path = own_note(call.person, request.path)
+        text = await self._memory.excerpt(path, request.start, min(request.lines, LINES), scope_of(call))
         if text is None:
-            raise ToolFailed(f"ENOENT: {wanted.path} is no note; notes are MEMORY.md and the .md files in memory/.")
+            raise ToolFailed(f"ENOENT: {request.path} is not a note; notes are MEMORY.md and the .md files in memory/.")
         return ToolOutput(text=msgspec.json.encode({"text": text, "path": path}).decode())

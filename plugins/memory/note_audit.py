@@ -1,4 +1,4 @@
-"""What is wrong with the notes: sections that say the same, what the memory wrote down of itself, likely secrets. Pure."""
+"""Checks of the notes for duplicate sections, recalled text that was written back, and likely secrets. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from plugins.api.memory.own_lines import own_lines
 from plugins.support.text.words import word_set
 
 ALIKE = 0.85
-"""The share of their words, of both together, that two sections have in common from which on they say the same."""
+"""Jaccard index of the words from which on two sections are duplicates."""
 
 WORDS = 8
-"""Different words that a section has at least to be compared: "nothing new" may stand in many."""
+"""Minimum distinct words of a section that is compared; shorter ones may repeat."""
 
 LOOP = 3
-"""How often the very same section stands somewhere for that to be a loop."""
+"""Number of identical sections that make a loop."""
 
 Kind: TypeAlias = Literal["duplicate", "loop", "secret"]
 
@@ -53,15 +53,14 @@ _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 
 _REFERENCE = re.compile(r"(?:env|file|credential):|\$|[<{\[(*]|(.)\1{5}")
-"""How what stands for a secret begins: a place where it is kept, a variable, a gap to fill in, stars."""
+"""Beginnings of values that are not secrets: references, variables, placeholders, asterisks."""
 
 SHORTEST = 11
 """Characters of the shortest line with a secret: `密码:` and eight more."""
 
 
 def likely_secrets(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, counted from 1, on which something looks like a secret, each with the name of what it looks like;
-    of several on a line the first in the order above."""
+    """Yield the lines of a text, counted from 1, that likely contain a secret, each with the first matching kind."""
     for number, line in enumerate(text.split("\n"), 1):
         for name, pattern in _COMPILED.items() if len(line) >= SHORTEST else ():
             if any(_is_likely(found) for found in pattern.finditer(line)):
@@ -70,7 +69,7 @@ def likely_secrets(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_likely(found: re.Match[str]) -> bool:
-    """A word that follows "password:" is one only if it looks like one: with a digit among its letters, or signs."""
+    """Return True for a match that looks like a secret; after "password:" only if it has digits and letters, or symbols."""
     value = found.groupdict().get("value")
     if value is None:
         return True
@@ -80,7 +79,7 @@ def _is_likely(found: re.Match[str]) -> bool:
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong: what it is in a sentence, and the places, as `path#Lfirst-Llast`. It holds no secret."""
+    """A problem in the notes: a sentence and the places, as `path#Lfirst-Llast`. Contains no secrets."""
 
     kind: Kind
     places: tuple[str, ...]
@@ -88,7 +87,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings(texts: Mapping[str, str], chunks: Iterable[Chunk]) -> list[Finding]:
-    """What is wrong with notes: their texts by their paths, and their chunks."""
+    """Return the problems in notes.
+
+    Args:
+        texts: The texts by path.
+        chunks: The chunks of the notes.
+    """
     return [*_secrets(texts), *_written_back(texts), *_repeated(list(chunks))]
 
 
@@ -99,17 +103,17 @@ def _secrets(texts: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _written_back(texts: Mapping[str, str]) -> Iterator[Finding]:
-    """What the memory gave, stored in it again. It is not indexed, but stands in the way of whoever reads the note."""
+    """Find recalled text that was written back to a note. It is not indexed, but clutters the note."""
     for path, text in texts.items():
         own = {number for number, _ in own_lines(text)}
         given = [number for number in range(1, text.count("\n") + 2) if number not in own]
         for first, last in _runs(given):
-            sentence = "What was recalled was written down again."
+            sentence = "Recalled text was written back to the note."
             yield Finding(kind="loop", places=(f"{path}#L{first}-L{last}",), sentence=sentence)
 
 
 def _runs(lines: Sequence[int], gap: int = 2) -> Iterator[tuple[int, int]]:
-    """Lines that stand near each other, as one."""
+    """Merge lines that are close to each other into ranges."""
     first = last = 0
     for line in lines:
         if last and line - last > gap:
@@ -121,13 +125,13 @@ def _runs(lines: Sequence[int], gap: int = 2) -> Iterator[tuple[int, int]]:
 
 
 def _repeated(chunks: Sequence[Chunk]) -> Iterator[Finding]:
-    """Sections that say nearly the same, each group once."""
+    """Find groups of sections with nearly the same words."""
     words = [word_set(chunk.text) for chunk in chunks]
     groups: dict[int, list[int]] = defaultdict(list)
     parents = list(range(len(chunks)))
     for one, other in _alike(words):
         if _overlap(chunks[one], chunks[other]):
-            continue  # the parts of one long section begin with the end of the part before
+            continue  # consecutive chunks of a long section overlap
         parents[_root(parents, other)] = _root(parents, one)
     for number in range(len(chunks)):
         groups[_root(parents, number)].append(number)
@@ -144,7 +148,7 @@ def _as_finding(group: Sequence[Chunk]) -> Finding:
     places = tuple(f"{chunk.path}#L{chunk.first}-L{chunk.last}" for chunk in group)
     same = max(Counter(" ".join(chunk.text.split()) for chunk in group).values())
     if same >= LOOP:
-        return Finding(kind="loop", places=places, sentence=f"The same section stands {same} times.")
+        return Finding(kind="loop", places=places, sentence=f"The same section occurs {same} times.")
     return Finding(kind="duplicate", places=places, sentence=f"{len(group)} sections say nearly the same.")
 
 

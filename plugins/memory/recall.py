@@ -1,4 +1,4 @@
-"""What of a search is worth a place behind a person's message. Pure: hits in, the chosen ones out."""
+"""Selection of the search results that are added to a person's message. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A cosine says that only of a model that was measured. With multilingual-e5-small 0.40 lets 75 % of 40 answering turns
 # through, and for 2 of those 30 requests one of a hundred turns; 0.35 one for 11 of them.
 NEAR = {"all-minilm-l6-v2-int8": 0.35, "multilingual-e5-small": 0.40}
-"""The cosine from which on a chunk is taken to bear on a question by its meaning, by model."""
+"""Minimum cosine of a relevant chunk, by embedding model."""
 
 COVERED, COVERED_ALONE = 0.6, 0.5
 """The share of the question's words from which on it is by its words; and where no vector was compared."""
@@ -29,12 +29,16 @@ FRAME = 24
 """Tokens of the line above a hit."""
 
 LEAST = 40
-"""Tokens for which it is not worth cutting a hit."""
+"""Minimum tokens for which a hit is truncated rather than dropped."""
 
 
 def is_relevant(hit: Hit, near: float | None) -> bool:
-    """Whether a hit bears on the question by itself, and is not only the best of what there is. `near` is from which cosine
-    on it does, None if that is not known."""
+    """Return True if a hit is relevant to the question, and not just the best of what there is.
+
+    Args:
+        hit: The search result.
+        near: Minimum cosine of a relevant chunk, None if unknown for the model.
+    """
     found = hit.ranked.candidate
     if found.cosine is None or near is None:
         return found.covered >= COVERED_ALONE

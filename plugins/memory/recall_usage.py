@@ -1,6 +1,6 @@
-"""What of the memory was used: the documents that stood behind a message, or that a search or a reading gave to the model.
+"""Which documents were recalled, cited by a search or read, according to the journals.
 
-The journals tell it. They are read backwards, the newest first, and only as many bytes as one is willing to read.
+The journals are read backwards, the newest first, up to a limit of bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessions.files.reverse_reader import reversed_lines
 from sessions.files.verify import open_journal
 
 BUDGET = 256 * 1024 * 1024
-"""Bytes of journals that are read at most."""
+"""Maximum bytes of journals that are read."""
 
 _TELLING = (b'"kind":"memory_recalled"', b'"kind":"tool_returned"', b'"kind":"model_replied"')
 _CITED = re.compile(r'"citation":"([^"#]+)#L')
@@ -28,8 +28,10 @@ _AT = re.compile(rb'\A\{"seq":[0-9]+,"at":"([^"]{20,30})"')
 
 
 class NoteUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The paths that were used since `since`, which is when the oldest event was that was looked at (empty if there is
-    none). `all`: there are no older ones."""
+    """The paths that were used since `since`, the time of the oldest event read ("" for none).
+
+    `all` is True if no older ones exist.
+    """
 
     paths: frozenset[str]
     since: str = ""
@@ -37,8 +39,7 @@ class NoteUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def used(folder: Path, budget: int = BUDGET) -> NoteUsage:
-    """What was used in the sessions of a folder. Blocks for as long as reading takes; a journal that cannot be read is
-    passed over."""
+    """Return the documents used in the sessions of a folder. Blocks while reading; unreadable journals are skipped."""
     found: set[str] = set()
     since, left = "", budget
     for path in _newest_first(folder):
@@ -58,7 +59,7 @@ def _newest_first(folder: Path) -> Sequence[Path]:
 
 
 def _lines(path: Path, budget: int) -> Iterator[bytes]:
-    """The lines of a journal, the last first, until the budget is used up."""
+    """Yield the lines of a journal, the last first, up to the limit of bytes."""
     try:
         with open_journal(path) as descriptor:
             size = os.fstat(descriptor).st_size

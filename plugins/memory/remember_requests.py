@@ -1,13 +1,13 @@
-"""What a message asks to be remembered, told by how it begins or ends, for models that have no tool to write it down.
+"""Detection of requests to remember something, by the beginning or end of a message, for models without tools.
 
-Only plain orders count: `Remember that …` and `…. Save this for later.`, not `Do you remember …?`. Pure.
+Only direct requests count: `Remember that …` and `…. Save this for later.`, not `Do you remember …?`. Pure.
 """
 
 from __future__ import annotations
 
 import re
 
-# An order in each language, and in those that end with it, behind what is meant.
+# Requests at the beginning of a message; in some languages they come last.
 _BEGINS = re.compile(
     r"""(?ix) \W*+ (?:
       (?: please\W++ | (?: can | could | would | will ) \s you \s (?: please \s )? )?
@@ -35,7 +35,7 @@ _ENDS = re.compile(
     | (?: (?: 라는 | 다는 | 는 )? \s? (?: 것 | 걸 | 점 )? [을를]? \s{0,3} ) 기억해 \s? (?: 줘 | 주세요 | 둬 | 두세요 )?
     ) \W*+ $"""
 )
-# An order behind what is meant, a sentence or a clause of its own.
+# Requests at the end, in a separate sentence or clause.
 _BEHIND = re.compile(
     r"""(?ix) (?: (?<= [.!…)”"\n。！] ) | [,;:，；：] | \s [–—-] ) \s{0,9}+ (?:
       (?: (?: please | and | so | now | okay | ok | just ) \W++ ){0,3} (?:
@@ -50,16 +50,16 @@ _BEHIND = re.compile(
     ) \W*+ $"""
 )
 _LONGEST = 120
-"""Characters at the end of a message that are looked at: the longest order there, with what stands before and after it."""
+"""Characters searched at the end of a message: the longest request there with its surroundings."""
 _QUESTION = re.compile(r"[?？؟][^\w?？؟]*+$")
 _UNSAID = re.compile(r"\W*+")
 
 LEAST = 3
-"""Characters of what is worth remembering."""
+"""Minimum characters of what is worth remembering."""
 
 
 def to_remember(message: str) -> str | None:
-    """What a message asks to be remembered; None if it asks for something else."""
+    """Return what a message asks to remember, None if it is not such a request."""
     message = message.rstrip()
     tail = max(0, len(message) - _LONGEST)
     if _QUESTION.search(message, tail):

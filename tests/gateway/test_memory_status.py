@@ -77,10 +77,10 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
     ) as memory:
         await memory.look(30)
         assert memory_in_short(memory) == (
-            "1 note and 0 sessions in 1 chunk, found by nothing: words are switched off, and nobody makes vectors"
+            "1 note and 0 sessions in 1 chunk, found by nothing: keyword search is off, and no vectors are made"
         )
         report = await memory_report(memory, notes, datetime(2026, 11, 22, tzinfo=UTC), EVERYTHING)
-        assert report.how == "by nothing: words are switched off, and nobody makes vectors"
+        assert report.how == "by nothing: keyword search is off, and no vectors are made"
     assert not any("found by their words" in line for line in described_index(keys))
 
     refusing = OpenAIEmbeddingServer(Fault(status=403, body=b"no"))
@@ -88,7 +88,7 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
     async with refusing.serving() as server, gateway(tmp_path / "home", file=configured(server) + text) as running:
         (tmp_path / "home" / "workspace" / "MEMORY.md").write_text("# Tea\n\ngreen\n")
         told = await status(await running.connect(), "- Trouble: ")
-        assert "Notes are not found, since words are switched off: openai: The key of" in told
+        assert "Notes are not found, since keyword search is off: openai: The key of" in told
         assert "found by their words" not in told
 
 

@@ -110,7 +110,7 @@ def test_sections_that_say_nearly_the_same_are_one_finding_with_all_their_places
 
 def test_the_same_section_three_times_is_a_loop() -> None:
     [finding] = audited({"memory/2026-11-21.md": f"## Flush\n\n{HARBOUR}\n" * 3})
-    assert (finding.kind, finding.sentence, len(finding.places)) == ("loop", "The same section stands 3 times.", 3)
+    assert (finding.kind, finding.sentence, len(finding.places)) == ("loop", "The same section occurs 3 times.", 3)
 
 
 def test_what_was_recalled_and_written_down_again_is_a_loop() -> None:

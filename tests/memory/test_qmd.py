@@ -171,7 +171,7 @@ def in_place_of_node(folder: Path, script: str) -> str:
     [
         ("exit 3", "qmd ended with the code 3"),
         ('echo \'{"failed": "no such column"}\'', "no such column"),
-        ("echo what", "qmd's answer is none"),
+        ("echo what", "qmd sent an invalid answer"),
     ],
 )
 async def test_where_qmd_fails_the_memory_rests_in_sqlite_and_says_so(

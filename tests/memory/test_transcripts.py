@@ -445,7 +445,7 @@ def test_an_excerpt_is_bounded_and_says_where_it_goes_on(home: Home) -> None:
     assert shown
     assert len(shown) < LONGEST + 2 * LONGEST_TEXT
     *_, last = shown.split("\n")
-    assert last.startswith("[It goes on at ")
+    assert last.startswith("[Continues at ")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ async def test_vectors_alone_are_searched_where_words_are_switched_off(place: Pl
         assert [hit.citation for hit in found.hits][:1] == ["MEMORY.md#L7-L7"], "the vectors of the tests are last letters"
         place.provider.fails = True
         found = await memory.search("window", EVERYTHING)
-        assert found.remarks[0] == "Nothing was compared, since words are switched off: The server is away."
+        assert found.remarks[0] == "Nothing was compared, since keyword search is off: The server is away."
 
 
 async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(place: Place) -> None:

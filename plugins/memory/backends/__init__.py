@@ -2,12 +2,10 @@
 
 chroma         The backend `chroma`
 local          The backend `local`
-postings       The words of texts by their keys, ranked by bm25 exactly as SQLite's FTS5 does it, with its `porter`
-               stemmer.
+postings       An inverted index ranked by bm25 like SQLite's FTS5
 qmd            The backend `qmd`
-qmd_process    qmd in a process of its own
-qmd_words      The words of texts by their keys, ranked by qmd where it knows all of them, and by `Postings` until
-               then.
-record_file    A file of records, one after the other, only ever appended to.
-vector_matrix  Vectors by what was embedded, compared one by one
+qmd_process    The qmd process and its protocol
+qmd_words      An inverted index ranked by qmd
+record_file    An append-only file of records
+vector_matrix  Vectors compared one by one
 """

@@ -1,7 +1,7 @@
-"""The backend `chroma`: the vectors rest in Chroma (the extra `chroma`) and are searched there; the rest is as in `local`.
+"""The backend `chroma`, which stores and searches vectors in Chroma (the extra `chroma`); the rest is as in `local`.
 
-Chroma is given vectors under the digests of what was embedded, one collection for each identity, and nothing else: no text,
-and none of its own embedding models. It runs in this process, reports nothing to anybody and opens no connection.
+Chroma gets vectors under the digests of their texts, in one collection per identity, but no texts, and none of its embedding
+models is used. It runs in this process, with telemetry disabled.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from plugins.memory.backends.local import LocalBackend
 from plugins.memory.backends.postings import best
 
 EFFORT = 400
-"""How many vectors Chroma keeps in view while it looks for the nearest (`hnsw:search_ef`): all that are asked for."""
+"""Vectors that Chroma keeps in view during a search (`hnsw:search_ef`), enough for all results."""
 
 AT_ONCE = 5000
-"""Vectors that are given to it, or taken back, in one call: it refuses more than some limit of its own."""
+"""Maximum vectors per call, since Chroma limits it."""
 
 
 class ChromaBackend(LocalBackend):
-    """See `MemoryBackend`."""
+    """A `MemoryBackend` that stores its vectors in Chroma."""
 
     name: ClassVar[str] = "chroma"
 
@@ -52,7 +52,7 @@ class ChromaBackend(LocalBackend):
             super().__enter__()
             self._load()
         except BaseException:
-            # It would remember the failure, and fail again where all is well by then.
+            # Chroma caches a failed client and would keep failing.
             import_module("chromadb.api.client").Client.clear_system_cache()
             raise
         return self
@@ -62,7 +62,7 @@ class ChromaBackend(LocalBackend):
         self._client.close()
 
     def _collection(self, identity: Identity) -> tuple[Any, set[str]]:
-        """The vectors of an identity, and the digests that it has one of; nothing where it never made any."""
+        """Return the collection of an identity and the digests in it, None and an empty set for none."""
         alike = [each for each in self._collections if (each.provider, each.model) == (identity.provider, identity.model)]
         exact = [each for each in alike if identity.dimensions in (0, each.dimensions)]
         return self._collections[exact[-1]] if exact else (None, set())
@@ -77,7 +77,7 @@ class ChromaBackend(LocalBackend):
         return self._collections[identity]
 
     def _load(self) -> None:
-        """Know what Chroma has. Vectors of what is gone are let go."""
+        """Load the collections, deleting vectors that no chunk uses."""
         used = set(self._digests.values())
         for collection in sorted(self._client.list_collections(), key=lambda each: each.metadata["number"]):
             there = set(collection.get(include=[])["ids"])
@@ -124,7 +124,7 @@ class ChromaBackend(LocalBackend):
 
 
 def _named(identity: Identity) -> str:
-    """Names an identity where only letters and digits may."""
+    """Return a name for an identity of letters and digits only."""
     return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
 
 
@@ -133,7 +133,7 @@ def _some(digests: list[str]) -> Iterator[list[str]]:
 
 
 def _cosines(one: Sequence[float], others: Any) -> list[float]:
-    np: Any = import_module("numpy")  # which Chroma brings along
+    np: Any = import_module("numpy")  # a dependency of Chroma
     lengths = np.linalg.norm(others, axis=1) * np.linalg.norm(one)
     cosines: list[float] = (others @ np.asarray(one) / np.maximum(lengths, 1e-12)).tolist()
     return cosines

@@ -1,7 +1,7 @@
-"""The backend `local`: one file, and all of it in this process's own memory. It needs neither SQLite nor anything else.
+"""The backend `local`: one file, held completely in memory. It depends on neither SQLite nor any library.
 
-It is meant for thousands of notes, not for hundreds of thousands: a chunk takes some kilobytes of memory, each question is
-compared with every vector, and the file is read as a whole when it is opened.
+It suits thousands of notes, not hundreds of thousands: a chunk takes some kilobytes of memory, each query is compared with
+every vector, and the file is read completely when opened.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from plugins.memory.backends.record_file import RecordFile
 from plugins.memory.backends.vector_matrix import Vectors
 
 PARTS = 3
-"""Characters that a part of a word has at least, and by which texts are measured then: as in SQLite's index of trigrams."""
+"""Minimum characters of a substring search, as in SQLite's trigram index."""
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
-    """A document, as `take` was given it, and the words of each of its chunks, as `pieces` has them."""
+    """A document as passed to `take`, with the words of each chunk."""
 
     document: Document
     words: tuple[str, ...]
 
 
 class DeletedDocument(msgspec.Struct, frozen=True, kw_only=True, tag="forgotten"):
-    """A document that is gone."""
+    """A deleted document."""
 
     path: str
 
 
 class StoredVectors(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
-    """Vectors of one identity: those of all the digests, one after the other, as 32-bit floats."""
+    """Vectors of one identity: those of all digests, concatenated as 32-bit floats."""
 
     identity: Identity
     digests: tuple[str, ...]
@@ -51,7 +51,7 @@ Record: TypeAlias = StoredDocument | DeletedDocument | StoredVectors
 
 
 class LocalBackend:
-    """See `MemoryBackend`."""
+    """A `MemoryBackend` in memory, with a file of records."""
 
     name: ClassVar[str] = "local"
 
@@ -103,7 +103,7 @@ class LocalBackend:
                 self._embed(identity, digests, vectors)
 
     def _whole(self) -> Iterator[bytes]:
-        """All that counts, as records. Vectors of what is gone are let go."""
+        """Yield all current records, without vectors that no chunk uses."""
         for path, (document, keys) in self._documents.items():
             reading = Reading(chunks=[self._chunks[key] for key in keys], state=document.reading.state)
             whole = msgspec.structs.replace(document, reading=reading)
@@ -139,7 +139,7 @@ class LocalBackend:
             self._pieces[self._last] = pieces
             self._words.add(self._last, pieces.split())
             keys.append(self._last)
-        # Its chunks are known by their keys: only the rest of what was read is kept here.
+        # The chunks are stored by key; keep only the state here.
         kept = Reading(chunks=(), state=document.reading.state)
         self._documents[document.path] = (msgspec.structs.replace(document, reading=kept), keys)
 
@@ -153,7 +153,7 @@ class LocalBackend:
         return kept
 
     def settle(self) -> None:
-        """See `MemoryBackend`. Nothing is to be done."""
+        """Do nothing: there is nothing to optimise."""
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         allowed = self._allowed(scope)
@@ -190,7 +190,7 @@ class LocalBackend:
         return {key: self._pieces[key] for key in keys if key in self._pieces}
 
     def _inside(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
-        """The chunks that have one of these anywhere, and how well, measured as words are."""
+        """Return the chunks that contain one of these substrings, scored like words."""
         texts = {key: chunk.embedded().lower() for key, chunk in self._chunks.items()}
         average = sum(max(0, len(text) - PARTS + 1) for text in texts.values()) / max(1, len(texts))
         scores: dict[int, float] = {}
@@ -209,7 +209,7 @@ class LocalBackend:
         return self._lacking(self._of(identity), limit)
 
     def _lacking(self, there: Container[str], limit: int) -> dict[str, str]:
-        """What is to be embedded where these digests have a vector."""
+        """Return the texts to embed, given the digests that have a vector."""
         found: dict[str, str] = {}
         for key in reversed(self._digests):
             if len(found) == limit:
@@ -239,7 +239,7 @@ class LocalBackend:
             vectors.put(digest, array.array("f", packed[at * size : (at + 1) * size]))
 
     def bound(self, identity: Identity | None, most: int) -> None:
-        """See `MemoryBackend`. Nothing is to be done: what no chunk needs goes when the file is written anew."""
+        """Do nothing: unused vectors are dropped when the file is rewritten."""
 
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
@@ -252,7 +252,7 @@ class LocalBackend:
         return {key: near[it] for key in keys if (it := self._digests.get(key, "")) in near}
 
     def _of(self, identity: Identity) -> Vectors:
-        """The vectors of an identity; where its dimensions are not known yet, the newest of that model."""
+        """Return the vectors of an identity; if its dimensions are unknown, the latest of that model."""
         for each in () if identity.dimensions else reversed(self._vectors):
             if (each.provider, each.model) == (identity.provider, identity.model):
                 return self._vectors[each]

@@ -1,4 +1,4 @@
-"""The words of texts by their keys, ranked by bm25 exactly as SQLite's FTS5 does it, with its `porter` stemmer."""
+"""An inverted index ranked by bm25 exactly like SQLite's FTS5 with its `porter` stemmer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ K1, B = 1.2, 0.75
 """The constants of bm25 in FTS5 (https://www.sqlite.org/fts5.html#the_bm25_function)."""
 
 _TIMES = 16
-"""Bits that tell how often a text has a word; those above them are the text's key."""
+"""Bits of an entry that store the number of occurrences; the others store the key."""
 _MOST = (1 << _TIMES) - 1
 
 Allowed = Callable[[int], bool]
-"""Whether the text with a key may be found."""
+"""Returns True for the key of a text that may be found."""
 
 
 class Postings:
-    """Which texts have which words. Keys are positive, and each is given once."""
+    """An inverted index of texts by positive, unique keys."""
 
     def __init__(self) -> None:
         self._having: dict[str, array[int]] = {}
@@ -32,7 +32,7 @@ class Postings:
         self._total = 0
 
     def add(self, key: int, words: Iterable[str]) -> None:
-        """A text with these words in it, in any order, each as often as it occurs."""
+        """Add a text as its words, repetitions included."""
         counted = _counted(words)
         for word, times in counted.items():
             self._having.setdefault(word, array("Q")).append(key << _TIMES | min(times, _MOST))
@@ -40,7 +40,7 @@ class Postings:
         self._total += self._sizes[key]
 
     def drop(self, key: int, words: Iterable[str]) -> None:
-        """That text is gone; `words` are those with which it was added."""
+        """Remove a text; `words` are those it was added with."""
         for word, times in _counted(words).items():
             self._having[word].remove(key << _TIMES | min(times, _MOST))
             if not self._having[word]:
@@ -48,15 +48,15 @@ class Postings:
         self._total -= self._sizes.pop(key)
 
     def has(self, word: str, allowed: Allowed) -> bool:
-        """Whether a text that is allowed has this word."""
+        """Return True if an allowed text contains a word."""
         return any(allowed(entry >> _TIMES) for entry in self._having.get(_stem(word), ()))
 
     def count(self, word: str) -> int:
-        """How many texts have this word."""
+        """Return the number of texts that contain a word."""
         return len(self._having.get(_stem(word), ()))
 
     def ranked(self, words: Iterable[str], limit: int, allowed: Allowed) -> dict[int, float]:
-        """The texts that have any of these words, the best of those that are allowed, and how well, larger is better."""
+        """Return the best allowed texts that contain any of the words, with their scores (larger is better)."""
         scores: dict[int, float] = {}
         for word in words:
             entries = self._having.get(_stem(word), ())
@@ -69,17 +69,17 @@ class Postings:
 
 
 def inverse_frequency(texts: int, having: int) -> float:
-    """How telling a word is that so many of the texts have."""
+    """Return the inverse document frequency of a word."""
     return max(1e-6, math.log((texts - having + 0.5) / (having + 0.5)))
 
 
 def saturated(times: float, length: float) -> float:
-    """What it counts that a text has a word so often; `length` is the text's, as a part of the average."""
+    """Return the term frequency part of bm25; `length` is the text's length relative to the average."""
     return times * (K1 + 1) / (times + K1 * (1 - B + B * length))
 
 
 def best(scores: dict[int, float], limit: int) -> dict[int, float]:
-    """Those with the largest scores, largest first; of equal ones the smaller key."""
+    """Return the largest scores in descending order, equal ones by key."""
     return dict(heapq.nsmallest(limit, scores.items(), key=lambda each: (-each[1], each[0])))
 
 

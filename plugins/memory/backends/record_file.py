@@ -1,4 +1,4 @@
-"""A file of records, one after the other, only ever appended to. Derived: what is harmed in it is given up, not repaired."""
+"""An append-only file of records. It is derived, so damaged records are dropped, not repaired."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MARK = b"exuvia 1"
-"""How it begins. To be changed with the form of the records and with what `words.indexed` gives: then it is made anew."""
+"""The file header. Change it with the record format or `words.indexed`, so that files are rebuilt."""
 _FRAME = struct.Struct("<II")  # bytes of a record, and their CRC-32
 
 SLACK = 4 * 1024 * 1024
-"""Bytes of what no longer counts that are left in the file, at least; beyond, at most as many as count."""
+"""Minimum bytes of obsolete records before the file is rewritten."""
 
 
 class RecordFile:
-    """Records in the file `place`. One process writes to it; in others, until that one ends, nothing is kept. `whole` are
-    all the records that count now, from which the file is made anew when it has grown too large. OSError where the disk
-    does not do what it should."""
+    """A file of records that one process writes; in others nothing is persisted until that one ends.
+
+    `whole` returns all current records for rewriting the file. Raises OSError if the disk fails.
+    """
 
     def __init__(self, place: Path, whole: Callable[[], Iterable[bytes]]) -> None:
         self._place = place
@@ -30,8 +31,7 @@ class RecordFile:
         self._size = 0
 
     def read(self) -> list[bytes]:
-        """Open it, for writing if no other process has it, and return its records up to the first that is harmed or torn.
-        That one and those behind it are cut off."""
+        """Open the file, for writing if possible, and return its intact records. Damaged ones are cut off."""
         self._file = self._claimed()
         content = self._place.read_bytes()
         records, end = _records(content)
@@ -45,9 +45,9 @@ class RecordFile:
         return records
 
     def append(self, record: bytes, counting: int) -> None:
-        """Keep one more. `counting` is how many bytes of records count, this one among them."""
+        """Append a record. `counting` is the size in bytes of all current records."""
         if self._file is None:
-            # Whoever had it may have gone, and have left another state there than the one known here.
+            # The previous writer may have left a different state: rewrite the file.
             self._file = self._claimed()
             if self._file is not None:
                 self._make_anew()
@@ -60,7 +60,7 @@ class RecordFile:
             self._size += len(framed)
 
     def close(self) -> None:
-        """Let it go, so that another process may write."""
+        """Close the file, so that another process can write."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -77,7 +77,7 @@ class RecordFile:
         self._size = self._place.stat().st_size
 
     def _claimed(self) -> BinaryIO | None:
-        """The file, at its end, if this process may write to it."""
+        """Return the file positioned at its end, None if another process writes it."""
         file = _opened(self._place)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +89,7 @@ class RecordFile:
 
 
 def _opened(place: Path) -> BinaryIO:
-    # It holds what the notes say: for its owner's eyes.
+    # Contains text of the notes: readable by its owner only.
     return open(os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
 
 
@@ -98,7 +98,7 @@ def _framed(record: bytes) -> bytes:
 
 
 def _records(content: bytes) -> tuple[list[bytes], int]:
-    """The whole records at the beginning of a file, and where they end; 0 for a file of another kind."""
+    """Return the intact records at the beginning of a file, and where they end; 0 for another kind of file."""
     if not content.startswith(_MARK):
         return [], 0
     found, at = [], len(_MARK)

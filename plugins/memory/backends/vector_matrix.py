@@ -1,4 +1,4 @@
-"""Vectors by what was embedded, compared one by one: with numpy where it is installed, else slowly."""
+"""Vectors compared one by one, with numpy if it is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Vectors:
-    """Vectors of `dimensions` numbers, each scaled to the length 1, by digests."""
+    """Normalised vectors of `dimensions` numbers, by digest."""
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
@@ -25,7 +25,11 @@ class Vectors:
         return digest in self._rows
 
     def put(self, digest: str, vector: Sequence[float]) -> None:
-        """Keep a vector. ValueError for one of another length."""
+        """Store a vector.
+
+        Raises:
+            ValueError: It has the wrong length.
+        """
         if len(vector) != self.dimensions:
             raise ValueError(f"a vector has {len(vector)} dimensions instead of {self.dimensions}")
         scaled = _scaled(vector)
@@ -37,12 +41,12 @@ class Vectors:
             self._numbers += scaled
 
     def items(self) -> Iterator[tuple[str, array[float]]]:
-        """Each digest with its vector."""
+        """Yield each digest with its vector."""
         for digest, row in self._rows.items():
             yield digest, self._numbers[row * self.dimensions : (row + 1) * self.dimensions]
 
     def of(self, digests: Collection[str]) -> Vectors:
-        """Those of these digests alone."""
+        """Return the vectors of these digests only."""
         kept = Vectors(self.dimensions)
         for digest, vector in self.items():
             if digest in digests:
@@ -50,7 +54,7 @@ class Vectors:
         return kept
 
     def cosines(self, vector: Sequence[float]) -> dict[str, float]:
-        """How alike each is to this one, from -1 to 1."""
+        """Return the cosine of each vector with this one, from -1 to 1."""
         if len(vector) != self.dimensions:
             return {}
         products = _products(self._numbers, self.dimensions, _scaled(vector))

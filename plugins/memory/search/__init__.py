@@ -1,11 +1,11 @@
 """Search: candidates, fusion and ranking.
 
-candidates       What is ranked, and by which rules
-diagnostics      What is to be known about a search besides what it found, in sentences.
-eval_metrics     How good a list of results is for a question whose answers are known.
-fusion           The ways to put words and vectors together.
-periods          The time that a question names
-ranking          Which of the candidates answer best
+candidates       Search candidates and ranking rules
+diagnostics      Sentences about the limitations of a search
+eval_metrics     Recall, nDCG and reciprocal rank
+fusion           Fusion of keyword and vector scores
+periods          The period of time that a question mentions
+ranking          Fusion, temporal decay and diversity
 search           One search of the memory
 weighted_fusion  The fusion "measured"
 """

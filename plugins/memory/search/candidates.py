@@ -1,4 +1,4 @@
-"""What is ranked, and by which rules: frozen values that the index and the configuration fill in."""
+"""Search candidates and ranking rules, as frozen values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from plugins.support.text.words import word_set
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk that one of the legs found, or that stands beside one.
+    """A chunk found by keywords or vector, or a neighbour of one.
 
-    `keywords` is the negated bm25 (larger is better, 0 for no match), `phrase` CoPaw's score of the words (for its fusion
-    alone), `cosine` is None where no vector is known. `covered` is the share of the question's words that it has, and 0.2
-    more for all of them in a row; it is worked out for results alone. `bears` are the words of the question that it has,
-    each with the share of the question that it is worth: all of them together are 1. Keys that follow each other in one
-    `note` stand beside each other in it. `named` says that the question has a word of its heading or the name of who speaks
-    in it, `dated` that it was written at the time that the question names, `asks` that it ends as a question. `day` is None
-    for what never grows old. `pieces` are the words of the text with those of its headings, a space between them, as the
-    index has them; `names` are the latter."""
+    `keywords` is the negated bm25 (larger is better, 0 for no match), `phrase` CoPaw's keyword score (for its fusion only),
+    and `cosine` None if there is no vector. `covered` is the share of the question's words in the chunk, plus 0.2 for the
+    whole phrase; it is computed for results only. `bears` are the question's words in the chunk with their weights, which
+    sum to 1 over all words of the question. Consecutive keys in one `note` are neighbours. `named` is True if the question
+    has a word of the headings or a speaker's name, `dated` if the chunk is from the period the question mentions, `asks` if
+    it ends with a question mark. `day` is None for chunks that do not age. `pieces` are the indexed words of text and
+    headings, separated by spaces; `names` are those of the headings.
+    """
 
     key: int
     note: str = ""
@@ -39,12 +39,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
 
     def words(self) -> frozenset[str]:
-        """The words of the text, for comparing it with another."""
+        """Return the words of the text, for comparison with another text."""
         return frozenset(self.pieces.split()) - self.names if self.pieces else word_set(self.text)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a score: what was found and how much that counts."""
+    """A part of a score: a value and its weight."""
 
     name: str
     value: float
@@ -52,12 +52,12 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def worth(self) -> float:
-        """What it adds to the score."""
+        """The contribution to the score."""
         return self.value * self.weight
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with its score: `fused`, the sum of the parts, times what age leaves of it."""
+    """A candidate with its score: `fused`, the sum of the parts, times the age factor."""
 
     candidate: Candidate
     parts: tuple[Part, ...] = ()
@@ -66,19 +66,22 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> float:
-        """The score."""
+        """The fused score times the age factor."""
         return self.fused * self.decay
 
 
 def ranked(candidate: Candidate, parts: tuple[Part, ...], decay: float = 1.0) -> Ranked:
-    """A candidate with the sum of its parts."""
+    """Return a candidate with the sum of its parts."""
     return Ranked(candidate=candidate, parts=parts, fused=sum([part.value * part.weight for part in parts]), decay=decay)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How to rank. `min_score` is compared with the fused score. `half_life_days` None switches decay off; of a score that
-    is infinitely old `1 - decay_share` is left. `mmr_lambda` None switches the search for diversity off. `meaning` is how
-    much vectors count in the fusion "measured": 1 as much as those of the bundled model."""
+    """The ranking rules.
+
+    `min_score` applies to the fused score. `half_life_days` None disables decay; a score never decays below `1 -
+    decay_share` of its value. `mmr_lambda` None disables diversity. `meaning` is the weight of vectors in the fusion
+    "measured", 1 for the bundled model.
+    """
 
     results: int = 6
     fusion: Fusion = "measured"
@@ -92,7 +95,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def min_max(values: Sequence[float]) -> list[float]:
-    """The values between 0 (the least) and 1 (the largest); all the same are 1 if they are positive, else 0."""
+    """Scale values linearly to 0–1. Equal values become 1 if positive, else 0."""
     if not values:
         return []
     low, high = min(values), max(values)

@@ -1,6 +1,6 @@
-"""What is to be known about a search besides what it found, in sentences. Pure.
+"""Sentences about the limitations of a search. Pure.
 
-A search never returns nothing without saying why.
+A search never returns nothing without a reason.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.index.indexer import IndexState
 from plugins.memory.sources.markdown_files import LARGEST
 
-NOTHING = "by nothing: words are switched off, and nobody makes vectors"
+NOTHING = "by nothing: keyword search is off, and no vectors are made"
 
 
 def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str, by_words: bool) -> list[str]:
-    """What may be missing from an answer to whom the scope is of, who is told of no note by its name that they may not read:
-    `by_vectors` and `by_words` say what was compared, `missed` why there were no vectors, as the end of a sentence, empty
-    where none are wanted."""
+    """Return remarks about results that may be missing. Notes outside the scope are not named.
+
+    Args:
+        state: The state of the index.
+        scope: The scope of the search.
+        by_vectors: Vectors were compared.
+        missed: Why there were no vectors, as the end of a sentence; "" if none are wanted.
+        by_words: Keywords were compared.
+    """
     remarks = [
         *state.remarks,
         *(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed." for path in state.large if scope.reads(path)),
@@ -28,7 +34,7 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
         first = next((f", the first is {path}" for path in state.unreadable if scope.reads(path)), "")
         remarks.append(f"{_count(len(state.unreadable), 'note')} could not be read{first}.")
     if missed:
-        what = "Only words were compared" if by_words else "Nothing was compared, since words are switched off"
+        what = "Only words were compared" if by_words else "Nothing was compared, since keyword search is off"
         remarks.append(f"{what}: {missed}.")
     elif by_vectors and state.unembedded:
         remarks.append(
@@ -40,23 +46,23 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
 
 
 def how_found(vectors: str, *, by_words: bool) -> str:
-    """How notes are found: `by words and by meaning (model)`; `vectors` names the model, empty where nobody makes any."""
+    """Return how notes are found, such as `by words and by meaning (model)`; `vectors` names the model, "" for none."""
     meaning = f"by meaning ({vectors})" if vectors else ""
     return " and ".join(filter(None, ["by words" if by_words else "", meaning])) or NOTHING
 
 
 def found_without_vectors(*, by_words: bool) -> str:
-    """How notes are found where nobody makes vectors, as the end of a sentence."""
+    """Return how notes are found without vectors, as the end of a sentence."""
     return "found by their words alone" if by_words else f"found {NOTHING}"
 
 
 def without_vectors(*, by_words: bool) -> str:
-    """What it means that no vectors come, as the beginning of a sentence."""
-    return f"Notes are {'found by their words alone' if by_words else 'not found, since words are switched off'}"
+    """Return the effect of missing vectors, as the beginning of a sentence."""
+    return f"Notes are {'found by their words alone' if by_words else 'not found, since keyword search is off'}"
 
 
 def nothing_found(state: IndexState, scope: Scope) -> str:
-    """Why a search found nothing."""
+    """Return why a search found nothing."""
     if not state.documents:
         return "There are no notes."
     narrowed = scope.sources is not None or scope.sender is not None or scope.since or scope.until

@@ -1,9 +1,8 @@
-"""How good a list of results is for a question whose answers are known. Pure.
+"""Retrieval metrics of a question whose answers are known. Pure.
 
-An answer is a place that was named beforehand; a result may hold several, and several results the same one. It is found by
-the first result that holds it. Recall is the share of a question's answers among the first k results. The gain of nDCG
-(Järvelin and Kekäläinen, 2002) is 1 for each result that holds an answer which none before it held; in the ideal order every
-result does, until there are no answers left.
+A result may contain several answers, and several results the same one; an answer counts for the first result that contains
+it. Recall is the share of the answers among the first k results. The gain of nDCG (Järvelin and Kekäläinen, 2002) is 1 for
+each result with a new answer; in the ideal order every result has one until no answers are left.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ Place = TypeVar("Place")
 
 
 class EvalMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of results is worth, each figure between 0 and 1: `recall` by how many results are looked at, `ndcg` over
-    the most of these, `reciprocal` of the place of the first result that holds an answer, over all."""
+    """Metrics between 0 and 1: `recall` by cutoff, `ndcg` at the largest cutoff, and the reciprocal rank of the first
+    answer."""
 
     recall: dict[int, float]
     ndcg: float
@@ -27,7 +26,13 @@ class EvalMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(held: Sequence[Collection[Place]], answers: Collection[Place], cutoffs: Sequence[int]) -> EvalMetrics:
-    """Judge results, best first, by which of the question's `answers`, one at least, each of them holds."""
+    """Compute the metrics of results, best first.
+
+    Args:
+        held: The answers that each result contains.
+        answers: The question's answers, at least one.
+        cutoffs: The numbers of results for recall.
+    """
     wanted = set(answers)
     new = []
     for each in held:
@@ -45,7 +50,7 @@ def judge(held: Sequence[Collection[Place]], answers: Collection[Place], cutoffs
 
 
 def mean(judged: Sequence[EvalMetrics]) -> EvalMetrics:
-    """The mean of several questions, one at least: each counts the same."""
+    """Return the mean of the metrics of at least one question."""
     count = len(judged)
     return EvalMetrics(
         recall={cutoff: sum(each.recall[cutoff] for each in judged) / count for cutoff in judged[0].recall},

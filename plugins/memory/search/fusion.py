@@ -1,4 +1,4 @@
-"""The ways to put words and vectors together. Pure: candidates in, the parts of their scores out."""
+"""Fusion of keyword and vector scores. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ RRF_DAMPING = 60
 _AROUND = ".,;:!?…\"'“”‘’()[]{}<>«»。，！？；：、（）「」"
 
 LARGEST = 1e9
-"""The largest bm25 that is believed."""
+"""Upper bound of a plausible bm25."""
 
 Parts = dict[int, tuple[Part, ...]]
 
 
 def fuse(candidates: Sequence[Candidate], rules: Rules) -> Parts:
-    """The parts of each candidate's score by its key, before decay. Numbers that are none, or beyond all measure, are taken
-    for nothing found or for the largest there is."""
+    """Return the parts of each candidate's score by key, before decay. NaN and out-of-range values are clamped."""
     return _FUSIONS[rules.fusion]([_sane(each) for each in candidates], rules)
 
 
@@ -39,7 +38,7 @@ def _sane(one: Candidate) -> Candidate:
 
 
 def _openclaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
-    """OpenClaw's: the cosine as it is, and r/(1+r) of the keywords' rank r."""
+    """OpenClaw's fusion: the cosine, and r/(1+r) of the keyword score r."""
     vector, text = weights(rules)
     return {
         each.key: (
@@ -51,7 +50,7 @@ def _openclaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
 
 
 def _copaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
-    """CoPaw's: the cosine as it is, and the share of the question's terms that the text has."""
+    """CoPaw's fusion: the cosine, and the share of the question's terms in the text."""
     vector, text = weights(rules)
     return {
         each.key: (Part("meaning", max(0.0, each.cosine or 0.0), vector), Part("share of the words", each.phrase, text))
@@ -60,7 +59,7 @@ def _copaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
 
 
 def _rrf(candidates: Sequence[Candidate], rules: Rules) -> Parts:
-    """Reciprocal ranks: what counts is the place in each leg, not the score."""
+    """Reciprocal rank fusion: uses the ranks, not the scores."""
     vector, text = weights(rules)
     legs: tuple[tuple[str, float, Callable[[Candidate], float]], ...] = (
         ("place by meaning", vector, lambda each: each.cosine or 0.0),
@@ -83,20 +82,18 @@ _FUSIONS: Mapping[Fusion, Callable[[Sequence[Candidate], Rules], Parts]] = {
 
 
 def weights(rules: Rules) -> tuple[float, float]:
-    """The weights of vectors and keywords in the seeds' fusions, together 1."""
+    """Return the normalised weights of vectors and keywords in the fusions `openclaw`, `copaw` and `rrf`."""
     whole = rules.vector_weight + rules.text_weight
     return (rules.vector_weight / whole, rules.text_weight / whole) if whole > 0 else (0.5, 0.5)
 
 
 def typed_terms(question: str) -> list[str]:
-    """Return the terms of a question as CoPaw counts them: what stands between spaces, here without the punctuation around
-    it."""
+    """Return the terms of a question as CoPaw counts them: split at spaces, without punctuation around them."""
     return [term for each in question.split() if (term := each.strip(_AROUND))] or question.split()
 
 
 def phrase_score(terms: Sequence[str], phrase: str, text: str) -> float:
-    """CoPaw's keyword score: the share of the terms that the text contains, 0.2 more if it contains a phrase of several
-    words as a whole; at most 1. Case does not matter."""
+    """Return CoPaw's keyword score: the share of the terms in the text, plus 0.2 for the whole phrase, at most 1."""
     there = text.casefold()
     if not terms:
         return 0.0

@@ -1,4 +1,4 @@
-"""The time that a question names: "in May 2023", "on 5 July", "last week", "2023年5月". Pure."""
+"""The period of time that a question mentions: "in May 2023", "on 5 July", "last week", "2023年5月". Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _RELATIVE = re.compile(r"\b(last|this)\s+(week|month|year)\b|([上这這本])(?:
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """Some days: those of a year, of a month, of a day of the month, as far as each is named, between `first` and `last`."""
+    """A set of days: those with the given year, month and day of the month, between `first` and `last`."""
 
     year: int | None = None
     month: int | None = None
@@ -61,14 +61,16 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     last: date = date.max
 
     def has(self, day: date) -> bool:
-        """Whether a day is one of them."""
+        """Return True if the period contains a day."""
         named = ((self.year, day.year), (self.month, day.month), (self.day, day.day))
         return self.first <= day <= self.last and all(wanted in (None, there) for wanted, there in named)
 
 
 def named_period(question: str, today: date) -> Period | None:
-    """The time that a question names, reckoned from today where it is told from there; None if it names none. Of several the
-    first of the most exact kind."""
+    """Return the period that a question mentions, relative to today if necessary; None for none.
+
+    Of several, the first of the most specific kind.
+    """
     if found := _ISO.search(question):
         return _period(found[1], found[2], found[3])
     for han in _HAN.finditer(question):
@@ -76,7 +78,7 @@ def named_period(question: str, today: date) -> Period | None:
             return _period(han[1], han[2], han[3])
     try:
         return _spelt(question) or _relative(question.casefold(), today) or _year(question)
-    except OverflowError:  # before all days
+    except OverflowError:  # before year 1
         return None
 
 
@@ -85,7 +87,7 @@ def _period(year: str | None, month: str | None, day: str | None) -> Period:
 
 
 def _spelt(question: str) -> Period | None:
-    """A month by its name, with the day before or behind it and the year, where they are told."""
+    """Find a month's name, with the day before or after it and the year, if present."""
     words = _WORD.findall(question)
     for at, word in enumerate(words):
         if (month := _MONTHS.get(word.casefold())) is None:
@@ -95,7 +97,7 @@ def _spelt(question: str) -> Period | None:
         day = next((found for each in before[-1:] + after[:1] if (found := _DAY.fullmatch(each))), None)
         year = next((each for each in after[:2] if _YEAR.fullmatch(each)), None)
         said = word[0].isupper() or word.casefold() in question.split()
-        # "May" is a name and "may" a verb, "march" another: alone they are no month.
+        # "may" and "march" are also verbs: alone they are not months.
         sure = (
             day
             or year
@@ -122,7 +124,7 @@ def _relative(question: str, today: date) -> Period | None:
 
 
 def _before(today: date, count: int, unit: str) -> Period:
-    """The day, week, month or year so many of them before today."""
+    """Return the day, week, month or year that many units before today."""
     if unit == "day":
         return Period(first=today - timedelta(days=count), last=today - timedelta(days=count))
     if unit == "week":

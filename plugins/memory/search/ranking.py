@@ -1,7 +1,7 @@
-"""Which of the candidates answer best: fusion, temporal decay, diversity. Pure functions over frozen values.
+"""Ranking of the candidates: fusion, temporal decay and diversity. Pure functions over frozen values.
 
-The order is fixed: fusion, minimum score, decay, sort, MMR, the best k. The minimum comes before decay, or a note of last
-year could never be found.
+The order is fixed: fusion, minimum score, decay, sort, MMR, best k. The minimum applies before decay, or notes of last year
+could never be found.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from plugins.memory.search.candidates import Candidate, Ranked, Rules, min_max, 
 from plugins.memory.search.fusion import fuse
 
 POOL = 4
-"""Out of how many candidates for each result diversity chooses."""
+"""Candidates per result from which diversity chooses."""
 
 
 def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ranked]:
-    """The best of the candidates, best first; at most `rules.results`."""
+    """Return the best candidates, best first, at most `rules.results`."""
     parts = fuse(candidates, rules)
     scored = []
     for each in candidates:
@@ -33,18 +33,24 @@ def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ran
 
 
 def decay_of(day: date | None, today: date, half_life_days: float | None) -> float:
-    """What is left of a score: 0.5^(age / half-life). 1 for what has no date, for the future, and where decay is off."""
+    """Return the age factor of a score: 0.5^(age / half-life). 1 without a date, for the future, and if decay is off."""
     if day is None or half_life_days is None or half_life_days <= 0:
         return 1.0
     return math.pow(0.5, max(0, (today - day).days) / half_life_days)
 
 
 def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, scaled: bool = True) -> list[Ranked]:
-    """The best by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): each time the one with the largest
-    λ × relevance − (1 − λ) × likeness to the most alike of those already taken: the Jaccard index of their words.
+    """Select by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
 
-    It chooses from all of `found`, sorted best first; `scaled` puts their scores between 0 and 1 first, over that same
-    pool. The seeds' example is on raw scores."""
+    Each step takes the result with the largest λ × relevance − (1 − λ) × similarity, the latter being the largest Jaccard
+    index with those already taken.
+
+    Args:
+        found: The candidates, best first.
+        results: Number of results.
+        mmr_lambda: λ from 0 to 1, None to disable.
+        scaled: Scale the scores to 0–1 over all candidates first.
+    """
     if mmr_lambda is None or mmr_lambda >= 1 or len(found) < 2:
         return list(found[:results])
     scores = [each.score for each in found]
@@ -55,7 +61,7 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
     likeness, compared = [0.0] * len(found), [0] * len(found)
     taken: list[int] = []
     while left and len(taken) < results:
-        # Likeness only grows: whoever is not the best without what was taken since it was compared is not so with it either.
+        # Similarity only grows, so an outdated value is an upper bound of the candidate's score.
         _, best = heappop(left)
         if compared[best] == len(taken):
             taken.append(best)
@@ -67,6 +73,6 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """How alike two sets of words are, from 0 to 1."""
+    """Return the Jaccard index of two sets of words, from 0 to 1."""
     both = len(one & other)
     return both / (len(one) + len(other) - both) if one or other else 0.0

@@ -1,4 +1,4 @@
-"""One search of the memory: candidates of both legs, ranked, with what each score is made of."""
+"""One search of the memory: candidates by keywords and vectors, ranked, with the parts of each score."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from plugins.support.bounded_cache import bounded_cache
 from plugins.support.text.words import language_in, sought, words_in
 
 MOST_CANDIDATES = 200
-"""Candidates of each leg at most."""
+"""Maximum candidates by keywords, and by vectors."""
 
 BESIDE = 2
-"""How far before and after a hit its neighbours are looked at too."""
+"""Neighbours considered before and after each hit."""
 
 QUESTION_MARKS = ("?", "？", "؟")
-"""With what a question ends."""
+"""Characters that end a question."""
 
 _SPEAKER = re.compile(r"^[ \t*_>-]*+([^\W\d_][\w .'’-]{0,40})[*_]{0,3}[:：]", re.MULTILINE)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for, and where: words, and their vector where a model made one."""
+    """A query with its scope, and its vector if there is one."""
 
     text: str
     scope: Scope = EVERYTHING
@@ -45,24 +45,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk that was found."""
+    """A search result."""
 
     chunk: Chunk
     ranked: Ranked
 
     @property
     def score(self) -> float:
-        """The score by which the hits are ordered."""
+        """The score that orders the hits."""
         return self.ranked.score
 
     @property
     def citation(self) -> str:
-        """Where it stands: `memory/2026-11-21.md#L3-L7`."""
+        """The place of the chunk, such as `memory/2026-11-21.md#L3-L7`."""
         return f"{self.chunk.path}#L{self.chunk.first}-L{self.chunk.last}"
 
 
 def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
-    """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
+    """Return the best results, best first. `multiplier` is the number of candidates per result."""
     chunks, candidates = found_for(
         index, question, results=rules.results, multiplier=multiplier, today=today, fusion=rules.fusion
     )
@@ -77,7 +77,7 @@ def _with_covered(one: Ranked, terms: Sequence[str], text: str) -> Ranked:
 
 
 def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> Rules:
-    """How to rank by the configuration, for as many results as are wanted, with vectors of this model."""
+    """Return the ranking rules for a configuration, a number of results and an embedding model."""
     return Rules(
         results=results or keys.max_results,
         fusion=keys.fusion,
@@ -100,8 +100,7 @@ def found_for(
     today: date,
     fusion: Fusion = "measured",
 ) -> tuple[dict[int, Chunk], list[Candidate]]:
-    """What is looked at for so many results by this fusion: the chunks of both legs and those beside them, by their keys,
-    and the same as candidates to be ranked."""
+    """Return the chunks found by keywords and vectors with their neighbours, by key, and the same as candidates."""
     limit = min(MOST_CANDIDATES, max(1, results * multiplier))
     if fusion == "copaw":
         return _as_in_copaw(index, question, limit)
@@ -114,11 +113,11 @@ def found_for(
     if question.identity and question.vector is not None:
         cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
-    # What stands beside a hit may be the answer, or says what it is about.
+    # A neighbour of a hit may contain the answer or its subject.
     chunks = index.chunks(found | index.beside(found, BESIDE), scope)
     chunks = {key: chunk for key, chunk in chunks.items() if not only_asks(chunk, question.text)}
     if question.identity and question.vector is not None:
-        # What only its words found has a cosine too: the true one, not zero.
+        # Chunks found only by keywords get their actual cosine, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
     pieces = index.pieces(chunks.keys())
     bears = _bearing(index, terms, pieces)
@@ -149,7 +148,7 @@ def found_for(
 
 
 def _in_common(candidates: Sequence[Candidate], unrelated: float, beside: int = 0) -> list[Candidate]:
-    """Those that have a cosine above what is `unrelated`, a word of the question, or stand so near one that has a word."""
+    """Return the candidates related to the question: by cosine, by a word, or as neighbour of one with a word."""
     worded = {
         each.key: each.note
         for each in candidates
@@ -164,8 +163,7 @@ def _in_common(candidates: Sequence[Candidate], unrelated: float, beside: int = 
 
 
 def _as_in_copaw(index: MemoryBackend, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
-    """What CoPaw looks at: the best of each leg by that leg's own score, and nothing beside them. What the vectors did not
-    recall has no cosine, and what the words did not recall none of their score."""
+    """Return the candidates as CoPaw does: the best by keywords and by vectors, each with the scores it was found by."""
     words = sought(question.text) if question.by_words else []
     keywords = index.keywords(words, MOST_CANDIDATES, question.scope) if words else {}
     cosines: dict[int, float] = {}
@@ -197,25 +195,24 @@ def _as_in_copaw(index: MemoryBackend, question: Question, limit: int) -> tuple[
 def _bearing(
     index: MemoryBackend, terms: Sequence[str], pieces: Mapping[int, str]
 ) -> dict[int, frozenset[tuple[str, float]]]:
-    """Which words of the question each chunk has, by its pieces, and the share of the question that each is worth: the rarer
-    the more, one that nobody has the most."""
+    """Return the question's words in each chunk with their weights: the rarer the larger."""
     size, counts = index.counts(terms)
-    # A word that stands nowhere by itself was looked for inside of words.
+    # A word without matches is searched as part of words.
     sought_as = {term: f" {term} " if counts[term] else term for term in terms}
     there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
     worth = {term: math.log1p(size / (1 + counts[term])) for term in terms}
-    whole = sum(worth.values()) or 1.0  # 0 where there are no chunks
+    whole = sum(worth.values()) or 1.0  # 0 without chunks
     shares = {term: value / whole for term, value in worth.items()}
     return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in pieces}
 
 
 def _names(chunk: Chunk, language: str) -> frozenset[str]:
-    """The words of its headings, and of the names of those who speak in it, as a question of this language has them."""
+    """Return the words of a chunk's headings and speakers, as a question of this language spells them."""
     told = _SPEAKER.findall(chunk.text) if ":" in chunk.text or "：" in chunk.text else ()
     return _words_of("\n".join((*chunk.headings, *chunk.senders, *told)), language)
 
 
 @bounded_cache(2000)
 def _words_of(names: str, language: str) -> frozenset[str]:
-    """Many chunks stand under the same headings."""
+    """Cached, since many chunks have the same headings."""
     return words_in(names, language)

@@ -1,8 +1,8 @@
-"""The fusion "measured": what a chunk says, what stands around it, and what the question names. Pure.
+"""The fusion "measured": a weighted sum of the chunk's own scores, its surroundings, and what the question mentions. Pure.
 
-Each part lies between 0 and 1, and the weights are those of the table below. They were fitted to conversations of LoCoMo (a
-softmax over the candidates of each question, large weights at a price) and rounded. Not much hangs on them: weights fitted
-without a conversation rank it as well, and with all of them alike little is lost; docs/memory.md, "How well it finds".
+Each part is between 0 and 1. The weights were fitted to conversations of LoCoMo (a regularised softmax over the candidates
+of each question) and rounded. They are not critical: weights fitted without a conversation rank it as well, and equal
+weights lose little; see docs/memory.md, "How well it finds".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from plugins.memory.search.candidates import Candidate, Part, Rules, min_max
 
-# In the order in which `measured` works them out.
+# In the order in which `measured` computes them.
 WEIGHTS: Mapping[str, float] = {
     # Its own vector, on a scale from the worst of the candidates to the best.
     "meaning": 1.0,
@@ -36,17 +36,19 @@ BEHIND, AHEAD = 2, 1
 _NEIGHBOURS = tuple(away for away in range(-BEHIND, AHEAD + 1) if away)
 
 LEAST = 0.25
-"""What the words count at least beside vectors, though no candidate has any as it is written: it may have another form."""
+"""Minimum weight of keywords besides vectors, even if no candidate has an exact match: inflected forms may."""
 
 BEST = 3
-"""How many of a note's chunks speak for it."""
+"""Number of a note's best chunks that its score is based on."""
 
 BUNDLED = 41.95
 
 _UNRELATED: Mapping[str, float] = {"all-minilm": 0.14}
-"""Up to which cosine a model puts what has nothing to do with each other. Of the bundled one: CoPaw's examples, which share
-no word, have 0.144 and more wherever they stand, and recall@10 of LoCoMo's questions is the same without what is below.
-It is no more than that: made-up words come as near as 0.25 to some notes."""
+"""Cosine up to which a model rates unrelated texts.
+
+For the bundled model: CoPaw's examples without common words have at least 0.144, and recall@10 on LoCoMo does not change
+without what is below. It is only a lower bound: made-up words reach 0.25 with some notes.
+"""
 
 _RETRIEVAL: Mapping[str, float] = {
     "all-minilm": BUNDLED,
@@ -63,25 +65,27 @@ _RETRIEVAL: Mapping[str, float] = {
 
 
 def unrelated_up_to(model: str) -> float:
-    """The cosine up to which texts have nothing in common by a model, which is known by a part of its name."""
+    """Return the cosine up to which texts are unrelated, by a part of the model's name."""
     return next((cosine for part, cosine in _UNRELATED.items() if part in model.casefold()), 0.0)
 
 
 def meaning_of(model: str) -> float:
-    """What the vectors of a model count: 1 as much as those of the bundled one. It is known by a part of its name."""
+    """Return the weight of a model's vectors relative to the bundled one, by a part of the model's name."""
     name = model.casefold()
     known = [part for part in _RETRIEVAL if part in name]
     return _RETRIEVAL[max(known, key=len)] / BUNDLED if known else 1.0
 
 
 def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[Part, ...]]:
-    """The parts of each candidate's score by its key; the weights are together 1. What has no vector yet is taken for the
-    worst of those that have one; where none has, only words count."""
+    """Return the parts of each candidate's score by key; the weights sum to 1.
+
+    A chunk without a vector gets the lowest cosine; without any vectors only words count.
+    """
     cosines = [each.cosine for each in candidates if each.cosine is not None]
     weights = _weights(rules.meaning if cosines else 0.0)
     worst = min(cosines, default=0.0)
     meaning = dict(_scaled(candidates, [worst if each.cosine is None else each.cosine for each in candidates]))
-    # Where even the best has little of the question, as in another language, a word found by chance must not count as much.
+    # If even the best candidate has few of the question's words, as in another language, chance matches must count less.
     most = max((sum(sorted(share for _, share in each.bears)) for each in candidates), default=0.0) if cosines else 1.0
     trust = min(1.0, max(LEAST, most))
     words = {key: trust * value for key, value in _scaled(candidates, [each.keywords for each in candidates])}
@@ -107,7 +111,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
 
 
 def _weights(meaning: float) -> dict[str, float]:
-    """The weights, together 1, where vectors count so much; without those that count nothing."""
+    """Return the weights for this weight of vectors, normalised and without zeros."""
     told = {name: weight * (meaning if name.startswith("meaning") else 1.0) for name, weight in WEIGHTS.items()}
     whole = sum(told.values())
     return {name: weight / whole for name, weight in told.items() if weight > 0}
@@ -118,7 +122,7 @@ def _scaled(candidates: Sequence[Candidate], values: Sequence[float]) -> zip[tup
 
 
 def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[str, float]:
-    """How well each note's best chunks answer by themselves; of a note with fewer chunks, the mean of all it has."""
+    """Return the mean score of each note's best chunks."""
     scores: dict[str, list[float]] = {}
     for each in candidates:
         scores.setdefault(each.note, []).append(own[each.key])
@@ -127,9 +131,9 @@ def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[st
 
 
 def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
-    """How much of the question each candidate has together with what stands beside it, by their keys."""
+    """Return the share of the question's words in each candidate and its neighbours, by key."""
     there = {each.key: each for each in candidates}
-    # One bit for each word of the question, since there are few, and many candidates.
+    # Bit sets: there are few words and many candidates.
     bits = {word: 1 << at for at, word in enumerate({word for each in candidates for word in each.bears})}
     has = {each.key: sum([bits[word] for word in each.bears]) for each in candidates}
     worth: dict[int, float] = {}
@@ -146,6 +150,6 @@ def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
 
 
 def _beside(there: Mapping[int, Candidate], one: Candidate, away: int) -> bool:
-    """Whether a candidate stands so far from this one, in the same note."""
+    """Return True if a candidate at this distance is in the same note."""
     other = there.get(one.key + away)
     return other is not None and other.note == one.note

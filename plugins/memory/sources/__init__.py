@@ -1,10 +1,10 @@
 """The sources of the index: notes, extra notes and session transcripts.
 
-dialogue        What was said in a session, out of its events, and the chunks of it that are found.
-excerpts        Some of a session as it is read
+dialogue        Messages of a session, and their chunks
+excerpts        Excerpts of a session as text
 extra_notes     The source `extra`
-markdown_files  Markdown files in a folder
+markdown_files  Markdown files below a folder
 notes           The source `notes`
 transcripts     The source `sessions`
-watcher         Notices that notes changed, from the system's own reports
+watcher         Watching of the notes' folders for changes
 """

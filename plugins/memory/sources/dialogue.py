@@ -1,9 +1,8 @@
-"""What was said in a session, out of its events, and the chunks of it that are found.
+"""Messages of a session, and their chunks.
 
-Only what a person wrote and the assistant answered. Not what tools were given or returned: files, pages and what the memory
-found stand elsewhere, would be most of what there is, may hold instructions of strangers, and the answer says what of it
-mattered. Not commands and their answers, and nothing that the gateway adds: instructions, what was recalled, summaries.
-Pure.
+Only what people wrote and the assistant answered is indexed. Tool calls and results are left out: they are most of the text,
+exist elsewhere, may contain untrusted instructions, and the answer says what mattered. So are commands with their answers
+and what the gateway adds: instructions, recalled text, summaries. Pure.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from sessions.events.events import (
 from sessions.events.tokens import estimate
 
 ASSISTANT = "assistant"
-"""What the assistant is called among those who speak."""
+"""The assistant's name as a speaker."""
 
 JOINED = 120
-"""Tokens up to which short exchanges that follow each other are one chunk: "thank you" alone is found by nobody."""
+"""Maximum tokens of consecutive short exchanges that are joined into one chunk: nobody searches for "thank you" alone."""
 
 QUESTION = 80
-"""Characters of the question that stand over the later chunks of a long exchange."""
+"""Characters of the question in the headings of the later chunks of a long exchange."""
 
 TELLING = frozenset(
     kind_of(kind)
@@ -51,12 +50,14 @@ TELLING = frozenset(
         SessionForked,
     )
 )
-"""The kinds of events that `said_in` looks at."""
+"""The kinds of events that `said_in` reads."""
 
 
 class Utterance(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was said: the seq and the time of the event, who said it, whether others read along, and whether the
-    turn that took it ended without an answer."""
+    """A message with its sequence number, time and speaker.
+
+    `group` is True if others read the conversation, `unanswered` if its turn ended without an answer.
+    """
 
     seq: int
     at: datetime
@@ -67,12 +68,12 @@ class Utterance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asks(self) -> bool:
-        """Whether a person said it."""
+        """True for a message of a person."""
         return self.speaker != ASSISTANT
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose session it is, and by which path and key it goes."""
+    """The owner, path and key of a session."""
 
     path: str
     owner: str
@@ -80,11 +81,13 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
-    """What was said, in the order in which it was, up to the first message that no turn has answered or given up yet; and
-    whether there is such a one. Nothing is known to be said in a group before a message there says so."""
+    """Return the messages in order up to the first unanswered one, and whether there is such a message.
+
+    The conversation counts as private until a message says that it is a group.
+    """
     said: list[Utterance] = []
     waiting: dict[int, Utterance] = {}
-    asked: dict[int, Utterance] = {}  # what the running turn has taken, and has not answered
+    asked: dict[int, Utterance] = {}  # messages of the running turn that are not answered yet
     group = False
     for recorded in events:
         match recorded.event:
@@ -105,7 +108,7 @@ def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
             case CommandAnswered(answers=seq):
                 waiting.pop(seq, None)
             case SessionClosed() | SessionForked():
-                waiting.clear()  # what is left is the command that closed it, or waits in the session that was forked
+                waiting.clear()  # the closing command, or messages that belong to the parent of a fork
             case _:
                 pass
     end = min((*waiting, *asked), default=None)
@@ -114,12 +117,12 @@ def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
 
 
 def _given_up(asked: Mapping[int, Utterance]) -> list[Utterance]:
-    """The messages of a turn that ended without an answer to them."""
+    """Return the messages of a turn that ended without an answer."""
     return [msgspec.structs.replace(each, unanswered=True) for each in asked.values()]
 
 
 def only_asks(chunk: Chunk, question: str) -> bool:
-    """Return True if a chunk of a session says nothing but what the question says: it was asked before, and not answered."""
+    """Return True if a chunk of a session contains nothing but the question, which was asked before and not answered."""
     if chunk.source != "sessions" or ASSISTANT in chunk.senders:
         return False
     lines, asked = chunk.text.split("\n"), _plain(question)
@@ -140,16 +143,25 @@ def _said(recorded: Recorded, speaker: str, text: str, group: bool) -> Utterance
 def chunks_of_dialogue(
     said: Sequence[Utterance], of: Conversation, day: Callable[[datetime], str]
 ) -> tuple[list[Chunk], int | None]:
-    """The chunks, in order, and the seq at which the last of the groups begins from which they are made: whoever goes on
-    from there later gets what the whole would have given. None where nothing was said. `day` is the day, YYYY-MM-DD, on
-    which a moment was."""
+    """Return the chunks in order, and the sequence number at which the last group of messages begins.
+
+    Continuing from there later gives the same chunks as reading everything at once.
+
+    Args:
+        said: The messages.
+        of: The session.
+        day: Returns the day, YYYY-MM-DD, of a moment.
+
+    Returns:
+        The chunks, and the sequence number, None if there are no messages.
+    """
     groups = list(_groups(said, day))
     chunks = [chunk for group in groups for chunk in _chunks(group, of, day(group[0].at))]
     return chunks, groups[-1][0].seq if groups else None
 
 
 def _exchanges(said: Sequence[Utterance]) -> Iterator[list[Utterance]]:
-    """What a person said with the answers to it; what was not answered is one by itself."""
+    """Group each message of a person with its answers; an unanswered one is an exchange by itself."""
     exchange: list[Utterance] = []
     for each in said:
         if each.asks and exchange and (not exchange[-1].asks or exchange[-1].unanswered or each.unanswered):
@@ -161,7 +173,7 @@ def _exchanges(said: Sequence[Utterance]) -> Iterator[list[Utterance]]:
 
 
 def _groups(said: Sequence[Utterance], day: Callable[[datetime], str]) -> Iterator[list[Utterance]]:
-    """Exchanges, short ones together where they are of one day and one kind of chat."""
+    """Join short consecutive exchanges of one day and one kind of chat."""
     group: list[Utterance] = []
     size = 0
     for exchange in _exchanges(said):
@@ -179,7 +191,7 @@ def _groups(said: Sequence[Utterance], day: Callable[[datetime], str]) -> Iterat
 
 
 def _lines(said: Utterance) -> Iterator[tuple[int, str]]:
-    """The lines of it, the first with its speaker."""
+    """Yield the lines of a message, the first one with the speaker."""
     for number, line in enumerate(said.text.split("\n")):
         yield said.seq, line if number else f"{said.speaker}: {line}"
 

@@ -1,4 +1,4 @@
-"""Some of a session as it is read: who said what and when, from any event on."""
+"""Excerpts of a session as text, from any event on."""
 
 from __future__ import annotations
 
@@ -17,16 +17,29 @@ from sessions.files.reader import read_lines
 from sessions.files.verify import open_journal
 
 PAGE = 256 * 1024
-"""Bytes of a journal that are read at a time."""
+"""Bytes of a journal that are read at once."""
 
 LONGEST, LONGEST_TEXT = 24_000, 4_000
 """Characters of an excerpt, and bytes of one message in it, at most."""
 
 
 def excerpt(journal: Path, first: int, count: int, scope: Scope, zone: tzinfo | None) -> str:
-    """What was said in the `count` events from the seq `first` on, a paragraph each, the times in a zone (None: the
-    system's). Empty for whom the session is not; in a group, what was said in a group alone. Where it
-    is too long to be shown, the last line says from where it goes on. Raises UnknownSession, StorageFailed, InvalidLine."""
+    """Return the messages among `count` events from `first` on, one per line.
+
+    A truncated excerpt ends with the number to continue at.
+
+    Args:
+        journal: The file of the journal.
+        first: Sequence number of the first event.
+        count: Number of events.
+        scope: Who may read: "" is returned for others, and in a group only messages of groups.
+        zone: The time zone, None for the system's.
+
+    Raises:
+        UnknownSession: The session does not exist.
+        StorageFailed: The journal cannot be read.
+        InvalidLine: A line is damaged.
+    """
     with open_journal(journal) as descriptor:
         whose = read_header(descriptor, journal.stem)
     if scope.owners is not None and whose.person not in scope.owners:
@@ -43,7 +56,7 @@ def _told(said: Iterable[Utterance], zone: tzinfo | None) -> str:
         text = head_and_tail(each.text.strip(), LONGEST_TEXT)
         entry = f"[{each.seq}] {when:%Y-%m-%d %H:%M} {each.speaker}: {text}"
         if shown and len(entry) > room:
-            shown.append(f"[It goes on at {each.seq}.]")
+            shown.append(f"[Continues at {each.seq}.]")
             break
         shown.append(entry)
         room -= len(entry)
@@ -51,7 +64,7 @@ def _told(said: Iterable[Utterance], zone: tzinfo | None) -> str:
 
 
 def _events(journal: Path, first: int, end: int) -> Iterator[Recorded]:
-    """The events from seq `first` up to the one before `end`, as far as the journal is whole."""
+    """Yield the events from `first` up to `end`, stopping at damage."""
     while first < end:
         try:
             lines = read_lines(journal, first, PAGE)[: end - first]
@@ -65,7 +78,7 @@ def _events(journal: Path, first: int, end: int) -> Iterator[Recorded]:
 
 
 def _said(events: Iterable[Recorded]) -> Iterator[Utterance]:
-    """What was said in them, commands too, as it came."""
+    """Yield the messages among the events, including commands."""
     group = False
     for recorded in events:
         event = recorded.event

@@ -1,7 +1,7 @@
-"""The source `extra`: Markdown elsewhere, files and folders that the operator names in `memory.extra_paths`.
+"""The source `extra`: Markdown files and folders that the operator lists in `memory.extra_paths`.
 
-Beneath the workspace a file is called by its path there, elsewhere by its whole path. Everybody who talks to the assistant
-may be shown it.
+Files below the workspace are named by their relative path, others by their absolute path. Everybody who talks to the
+assistant may read them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plugins.support.workspace import EVERYBODY, OWNER, belongs_to
 
 
 class ExtraNotes:
-    """What lies at further paths, which may change while it runs, but for the workspace's own notes and persons' files."""
+    """The Markdown files at configurable paths, except the workspace's notes and files of persons."""
 
     name = "extra"
 
@@ -70,12 +70,12 @@ class ExtraNotes:
         if root is None:
             return None
         place = self._workspace / path
-        # A named file is opened from its folder, since only what is beneath a folder can be opened without following links.
+        # Open a listed file relative to its folder, since only then links are not followed.
         folder = root.parent if place == root else root
         return read_text(folder, place.relative_to(folder).as_posix())
 
     def _root_of(self, path: str) -> Path | None:
-        """The named file or folder that a path belongs to."""
+        """Return the configured file or folder that contains a path."""
         place = self._workspace / path
         for root in map(self._root, self._paths()):
             below = place.relative_to(root).parts if place.is_relative_to(root) else None
@@ -86,16 +86,16 @@ class ExtraNotes:
 
 
 def _is_elsewhere(path: str) -> bool:
-    """Whether a file is left to the notes, or is one person's own."""
+    """Return True if a file belongs to the source `notes` or to one person."""
     return is_note(path) or belongs_to(tuple(path.split("/"))) not in (OWNER, EVERYBODY)
 
 
 def _unusable(root: Path) -> str:
-    """Why nothing is read there, as the end of a sentence; empty where something may be."""
+    """Return why a path cannot be read, as the end of a sentence; "" if it can."""
     if root.is_symlink():
         return "is a symbolic link, which is not followed"
     if not root.exists():
         return "does not exist"
     if root.is_file() and not is_markdown(root.name):
-        return "is no Markdown file"
+        return "is not a Markdown file"
     return ""

@@ -1,4 +1,4 @@
-"""Markdown files in a folder: which there are, when they changed, what stands in them. Links are not followed."""
+"""Markdown files below a folder. Links are not followed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from pathlib import Path
 from plugins.support.safe_open import OutsideFolder, open_beneath
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes of a file that are read; a larger one is no note."""
+"""Maximum size in bytes of a file that is read."""
 
 
 def markdown_in(folder: Path) -> Iterator[Path]:
-    """The Markdown files in a folder and those below it, in order, hidden ones left out; none where it cannot be listed.
-    Blocks for as long as the folder takes to list."""
+    """Yield the Markdown files below a folder in order, without hidden ones; none if it cannot be listed. Blocks."""
     for place, folders, names in os.walk(folder, onerror=lambda _: None):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(place, name) for name in sorted(names) if is_markdown(name))
 
 
 def is_markdown(name: str) -> bool:
-    """Whether a file is one of those, by its name."""
+    """Return True for the name of a visible Markdown file."""
     return name.endswith(".md") and not name.startswith(".")
 
 
 def stamp_of(place: Path) -> tuple[str, int]:
-    """What changes when a file is written or replaced, and its size in bytes; empty and 0 for what is no plain file."""
+    """Return a stamp that changes when a file is written or replaced, and its size; "" and 0 if it is not a regular file."""
     try:
         there = place.lstat()
     except OSError:
@@ -38,7 +37,7 @@ def stamp_of(place: Path) -> tuple[str, int]:
 
 
 def read_text(folder: Path, path: str) -> str | None:
-    """The text of the file that `path` means inside the folder; None where there is none, or none that may be read."""
+    """Return the text of a file inside a folder, None if it cannot be read."""
     try:
         opened = open_beneath(folder, path)
     except (OutsideFolder, OSError):
@@ -47,10 +46,10 @@ def read_text(folder: Path, path: str) -> str | None:
         with open(opened, "rb") as file:
             content = file.read(LARGEST)
     except OSError:
-        return None  # a folder with a file's name
+        return None  # a folder
     return content.decode("utf-8", "replace")
 
 
 def some_lines(text: str, first: int, lines: int) -> str:
-    """At most so many lines of a text, from the line `first`, counted from 1."""
+    """Return at most `lines` lines of a text from the line `first` on, counted from 1."""
     return "\n".join(text.replace("\r\n", "\n").split("\n")[first - 1 : first - 1 + lines])

@@ -1,5 +1,7 @@
-"""The source `notes`: `MEMORY.md` and what lies in `memory/` of the workspace, the same of each person, and what is shared.
-Nothing here changes one. Whose each is, `plugins.support.workspace` says."""
+"""The source `notes`: `MEMORY.md` and `memory/` of the workspace and of each person, and shared notes.
+
+Read-only. `plugins.support.workspace` defines who owns each note.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _NOTE = re.compile(rf"{_OWN}|{SHARED}/.*\.md|{PEOPLE}/{PERSON_ID.pattern}/(?:{_O
 
 
 class Notes:
-    """The notes of one workspace; links are none."""
+    """The notes of one workspace. Links are ignored."""
 
     name = "notes"
 
@@ -34,8 +36,10 @@ class Notes:
         )
 
     def there(self, known: Mapping[str, str]) -> Listing:
-        """See `Source`. The stamp begins with the time of the last change in nanoseconds and the size in bytes; it ends with
-        whose the note is."""
+        """Implement `Source.there`.
+
+        A stamp starts with the modification time in nanoseconds and the size, and ends with the owner.
+        """
         stamps: dict[str, str] = {}
         large: list[str] = []
         for place in self._places():
@@ -69,13 +73,13 @@ class Notes:
 
 
 def is_note(path: str) -> bool:
-    """Whether a path below the workspace could be a note's; what is hidden is none."""
+    """Return True if a path below the workspace can be a visible note."""
     hidden = any(part.startswith(".") for part in path.split("/"))
     return _NOTE.fullmatch(path) is not None and not hidden and "\0" not in path
 
 
 def read_note(workspace: Path, path: str) -> str | None:
-    """A note's text; None where there is none, or none that may be read."""
+    """Return the text of a note, None if it cannot be read."""
     return read_text(workspace, path)
 
 
@@ -85,7 +89,7 @@ def _own_notes(folder: Path) -> Iterator[Path]:
 
 
 def _folders(people: Path) -> list[Path]:
-    """The folders of persons, in order; none where they cannot be listed."""
+    """Return the folders of persons in order, empty if they cannot be listed."""
     try:
         with os.scandir(people) as entries:
             names = [each.name for each in entries if PERSON_ID.fullmatch(each.name) and each.is_dir(follow_symlinks=False)]

@@ -1,8 +1,8 @@
-"""The source `sessions`: what was said in the journals of a home. They are read, never opened for writing.
+"""The source `sessions`: the messages in the journals of a home, which are only read.
 
-A document is called `sessions/<id>.jsonl`, and its lines are numbered by the seq of their events. It belongs to the person
-whose session it is; what was said in a private chat is found in private chats alone. A journal that grows is read on from
-where the last of its chunks began, when enough was said for that to be worth it.
+A document is named `sessions/<id>.jsonl`, and its lines are numbered by the sequence numbers of the events. It belongs to
+the person of the session; messages of a private chat are found in private chats only. A growing journal is read from where
+its last chunk began, once enough was added.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sessions.files.verify import open_journal, verify_lines, verify_position
 from sessions.store.protocols import START, Position
 
 GROWN = 100_000
-"""Bytes of growth after which a journal is read on, whatever is in them."""
+"""Bytes of growth after which a journal is read again."""
 
 SAID = 50
-"""Messages after which it is."""
+"""Messages after which a journal is read again."""
 
 RESTED = 60.0
-"""Seconds without a new event after which it is."""
+"""Seconds without a new event after which a journal is read again."""
 
 PART = 4 * 1024 * 1024
 """Bytes of a journal that are read at once: twice the longest line."""
@@ -47,18 +47,21 @@ _STAMP = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
 def _mark(kind: type[MessageReceived | ModelReplied | SessionClosed | ContextCompacted]) -> bytes:
-    """How an event stands on its line. In a text the quotation marks would be escaped."""
+    """Return the kind field of an event as on its line. Inside a text the quotation marks would be escaped."""
     return b'"kind":"%s"' % kind_of(kind).encode()
 
 
 _MESSAGES = (_mark(MessageReceived), _mark(ModelReplied))
 _ENDS = (_mark(SessionClosed), _mark(ContextCompacted))
-"""After these, what was said is shown to no model any more."""
+"""After these events, earlier messages are no longer shown to the model."""
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a journal was read: the lines behind `start` are to be read again, with what follows `end` (bytes). Those up
-    to the seq `skip` are another's, of which this one is a fork."""
+    """The position up to which a journal was read.
+
+    The lines from `start` on are read again with those after `end` (bytes). Events up to `skip` belong to the parent of a
+    fork.
+    """
 
     person: str
     key: str
@@ -68,7 +71,13 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcripts:
-    """The journals in one folder. `zone` is the time zone in which a day is one, None for the system's."""
+    """The journals in one folder.
+
+    Args:
+        folder: The folder.
+        zone: Returns the time zone of days, None for the system's.
+        now: Returns the time in seconds.
+    """
 
     name = "sessions"
 
@@ -78,14 +87,14 @@ class Transcripts:
         self._now = now
         self._damaged: set[str] = set()
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- listing ------------------------------------------------------------------------------------------------------
 
     def watched(self) -> WatchedFolders:
-        """See `Source`. Journals grow with each event: whoever searches looks at them, and what happened may wake it."""
+        """Return nothing to watch: journals grow with each event, and searches check them."""
         return WatchedFolders()
 
     def there(self, known: Mapping[str, str]) -> Listing:
-        """See `Source`. A journal of which too little is new keeps its stamp, and is none yet where it has none."""
+        """Implement `Source.there`. A journal with too little new text keeps its previous stamp."""
         stamps: dict[str, str] = {}
         for name, found in _journals(self._folder):
             path = document_of(name.removesuffix(".jsonl"))
@@ -95,7 +104,7 @@ class Transcripts:
         return Listing(stamps=stamps, remarks=self._remarks())
 
     def _remarks(self) -> tuple[str, ...]:
-        """Without their names: whoever searches may not know of others' sessions."""
+        """Return a remark without names, since others' sessions may be affected."""
         if not (count := len(self._damaged)):
             return ()
         which = "One session is" if count == 1 else f"{count} sessions are"
@@ -117,7 +126,7 @@ class Transcripts:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, path: str, state: str) -> Reading | None:
-        """See `Source`. Of a damaged journal what stands before the damage is read."""
+        """Implement `Source.read`. A damaged journal is read up to the damage."""
         session = _session(path)
         if session is None:
             return None
@@ -163,7 +172,7 @@ class Transcripts:
     # --- excerpts -----------------------------------------------------------------------------------------------------
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """See `Source`: what was said from the event `first` on, among as many events, with who said it and when."""
+        """Implement `Source.excerpt` with the messages, their speakers and times."""
         session = _session(path)
         if session is None:
             return None
@@ -174,8 +183,10 @@ class Transcripts:
 
 
 class _Lines:
-    """Takes in a journal's lines behind `place`: the events that tell what was said, and for each message the position
-    before its line. `here` is the position behind the last line."""
+    """Collects relevant events from the lines of a journal, and the position before each message.
+
+    `here` is the position after the last line.
+    """
 
     def __init__(self, place: _Place) -> None:
         self.events: list[Recorded] = []
@@ -193,7 +204,7 @@ class _Lines:
 
 
 def document_of(session: str) -> str:
-    """What a session's journal is called among the documents."""
+    """Return the document name of a session."""
     return f"sessions/{session}.jsonl"
 
 
@@ -204,21 +215,21 @@ def _session(path: str) -> str | None:
 
 
 def _journals(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The journals in a folder by their names, in order."""
+    """Yield the journals in a folder by name."""
     try:
         with os.scandir(folder) as entries:
             named = sorted((entry.name, entry) for entry in entries if _NAME.fullmatch(entry.name))
     except OSError:
         return
     for name, entry in named:
-        with suppress(OSError):  # one that went away meanwhile
+        with suppress(OSError):  # deleted meanwhile
             found = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(found.st_mode):
                 yield name, found
 
 
 def _says_enough(place: Path, start: int, length: int) -> bool:
-    """Whether in so many bytes enough was said, or something left the view of the model, for them to be read now."""
+    """Return True if these bytes contain enough messages, or an event after which messages left the model's view."""
     try:
         with place.open("rb") as file:
             file.seek(start)
@@ -229,7 +240,7 @@ def _says_enough(place: Path, start: int, length: int) -> bool:
 
 
 def _kept(descriptor: int, place: Path, state: str) -> _Place | None:
-    """How far a journal was read, if it still is what was read."""
+    """Return the stored position if the journal still has the same content up to it."""
     try:
         known = msgspec.json.decode(state, type=_Place)
         verify_position(descriptor, place, known.start, os.fstat(descriptor).st_size)

@@ -1,7 +1,7 @@
-"""Notices that notes changed, from the system's own reports: the library's thread waits for them, not the event loop.
+"""Watching of the notes' folders with the system's notifications, in the library's thread.
 
-An editor writes a file more than once, and a tool many of them: news is passed on when it has been quiet for a while. What
-is not reported, as on network file systems, is found by a look now and then.
+Editors write a file several times, and tools write many files, so changes are reported after a quiet period. File systems
+without notifications, such as network file systems, are checked periodically.
 """
 
 from __future__ import annotations
@@ -18,36 +18,41 @@ QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
 """How long it must have been quiet, and how long news waits for that at most."""
 
 BETWEEN_LOOKS = 300.0
-"""Seconds after which there is a look though nothing was reported."""
+"""Seconds after which changes are assumed even without notifications."""
 
 AGAIN_SECONDS = 30.0
-"""How long after a failure of the watching it is tried again."""
+"""Seconds before watching is retried after a failure."""
 
 BETWEEN_CHECKS = 5.0
-"""How often it is asked whether there are other folders to be watched."""
+"""Seconds between checks for changed folders."""
 
 STEP_MS = 100
-"""How often the library's thread looks whether it is to end."""
+"""Milliseconds between checks of the library's thread for its end."""
 
 
 class Watcher:
-    """Watches while it runs. `places` blocks for a moment; `news` is called when something may have changed."""
+    """Watches folders while it runs.
+
+    Args:
+        places: Returns the folders to watch. Blocks briefly.
+        news: Called when something may have changed.
+    """
 
     def __init__(self, places: Callable[[], WatchedFolders], news: Callable[[], None]) -> None:
         self._places = places
         self._news = news
         self._reported = asyncio.Event()
-        self.fault = "nobody watches them"
-        """Why what changes is not noticed, as the end of a sentence; empty while it is."""
+        self.fault = "watching has not started"
+        """Why changes are not noticed, as the end of a sentence; "" while they are."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pass_on())
                 tasks.create_task(self._listen())
         finally:
-            self.fault = "nobody watches them"
+            self.fault = "watching has not started"
 
     async def _pass_on(self) -> None:
         loop = asyncio.get_running_loop()
@@ -62,19 +67,19 @@ class Watcher:
     async def _listen(self) -> None:
         while True:
             places = await asyncio.to_thread(self._places)
-            self._reported.set()  # what happened since the last look, and before the watching begins
+            self._reported.set()  # changes before the watching starts
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._follow(places.flat, places, recursive=False))
                     tasks.create_task(self._follow(places.deep, places, recursive=True))
             except* _Moved:
-                pass  # no fault: the places are other ones, and are watched anew
-            except* Exception as errors:  # a limit of the system, or the library's own: searches look themselves meanwhile
+                pass  # the folders changed: watch the new ones
+            except* Exception as errors:  # searches check for changes themselves meanwhile
                 self.fault = f"{type(errors.exceptions[0]).__name__}: {errors.exceptions[0]}"
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow(self, folders: Collection[Path], places: WatchedFolders, *, recursive: bool) -> None:
-        """Report what happens in folders until there are other places to be watched."""
+        """Report changes in folders until the folders to watch change."""
         if not folders:
             return
         watch = changes(
@@ -95,11 +100,11 @@ class Watcher:
 
 
 class _Moved(Exception):
-    """There are other places to be watched."""
+    """The folders to watch have changed."""
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether an event came in so many seconds."""
+    """Return True if an event is set within this time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -107,6 +112,6 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def _matters(_: object, path: str) -> bool:
-    """Whether a note may have changed by what happened to this path: a Markdown file, or what may be a folder."""
+    """Return True for a path that may affect notes: a Markdown file or possibly a folder."""
     name = path.rpartition("/")[2]
     return name.endswith(".md") or "." not in name
