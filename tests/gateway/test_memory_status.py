@@ -61,7 +61,7 @@ async def test_without_full_text_search_the_notes_are_found_and_status_says_wher
         assert "MEMORY.md#L3-L3" in await client.command("/memory green tea")
         told = await client.command("/status")
     why = "this Python's SQLite has no full-text search (FTS5)"
-    assert f"The memory rests in local, not in sqlite, which cannot be used: {why}." in told
+    assert f"The memory uses the backend local, since sqlite cannot be used: {why}." in told
     with pytest.raises(SearchFailed, match="The index rests in local"):
         memory_status.show_status(
             Home(tmp_path), None, {}, io.StringIO(), now=datetime(2026, 11, 22, tzinfo=UTC), as_json=False

@@ -195,7 +195,7 @@ async def test_where_qmd_fails_the_memory_rests_in_sqlite_and_says_so(
             assert await citations(memory, "Lisbon") == ["memory/a.md#L1-L1"]
             assert time.monotonic() < end
             await asyncio.sleep(0.01)
-        said = f"The memory rests in sqlite, not in qmd, which cannot be used: it fails, QmdFailed: {why}."
+        said = f"The memory uses the backend sqlite, since qmd cannot be used: it fails, QmdFailed: {why}."
         assert memory.problems() == [said]
         assert await citations(memory, "Lisbon") == ["memory/a.md#L1-L1"]
 

@@ -158,7 +158,7 @@ async def test_what_is_kept_may_be_harmed_at_any_time(rest: Rest, backend: str, 
 async def test_where_the_chosen_one_cannot_be_used_sqlite_answers_and_says_so(rest: Rest, backend: str, why: str) -> None:
     async with rest.chosen(backend) as memory:
         assert await answers(memory) == ANSWERS
-        said = f"The memory rests in sqlite, not in {backend}, which cannot be used: {why}."
+        said = f"The memory uses the backend sqlite, since {backend} cannot be used: {why}."
         assert memory.problems() == [said]
         assert (await memory.search("door", EVERYTHING)).remarks == (said,)
 
@@ -175,7 +175,7 @@ async def test_where_sqlite_has_no_full_text_search_the_local_backend_answers_an
         assert await answers(memory) == ANSWERS
         why = "its library is not installed" if backend == "missing" else NO_FTS5
         meant = "missing" if backend == "missing" else "sqlite"
-        said = f"The memory rests in local, not in {meant}, which cannot be used: {why}."
+        said = f"The memory uses the backend local, since {meant} cannot be used: {why}."
         assert memory.problems() == [said]
         assert (await memory.search("door", EVERYTHING)).remarks == (said,)
         rest.place.put("memory/new.md", "The cat is called Mia.\n")
@@ -221,7 +221,7 @@ async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_tim
         Fragile.failures = 99
         assert (await citations(memory, "door code"))[0] == ANSWERS["door code"]
         assert memory.problems() == [
-            "The memory rests in sqlite, not in fragile, which cannot be used: it fails, KeyError: 'a page'."
+            "The memory uses the backend sqlite, since fragile cannot be used: it fails, KeyError: 'a page'."
         ]
         assert await answers(memory) == ANSWERS
     Fragile.failures = 0

@@ -1,15 +1,14 @@
 """The index: its SQLite file, and the indexer that keeps it up to date.
 
-backend_lifecycle  Where the index rests now
-batching           Texts in portions that whoever makes vectors takes
-index_file         The file of the index, open twice
-index_stats        What the index's file holds, counted from outside
-indexer            Keeps the index up to date behind everything else
-integrity          Whether what stands in the index's file is what was written there, and what can be saved of it
-                   where it is not.
-keywords           The chunks of the backend `sqlite`, by their words
-source_changes     What changed in the sources since a backend was told of them, and telling it.
-sqlite_backend     The backend `sqlite`, which is always there
-tables             The tables of the memory index
-vectors            The vectors of the chunks, searched
+backend_lifecycle  Choice and opening of the backend, with a fallback
+batching           Batches of texts for embedding providers
+index_file         The index's file, open for writing and for reading
+index_stats        Statistics of the index's file, read from outside
+indexer            The background indexer
+integrity          Checksums of the index, and recovery of its vectors
+keywords           Keyword search of the backend `sqlite`
+source_changes     Detection and indexing of changed documents
+sqlite_backend     The backend `sqlite`
+tables             The tables of the index
+vectors            Vector search of the backend `sqlite`
 """

@@ -1,5 +1,5 @@
-"""Where the index rests now: in the backend that the configuration names, or in SQLite while that one cannot be used; and in
-the backend `local` where SQLite has no full-text search."""
+"""Choice and opening of the backend: the configured one, or SQLite if it cannot be used, or `local` without full-text
+search."""
 
 from __future__ import annotations
 
@@ -21,30 +21,33 @@ from sessions.catalog.sqlite import lacks_full_text
 T = TypeVar("T")
 
 LOCAL = "local"
-"""The backend that needs neither SQLite nor anything else."""
+"""The backend without dependencies."""
 
 Kinds: TypeAlias = Mapping[str, type[MemoryBackend]]
 
 
 class OpenBackend(Protocol):
-    """A backend in threads of its own. Both raise IndexRenewed when all was lost, IndexUnusable where nothing can be done
-    now, and BackendFailed where it will never do."""
+    """A backend in threads of its own.
+
+    Both methods raise IndexRebuilt if everything was lost, IndexUnusable if it cannot be used now, and BackendFailed if it
+    never can.
+    """
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
-        """Do something with it that may change it."""
+        """Run a function that may change the backend."""
         ...
 
     async def read(self, work: Callable[[MemoryBackend], T]) -> T:
-        """Do something with it that changes nothing."""
+        """Run a function that does not change the backend."""
         ...
 
     async def close(self) -> None:
-        """Close it, after what is being done with it."""
+        """Close the backend after the running function."""
         ...
 
 
 class SingleThreadBackend:
-    """A backend in one thread: who reads waits for who writes."""
+    """A backend in one thread, where reads wait for writes."""
 
     def __init__(self, kind: type[MemoryBackend], place: Path) -> None:
         self._kind = kind
@@ -68,7 +71,7 @@ class SingleThreadBackend:
     def _do(self, work: Callable[[MemoryBackend], T]) -> T:
         gone = self._index is not None and not self._place.exists()
         if gone:
-            self._close()  # what is kept now would be lost with it
+            self._close()  # new data would be lost with the deleted files
         index = self._opened()
         if gone:
             raise IndexRebuilt
@@ -76,7 +79,7 @@ class SingleThreadBackend:
             return work(index)
         except (OSError, ValueError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # it is a stranger's, or stands on one's library: a panic of Rust's is no Exception
+        except BaseException as error:  # third-party code; a panic in Rust is not an Exception
             self._close()
             self._renew(error)
             raise IndexRebuilt from error
@@ -90,7 +93,7 @@ class SingleThreadBackend:
         return self._index
 
     def _renew(self, error: BaseException) -> None:
-        """Have it begin from nothing; BackendFailed if that was tried before."""
+        """Delete the data to start over; raise BackendFailed if that was tried before."""
         if self._renewed:
             raise BackendFailed(f"it fails, {call_failure(error)}".rstrip(".")) from error
         self._renewed = True
@@ -104,15 +107,20 @@ class SingleThreadBackend:
         if index is not None:
             try:
                 index.__exit__(None, None, None)
-            except BaseException as error:  # as above; it is not asked anything any more
+            except BaseException as error:  # as above; the backend is not used any more
                 structlog.get_logger("exuvia").warning(
                     "memory_backend_not_closed", backend=self._kind.name, error=error_text(error)
                 )
 
 
 class BackendLifecycle:
-    """See the module. `place` is where SQLite's file is or would be; the others rest beside it, under their own names.
-    `wanted` is the name of the one that is meant, which may change. Opened by whoever first asks for it."""
+    """The current backend, opened when first used.
+
+    Args:
+        place: The path of SQLite's file; other backends use the same path with their name as suffix.
+        kinds: Returns the backends by name.
+        wanted: Returns the configured name, which may change.
+    """
 
     def __init__(self, place: Path, kinds: Callable[[], Kinds], wanted: Callable[[], str]) -> None:
         self._place = place
@@ -122,10 +130,10 @@ class BackendLifecycle:
         self._opened: OpenBackend | None = None
         self._meant = ""
         self.trouble = ""
-        """Why it does not rest where it should, as a sentence; empty where it does."""
+        """Why another backend is used than configured, as a sentence; "" if it is not."""
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
-        """As `OpenBackend.write`; never BackendFailed."""
+        """Run a function as `OpenBackend.write` does, falling back to another backend instead of raising BackendFailed."""
         opened = await self._chosen()
         try:
             return await opened.write(work)
@@ -133,7 +141,7 @@ class BackendLifecycle:
             raise await self._fallen_back(opened, failed) from failed
 
     async def read(self, work: Callable[[MemoryBackend], T]) -> T:
-        """As `OpenBackend.read`; never BackendFailed."""
+        """Run a function as `OpenBackend.read` does, falling back to another backend instead of raising BackendFailed."""
         opened = await self._chosen()
         try:
             return await opened.read(work)
@@ -141,7 +149,7 @@ class BackendLifecycle:
             raise await self._fallen_back(opened, failed) from failed
 
     async def close(self) -> None:
-        """Close it, after what is being done with it."""
+        """Close the backend after the running function."""
         if self._opened:
             await self._opened.close()
             self._opened = None
@@ -170,9 +178,9 @@ class BackendLifecycle:
         return IndexRebuilt()
 
     def _instead(self, why: str) -> OpenBackend:
-        """Where it rests while the backend that is meant cannot be used."""
+        """Return the fallback, and remember why it is used."""
         name = LOCAL if lacks_full_text() else SQLITE
-        self.trouble = f"The memory rests in {name}, not in {self._meant}, which cannot be used: {why}."
+        self.trouble = f"The memory uses the backend {name}, since {self._meant} cannot be used: {why}."
         structlog.get_logger("exuvia").warning("memory_backend_unusable", backend=self._meant, instead=name, reason=why)
         return self._in(name)
 

@@ -1,4 +1,4 @@
-"""Texts in portions that whoever makes vectors takes: strangers' providers need not cut or count, ours do so themselves."""
+"""Batches of texts for embedding providers, since those of third parties need not split or count texts."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ if TYPE_CHECKING:
     from plugins.api.memory.memory_backend import Identity
 
 MOST = 256
-"""Texts at once where `batch_size` says nothing: as many as `context.embed` gives."""
+"""Maximum texts per request if `batch_size` is not set, the same as for `context.embed`."""
 
 log = structlog.get_logger("exuvia.memory")
 
 Vectors: TypeAlias = Sequence[Sequence[float]]
 
 PLAIN = "How long are the vectors?"
-"""A text of which every model makes a vector, or none of any."""
+"""A text that every working model can embed."""
 
 
 class EmbeddingFailures:
-    """Asks by `embedded`, and remembers of what nothing came until the gateway ends: a text that changes is another one."""
+    """Embeds texts, and remembers those that failed until the gateway ends; a changed text is a new one."""
 
     def __init__(self, embedded: Callable[[list[str], Purpose], Awaitable[tuple[Identity, Vectors]]]) -> None:
         self._embedded = embedded
         self._set_aside: dict[tuple[Identity, str], str] = {}
 
     def without(self, identity: Identity, texts: Mapping[str, str]) -> dict[str, str]:
-        """The texts, by their digests, that were not set aside."""
+        """Return the texts, by digest, that have not failed."""
         return {digest: text for digest, text in texts.items() if (identity, digest) not in self._set_aside}
 
     def told(self, identity: Identity) -> str:
-        """How many were set aside, and why the last one was; empty if none was."""
+        """Return how many texts failed and why the last one did, "" for none."""
         why = [reason for (of, _), reason in self._set_aside.items() if of == identity]
         return f"No vector can be made of {len(why)}, and of the last because: {why[-1]}" if why else ""
 
     async def vectors(self, batch: Mapping[str, str]) -> tuple[Identity, dict[str, Sequence[float]]]:
-        """The vectors of texts by their digests, without those of which none can be made. Raises a ProviderError where the
-        texts are not at fault."""
+        """Return vectors by digest, without texts that cannot be embedded.
+
+        Raises:
+            ProviderError: The provider failed for another reason than the texts.
+        """
         try:
             made_by, vectors = await self._embedded(list(batch.values()), "note")
         except (BadRequest, BadAnswer):
@@ -66,8 +69,7 @@ class EmbeddingFailures:
 
 
 class BatchedEmbedding:
-    """`keys` say how many texts are given at once, and how long one may be; what a provider refuses as too long says more,
-    which is remembered as long as the same one is asked."""
+    """Embeds any number of texts of any length within the configured and observed limits of the provider."""
 
     def __init__(self, keys: Callable[[], EmbeddingKeys]) -> None:
         self._keys = keys
@@ -75,8 +77,11 @@ class BatchedEmbedding:
         self._portions = BatchLimits(most=MOST)
 
     async def embedded(self, provider: EmbeddingProvider, texts: Sequence[str], purpose: Purpose) -> Sequence[Vector]:
-        """The vectors of texts of any number and length. Raises a ProviderError; a BadRequest for a text that is too long
-        in however short pieces, and never a ContextOverflow."""
+        """Return the vectors of texts.
+
+        Raises:
+            ProviderError: The request failed; BadRequest if a text is too long however it is split, never ContextOverflow.
+        """
 
         async def ask(portion: Sequence[str]) -> list[Vector]:
             vectors = await provider.embed(portion, purpose)
@@ -96,5 +101,5 @@ class BatchedEmbedding:
 
 
 def _too_much(error: ProviderError) -> bool:
-    # Ours have tried less already where a refusal says nothing of why.
+    # Built-in providers already retry with less if the reason is unclear.
     return isinstance(error, ContextOverflow)

@@ -1,10 +1,10 @@
-"""The file of the index, open twice: one thread writes, another reads meanwhile. What was harmed or taken away is made anew.
+"""The index's file, open twice: one thread writes while another reads. A damaged or deleted file is rebuilt.
 
-Only this process's writer and other `exuvia` processes have any business in the file. So what it is on disk is compared with
-what the writer left: a difference that SQLite does not tell of either is harm, though every page may look well.
+Only this process's writer and other `exuvia` processes may write the file. Its state on disk is compared with what the
+writer left: a change that SQLite does not report is damage, even if every page looks intact.
 
-What SQLite shares with other processes beside it (`-shm`) it has mapped: to touch what was cut off of that would end this
-process (SIGBUS). So its length is looked at before; what is missing is put back as zeros, and SQLite makes it anew of these.
+SQLite maps the file it shares with other processes (`-shm`), and reading a truncated mapping would kill this process
+(SIGBUS). So its length is checked first; what is missing is filled with zeros, from which SQLite rebuilds it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 _CIRCUMSTANCES = ("locked", "full", "unable to open", "readonly", "interrupted")
-"""Words of errors that say nothing against the file."""
+"""Words of errors that do not indicate damage."""
 
 SAVED_AT_ONCE = 500
-"""Vectors of a harmed file that are kept in one go."""
+"""Vectors of a damaged file that are copied per transaction."""
 
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class _Connection:
-    """The index for one thread; `lock` is held by whoever uses or replaces it."""
+    """The index for one thread; `lock` is held while it is used or replaced."""
 
     def __init__(self, name: str) -> None:
         self.lock = threading.Lock()
@@ -54,34 +54,38 @@ class _Connection:
 
 
 class IndexFile:
-    """See the module. It is opened by whoever first asks for it."""
+    """The index's file, opened when first used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writing = _Connection("memory")
         self._reading = _Connection("memory-search")
         self._left: _Stamps = ()
-        """What was on disk after the writer's last work."""
+        """The state on disk after the writer's last work."""
         self._version = 0
-        """What SQLite said of others' writing then."""
+        """SQLite's data version at that time."""
         self._harmed = False
-        """Whether the reader found the file harmed."""
+        """True if the reader found the file damaged."""
         self.renewals = 0
-        """How often it was made anew."""
+        """How often the file was rebuilt."""
         self._believed = False
-        """Whether what is in the file was looked through, or nobody was in it since it was closed."""
+        """True if the content was verified, or the file was not changed since it was closed."""
 
     async def write(self, work: Callable[[MemoryIndex], T]) -> T:
-        """Do something with the index in the thread that may change it. Raises IndexRenewed, after which it is empty, or
-        IndexUnusable."""
+        """Run a function in the writing thread.
+
+        Raises:
+            IndexRebuilt: The file was rebuilt and is empty.
+            IndexUnusable: The file cannot be used.
+        """
         return await self._run(self._writing, self._write, work)
 
     async def read(self, work: Callable[[MemoryIndex], T]) -> T:
-        """As `write`, in the thread that changes nothing and never waits for the other."""
+        """Run a function in the reading thread, which never waits for the writer. Raises as `write` does."""
         return await self._run(self._reading, self._read, work)
 
     async def close(self) -> None:
-        """Close the file, after what is being done with it."""
+        """Close the file after the running functions."""
         await asyncio.get_running_loop().run_in_executor(self._writing.thread, self._close)
         for each in (self._writing, self._reading):
             each.thread.shutdown(wait=False)
@@ -116,7 +120,7 @@ class IndexFile:
     def _read(self, work: Callable[[MemoryIndex], T]) -> T:
         with self._reading.lock:
             index, now = self._reading.index, self._stamps()
-            # Deleted or replaced files are seen here; what is in the same files only the writer can tell from its own work.
+            # Detects deleted or replaced files; only the writer can detect changes of the same files.
             if index is not None and self._inodes(now) == self._inodes(self._left) and not self._is_cut(now):
                 try:
                     return work(index)
@@ -127,7 +131,7 @@ class IndexFile:
         raise IndexRebuilt
 
     def _opened(self) -> MemoryIndex:
-        """The writer's index, the reader's beside it."""
+        """Return the writer's index, opening both if necessary."""
         if self._writing.index is None:
             with self._reading.lock:
                 self._reading.close()
@@ -136,13 +140,13 @@ class IndexFile:
                 self._reading.index = MemoryIndex(self._path).__enter__()
                 self._left, self._version = self._stamps(), self._writing.index.version()
                 self._believed = self._writing.index.is_sealed()
-                # A file that was deleted meanwhile is not there, or is another for the reader.
+                # The file may have been deleted between the two.
                 self._harmed = written[0] is None or written != self._inodes(self._left)
         return self._writing.index
 
     def _remember(self) -> None:
-        """Note how the files are left. One that was deleted or replaced during the work is not noted, or nobody would ever
-        miss it: SQLite itself keeps its files for as long as they are open."""
+        """Record the state of the files, unless they were deleted or replaced during the work: SQLite keeps them open, so
+        nobody would notice otherwise."""
         now = self._stamps()
         try:
             if self._writing.index and self._inodes(now) == self._inodes(self._left):
@@ -151,22 +155,22 @@ class IndexFile:
             self._harmed = True
 
     def _was_touched(self, index: MemoryIndex) -> bool:
-        """Whether somebody was in the files who was not SQLite."""
+        """Return True if the files were changed by something other than SQLite."""
         now = self._stamps()
         if now == self._left:
             return False
-        # The last only then: it looks at what is shared.
+        # `version` last: it reads the shared file.
         return self._inodes(now) != self._inodes(self._left) or self._is_cut(now) or index.version() == self._version
 
     def _open_again(self) -> None:
-        """What is known of the files is not what is in them."""
+        """Reopen the files after a change from outside."""
         with self._reading.lock:
             self._close_both()
         self._opened()
         self._believed = False
 
     def _renewed(self) -> IndexRebuilt:
-        """Have the file made anew from nothing but the vectors in it that are well."""
+        """Rebuild the file with only the intact vectors of the old one."""
         harmed = self._path.with_name(self._path.name + "-harmed")
         with self._reading.lock:
             self._close_both()
@@ -187,9 +191,9 @@ class IndexFile:
         return IndexRebuilt()
 
     def _close_both(self) -> None:
-        """Close the index, whoever holds both locks."""
+        """Close both connections; the caller holds both locks."""
         if self._is_cut(self._stamps()):
-            # By its name: whoever opens and closes it loses SQLite's locks on it. All of it, since half may look whole.
+            # By path, since opening and closing the file would release SQLite's locks; all of it, half may look intact.
             shared, size = self._beside(SHARED), self._shared_size(self._left)
             os.truncate(shared, 0)
             os.truncate(shared, size)
@@ -197,7 +201,7 @@ class IndexFile:
         self._writing.close()
 
     def _stamps(self) -> _Stamps:
-        """Inode, size and time of the database and of its journal, and of what is shared, whose time tells nothing."""
+        """Return inode, size and time of the database, its journal and the shared file (whose time is meaningless)."""
         found: list[tuple[int, int, int] | None] = []
         for suffix in ("", BESIDE, SHARED):
             try:
@@ -216,7 +220,7 @@ class IndexFile:
         return shared[1] if shared else 0
 
     def _is_cut(self, now: _Stamps) -> bool:
-        """Whether what is shared is there and shorter than it was."""
+        """Return True if the shared file exists and is shorter than before."""
         return bool(now[-1]) and self._shared_size(now) < self._shared_size(self._left)
 
     @staticmethod

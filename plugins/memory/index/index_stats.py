@@ -1,4 +1,4 @@
-"""What the index's file holds, counted from outside: it is only read, and whoever else uses it is not disturbed."""
+"""Statistics of the index's file, read from outside without disturbing other users."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from sessions.catalog.sqlite import connect_readonly
 
 
 class IndexStats(msgspec.Struct, frozen=True, kw_only=True):
-    """`documents` and `chunks` are by the names of their sources. `embedded` says of how many different texts there are
-    vectors, by `provider:model:dimensions`, among them `cached` ones that no chunk needs. `texts` are all different ones,
-    `behind` the documents that are not known as they are now, `size` bytes on disk."""
+    """Statistics of the index.
+
+    `documents` and `chunks` are by source. `embedded` counts the texts with vectors by `provider:model:dimensions`, `cached`
+    vectors that no chunk needs, `texts` all distinct texts. `behind` are documents that are not up to date, `size` the bytes
+    on disk.
+    """
 
     documents: dict[str, int] = {}
     chunks: dict[str, int] = {}
@@ -26,8 +29,11 @@ class IndexStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def behind(path: Path, sources: Sequence[Source]) -> list[str]:
-    """The documents of some sources that an index does not know as they are now, and those that it knows and that are gone;
-    the index is not touched. Raises what `sessions.catalog.sqlite` calls `Error` where it cannot be read."""
+    """Return the documents of sources that are outdated, missing or deleted, without changing the index.
+
+    Raises:
+        Error: The index cannot be read (`sessions.catalog.sqlite.Error`).
+    """
     db = connect_readonly(path)
     try:
         marks = ", ".join("?" * len(sources))
@@ -40,8 +46,11 @@ def behind(path: Path, sources: Sequence[Source]) -> list[str]:
 
 
 def holdings(path: Path, sources: Sequence[Source]) -> IndexStats:
-    """What is in the file, nothing where there is none. Raises what `sessions.catalog.sqlite` calls `Error` where it is
-    harmed."""
+    """Return the statistics, empty if the file does not exist.
+
+    Raises:
+        Error: The index is damaged (`sessions.catalog.sqlite.Error`).
+    """
     if not path.exists():
         return IndexStats(behind=tuple(sorted(path for source in sources for path in source.there({}).stamps)))
     db = connect_readonly(path)

@@ -1,6 +1,6 @@
-"""Keeps the index up to date behind everything else: what changed is read again, what has no vector is embedded.
+"""The background indexer, which reads changed documents and embeds chunks without vectors.
 
-Both go in small steps, so that what was done stays done whenever it ends, and nobody waits for the whole.
+Both are done in small steps, so that work done is kept whenever it ends, and nobody waits for all of it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ if TYPE_CHECKING:
     from plugins.memory.index.source_changes import Changes, Due, RefreshResult
 
 AT_ONCE = 50
-"""Changed documents that a search waits for; it waits for none if there are more."""
+"""Maximum changed documents that a search waits for; with more it waits for none."""
 
 STEP_SECONDS = 0.25
-"""How long documents are taken in between two looks at what else is to be done."""
+"""Maximum seconds of indexing before other work is considered."""
 
 BATCH, AHEAD = 16, 320
-"""Chunks that are embedded before their vectors are kept, which is what a crash costs at most; and how many are looked up
-at once."""
+"""Chunks embedded before their vectors are stored, which a crash loses at most; and chunks looked up at once."""
 
 TRIES = 3
-"""How often the index is made anew in one go."""
+"""Maximum rebuilds of the index in a row."""
 
 REST_SECONDS, LONGEST_REST = 15.0, 900.0
-"""How long a provider that failed is left alone, twice as long each time; what changes has it asked all the same."""
+"""Seconds before a failed provider is retried, doubled each time; a change retries it at once."""
 
 
 _NEEDED = (
@@ -54,16 +53,18 @@ _NEEDED = (
 )
 
 SESSIONS = "sessions"
-"""The source of what was said."""
+"""The source of conversations."""
 
 log = structlog.get_logger("exuvia.memory")
 
 
 class IndexState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the index is: how many documents there are (`by_source` by the names of their sources) and how many of them
-    are not indexed as they are now, chunks, and how many of these have no vector by whoever makes them now. `at` is when the
-    sources were looked at last, in monotonic seconds; None before the first time. `trouble` is why the index, `unmade` why
-    vectors could not be made."""
+    """The state of the index.
+
+    `left` are documents that are not up to date, `unembedded` chunks without a vector of the current model. `at` is the
+    monotonic time of the last check of the sources, None before the first. `trouble` says why the index, `unmade` why
+    vectors could not be updated.
+    """
 
     documents: int = 0
     by_source: Mapping[str, int] = {}
@@ -79,9 +80,16 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Indexer:
-    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed. `keys` say how
-    much it is given at once, and how many vectors are kept that no chunk needs. `counted` is told for what which model was
-    given texts of how many estimated tokens."""
+    """The background indexer of one index.
+
+    Args:
+        file: Returns the backend.
+        sources: Returns the enabled sources.
+        provider: Returns the current embedding provider.
+        in_use: Keeps providers open while entered.
+        keys: Returns the embedding settings.
+        counted: Called with the purpose, model and estimated tokens of each embedding request.
+    """
 
     def __init__(
         self,
@@ -108,23 +116,23 @@ class Indexer:
         self._looked: list[asyncio.Future[None]] = []
         self.state = IndexState()
         self.told: Callable[[IndexState], None] = lambda _: None
-        """Who is told whenever something of that changes."""
+        """Called whenever the state changes."""
         self.failing = ""
-        """Why the last texts got no vectors, where that was not for what stands in them."""
+        """Why embedding fails for other reasons than the texts, "" if it does not."""
 
     def wake(self) -> None:
-        """Have the sources looked at soon."""
+        """Check the sources for changes soon."""
         self._wanted.set()
 
     async def look(self, patience: float) -> None:
-        """Have the sources looked at now, and what little has changed taken in; waits no longer than so many seconds."""
+        """Check the sources and index a few changes now, waiting at most `patience` seconds."""
         done = asyncio.get_running_loop().create_future()
         self._looked.append(done)
         self.wake()
         await asyncio.wait({done}, timeout=patience)
 
     async def keep(self) -> None:
-        """Do what is wanted whenever it is, until cancelled."""
+        """Run the indexer until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_looking())
             tasks.create_task(self._keep_embedding())
@@ -138,7 +146,7 @@ class Indexer:
                 await self.bring_in(partial(_answer, waiting))
             except IndexUnusable as error:
                 self._note(trouble=str(error))
-            except Exception as error:  # a source's own; nobody else's work may end with it
+            except Exception as error:  # an error of one source must not stop the indexer
                 sentence = f"{type(error).__name__}: {error}"
                 log.error("memory_not_looked_at", reason=sentence, exc_info=not isinstance(error, OSError))
                 self._note(trouble=sentence)
@@ -149,8 +157,14 @@ class Indexer:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     async def bring_in(self, soon: Callable[[], None] = lambda: None) -> None:
-        """Take in all that changed; `soon` is called when it is known to be much, as what waits for it need not wait
-        longer. Raises IndexUnusable."""
+        """Index all changes.
+
+        Args:
+            soon: Called when there are so many changes that a search should not wait.
+
+        Raises:
+            IndexUnusable: The index cannot be used.
+        """
         await imported()
         async with self._looking:
             for _ in range(TRIES):
@@ -158,7 +172,7 @@ class Indexer:
                     return await self._bring_in(soon)
                 except IndexRebuilt:
                     self._note(documents=0, by_source={}, chunks=0)
-            raise IndexUnusable("The memory index cannot be used: it is harmed again as soon as it is made.")
+            raise IndexUnusable("The memory index cannot be used: it is damaged again after each rebuild.")
 
     async def _bring_in(self, soon: Callable[[], None]) -> None:
         sources = self._sources()
@@ -190,7 +204,12 @@ class Indexer:
         await self.count()
 
     async def count(self) -> None:
-        """Note how much there is. Raises IndexRenewed, IndexUnusable."""
+        """Update the numbers of chunks in the state.
+
+        Raises:
+            IndexRebuilt: The index is empty.
+            IndexUnusable: The index cannot be used.
+        """
         provider = self._provider()
         identity = identity_of(provider) if provider else None
         chunks, unembedded = await self._file().write(lambda index: _sizes(index, identity))
@@ -216,14 +235,14 @@ class Indexer:
                 self.wake()
             except IndexUnusable as error:
                 self._note(trouble=str(error))
-            except Exception as error:  # a provider's own, as above
+            except Exception as error:  # an error of the provider, as above
                 log.exception("memory_not_embedded")
                 self._note(unmade=f"{type(error).__name__}: {error}")
                 await self._rest(rest)
 
     def _is_worth_a_model(self) -> bool:
-        """Whether there is something besides sessions: those are recalled by their words, and a model that is loaded for
-        them alone would cost more memory than all the rest. `update` embeds them too."""
+        """Return True if there is more than sessions, which are recalled by words: loading a model for them costs too much
+        memory."""
         return any(count for name, count in self.state.by_source.items() if name != SESSIONS)
 
     async def _rest(self, seconds: float) -> None:
@@ -234,8 +253,13 @@ class Indexer:
             self._more.set()
 
     async def embed_all(self) -> None:
-        """Embed what has no vector. Raises a ProviderError, IndexRenewed or
-        IndexUnusable."""
+        """Embed all chunks without a vector.
+
+        Raises:
+            ProviderError: The provider failed.
+            IndexRebuilt: The index is empty.
+            IndexUnusable: The index cannot be used.
+        """
         async with self._embedding:
             while await self._embed_some():
                 pass
@@ -244,13 +268,13 @@ class Indexer:
             await self._bound()
 
     async def _bound(self) -> None:
-        """Forget vectors that are no longer needed and too many."""
+        """Delete vectors that are no longer needed beyond the limit."""
         provider, most = self._provider(), self._keys().cache
         identity = identity_of(provider) if provider else None
         await self._file().write(lambda index: index.bound(identity, most))
 
     async def _embed_some(self) -> bool:
-        """Embed some chunks, the newest first; False if there are none."""
+        """Embed some chunks, the newest first; return False if there are none."""
         provider = self._provider()
         if provider is None or not await self._file().write(lambda index: index.searches_vectors):
             return False
@@ -258,7 +282,7 @@ class Indexer:
         texts = self._aside.without(identity, await self._file().write(lambda index: index.unembedded(identity, AHEAD)))
         await self.count()
         if texts and not identity.dimensions:
-            await self.embedded([PLAIN], "query")  # or what is there could not be told from others'
+            await self.embedded([PLAIN], "query")  # determines the dimensions, which identify the vectors
             return True
         for batch in _batches(texts):
             made_by, vectors = await self._aside.vectors(batch)
@@ -267,14 +291,18 @@ class Indexer:
         return bool(texts)
 
     async def embedded(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Sequence[Sequence[float]]]:
-        """The vectors of texts by whoever makes them now, with what made them. Raises a ProviderError."""
+        """Embed texts with the current provider, and return its identity and the vectors.
+
+        Raises:
+            ProviderError: The provider failed.
+        """
         with self._in_use():
             if (provider := self._provider()) is None:
-                raise Unreachable("Nobody makes vectors any more.")
+                raise Unreachable("There is no embedding provider any more.")
             try:
                 vectors = await self._portioned.embedded(provider, texts, purpose)
             except (BadRequest, BadAnswer):
-                raise  # perhaps for what stands in these texts
+                raise  # may be caused by the texts
             except ProviderError as error:
                 self._tell(str(error))
                 raise
@@ -284,7 +312,7 @@ class Indexer:
             return identity, vectors
 
     def _tell(self, failing: str) -> None:
-        """Say in the log that no vectors come, and that they come again; each once."""
+        """Log once that embedding fails, and once that it works again."""
         if failing and failing != self.failing:
             log.warning("embedding_failed", reason=failing, until_then="no notes are compared by their meaning")
         elif self.failing and not failing:
@@ -297,14 +325,14 @@ class Indexer:
 
 
 async def imported() -> None:
-    """Have everything imported that an index and a search need, beside the event loop: it takes some 50 ms once."""
+    """Import the modules for indexing and searching in a thread, which takes some 50 ms once."""
     for name in _NEEDED:
         if name not in sys.modules:
             await asyncio.to_thread(importlib.import_module, name)
 
 
 def identity_of(provider: EmbeddingProvider) -> Identity:
-    """What a provider's vectors are told apart by."""
+    """Return the identity of a provider's vectors."""
     from plugins.api.memory.memory_backend import Identity  # noqa: PLC0415 - as above
 
     return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())

@@ -1,7 +1,7 @@
-"""Whether what stands in the index's file is what was written there, and what can be saved of it where it is not.
+"""Checksums of the index, and recovery of the vectors of a damaged file.
 
-SQLite finds out only by chance that somebody else was in its file. So rows have sums, and a file that was closed says when:
-one that was written to since then is looked through before it is believed.
+SQLite detects changes by other programs only by chance. So rows have checksums, and a closed file records when it was
+closed: a file written since then is verified before it is used.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import msgspec
 from sessions.catalog.sqlite import Error, connect_blocking
 
 Saved: TypeAlias = tuple[tuple[str, str, int], str, bytes]
-"""A vector by its identity (provider, model, dimensions) and the digest of what was embedded."""
+"""A vector by its identity (provider, model, dimensions) and the digest of the text."""
 
 _CLOSED = "closed at "
-"""The mark of a file that was closed in order, before the time in nanoseconds that it has since then."""
+"""Prefix of the mark of a cleanly closed file, followed by its modification time in nanoseconds."""
 
 
 def sum_of(*columns: str | int | bytes) -> int:
-    """What columns are checked by: a CRC-32, which finds any harm that is not meant."""
+    """Return the checksum of columns: a CRC-32, which detects accidental damage."""
     return zlib.crc32(b"\0".join(each if isinstance(each, bytes) else msgspec.json.encode(each) for each in columns))
 
 
 def is_sound(db: Any) -> bool:
-    """Whether nothing in an open index was harmed. Takes about a second for ten thousand notes."""
+    """Verify an open index. Takes about a second for ten thousand notes."""
     try:
         if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             return False
@@ -58,7 +58,7 @@ def _sums(db: Any) -> Iterator[tuple[int, int]]:
 
 
 def say_closed(db: Any) -> int:
-    """Have the file say that it is being closed now; returns the time that `seal` is to give it."""
+    """Mark the file as being closed, and return the time that `seal` must set."""
     at = time.time_ns()
     db.execute("DELETE FROM marks WHERE name LIKE ?", (_CLOSED + "%",))
     db.execute("INSERT INTO marks VALUES (?)", (f"{_CLOSED}{at}",))
@@ -66,13 +66,13 @@ def say_closed(db: Any) -> int:
 
 
 def seal(path: Path, at: int) -> None:
-    """Give a file that was closed the time that it says itself, so that any writing since then shows."""
-    with contextlib.suppress(FileNotFoundError):  # it was taken away in this moment, and is made anew when it is needed
+    """Set the modification time of a closed file to the one in its mark, so that later writes are detected."""
+    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile; rebuilt when needed
         os.utime(path, ns=(at, at))
 
 
 def is_sealed(db: Any, path: Path) -> bool:
-    """Whether nobody wrote to a file since it was closed; what SQLite has beside it has sums of its own."""
+    """Return True if the file was not written since it was closed. SQLite's other files have their own checksums."""
     marks = {name for (name,) in db.execute("SELECT name FROM marks")}
     try:
         return f"{_CLOSED}{path.stat().st_mtime_ns}" in marks
@@ -84,7 +84,7 @@ def is_sealed(db: Any, path: Path) -> bool:
 
 
 def saved_vectors(path: Path) -> Iterator[Saved]:
-    """The vectors in a harmed file that are as they were made, as far as they can be read from either end."""
+    """Yield the vectors of a damaged file with a valid checksum, reading from both ends."""
     columns = "provider, model, dimensions, digest, vector, sum"
     seen: set[tuple[tuple[str, str, int], str]] = set()
     for order in ("ASC", "DESC"):
@@ -103,4 +103,4 @@ def saved_vectors(path: Path) -> Iterator[Saved]:
             finally:
                 db.close()
         except Error:
-            continue  # from here on it is harmed
+            continue  # damaged from here on

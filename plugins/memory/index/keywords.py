@@ -1,4 +1,4 @@
-"""The chunks of the backend `sqlite`, by their words: FTS5's tables asked so that a common word costs little."""
+"""Keyword search of the backend `sqlite` with FTS5, optimised for common words."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.support.text.words import quoted
 
 PART = 3
-"""Characters that a part of a word has at least: the index of parts knows no shorter ones."""
+"""Minimum characters of a substring, given by the trigram index."""
 
 REMEMBERED = 10_000
-"""Words whose counts are kept at most."""
+"""Maximum words whose counts are cached."""
 
 MANY = 1000
-"""So many chunks are many to rank for one search."""
+"""Number of chunks from which on ranking all of them is slow."""
 
 LISTED = "(SELECT value FROM json_each(?))"
-"""Many keys as one value of a statement, which `listed` makes."""
+"""SQL for many keys as one parameter, made by `listed`."""
 
 
 class _Counted(msgspec.Struct, kw_only=True):
-    """What was counted when these had been `written`, so that it is not counted for every question."""
+    """Cached counts, valid for the version `written`."""
 
     written: tuple[int, int] = (0, 0)
     size: tuple[int, int] | None = None
@@ -39,7 +39,7 @@ class Keywords:
         self._counted = _Counted()
 
     def size(self) -> tuple[int, int]:
-        """How many documents and how many chunks there are."""
+        """Return the numbers of documents and chunks."""
         counted = self._known()
         if counted.size is None:
             (documents,) = self._db.execute("SELECT count(*) FROM documents").fetchone()
@@ -48,15 +48,17 @@ class Keywords:
         return counted.size
 
     def _known(self) -> _Counted:
-        """What was counted since anything was last written, here or by another connection."""
+        """Return the counts cached since the last write by any connection."""
         written = (version(self._db), self._db.total_changes)
         if self._counted.written != written or len(self._counted.words) >= REMEMBERED:
             self._counted = _Counted(written=written)
         return self._counted
 
     def found(self, words: Sequence[str], limit: int, scope: Scope) -> dict[int, float]:
-        """The chunks in the scope that have the most telling of these words, and how well: the negated bm25, larger is
-        better. A word that no chunk has is looked for inside of words."""
+        """Return the best chunks in the scope by negated bm25 (larger is better).
+
+        Words without matches are searched as substrings.
+        """
         counts = self.counts(words)
         held = {word: count for word, count in counts.items() if count and self._has(word, scope)}
         lone = [word for word in words if word not in held]
@@ -68,7 +70,7 @@ class Keywords:
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
     def counts(self, words: Collection[str]) -> dict[str, int]:
-        """How many chunks have each word."""
+        """Return the number of chunks with each word."""
         known = self._known().words
         for word in words:
             if word not in known:
@@ -77,25 +79,28 @@ class Keywords:
         return {word: known[word] for word in words}
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
+        """Return the indexed words of these chunks."""
         rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN {LISTED}", (listed(keys),))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}
 
     def _best(self, counts: Mapping[str, int], limit: int, scope: Scope) -> dict[int, float]:
-        """The chunks that have the most telling of these words, each with how many chunks have it. Where very many have any,
-        only those are ranked that have one of the rarest: a word that most chunks have counts little, but to rank most
-        chunks takes time."""
+        """Return the best chunks for words with their counts.
+
+        If very many chunks match, only those with one of the rarest words are ranked: common words count little, and ranking
+        most chunks is slow.
+        """
         rare = _rarest(counts, limit)
         common = [word for word in counts if word not in rare]
         if common:
-            # What is written twice counts twice: the rare ones are, so the common ones must be.
+            # FTS5 counts a repeated term twice: the rare ones are repeated, so the common ones must be, too.
             query = f"({_any(rare)}) AND ({_any([*rare, *common, *common])})"
             found = self._ranked("words", query, limit, scope)
-            if len(found) >= limit // 4:  # else they are others', or in the same few chunks
+            if len(found) >= limit // 4:  # too few matches in the scope
                 return {key: score / 2 for key, score in found.items()}
         return self._ranked("words", _any(counts), limit, scope) if counts else {}
 
     def _has(self, word: str, scope: Scope) -> bool:
-        """Whether a chunk in the scope has a word that some chunk has."""
+        """Return True if a chunk in the scope has the word."""
         if scope == EVERYTHING:
             return True
         joined, values = _joined("words", scope)
@@ -104,7 +109,7 @@ class Keywords:
 
     def _ranked(self, table: str, query: str, limit: int, scope: Scope) -> dict[int, float]:
         joined, values = _joined(table, scope)
-        # By a column of its own, not by `rank`: there FTS5 sorts, and works out each bm25 twice.
+        # Not ORDER BY rank, which computes each bm25 twice.
         rows = self._db.execute(
             f"SELECT {table}.rowid, -bm25({table}) AS score FROM {table}{joined} {table} MATCH ?"  # noqa: S608
             " ORDER BY score DESC LIMIT ?",
@@ -114,18 +119,18 @@ class Keywords:
 
 
 def version(db: Any) -> int:
-    """A number that changes when another connection has written, and at no other time."""
+    """Return a number that changes only when another connection has written."""
     (number,) = db.execute("PRAGMA data_version").fetchone()
     return int(number)
 
 
 def listed(keys: Collection[int]) -> str:
-    """Keys as one value: a statement is the same for however many."""
+    """Encode keys as one parameter, so that the statement does not depend on their number."""
     return msgspec.json.encode(list(keys)).decode()
 
 
 def _rarest(counts: Mapping[str, int], limit: int) -> list[str]:
-    """As many of the words, rarest first, as are in enough chunks; all of them if none is in many."""
+    """Return the rarest words that occur in enough chunks; all if none is common."""
     rare: list[str] = []
     for word in sorted(counts, key=counts.__getitem__):
         if counts[word] >= MANY and sum(counts[each] for each in rare) >= limit:
@@ -135,13 +140,13 @@ def _rarest(counts: Mapping[str, int], limit: int) -> list[str]:
 
 
 def _any(words: Iterable[str]) -> str:
-    """The query for chunks that have any of these words."""
+    """Return the FTS5 query for any of these words."""
     return " OR ".join(map(quoted, words))
 
 
 def _joined(table: str, scope: Scope) -> tuple[str, tuple[str | int, ...]]:
-    """How a table of words is narrowed to a scope: what stands between its name and its own condition, and the values."""
+    """Return the SQL between a table's name and its condition that restricts it to a scope, and its parameters."""
     condition, values = scope.condition()
-    # CROSS JOIN: the words first, then the chunk of each that has them; never the other way round.
+    # CROSS JOIN fixes the order: match the words first, then look up their chunks.
     joined = f" CROSS JOIN chunks ON chunks.id = {table}.rowid WHERE {condition} AND" if condition else " WHERE"
     return joined, values

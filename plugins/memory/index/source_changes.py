@@ -1,4 +1,4 @@
-"""What changed in the sources since a backend was told of them, and telling it."""
+"""Detection and indexing of changed documents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from plugins.api.memory.memory_backend import Document, MemoryBackend
 from plugins.api.memory.source import Source
 
 
-# There may be tens of thousands, which the garbage collector need not look through: none can be part of a cycle.
+# gc=False: there may be tens of thousands, and none can be part of a cycle.
 class Due(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A document that the index does not know as it is now. `state` is the source's, from the last reading."""
+    """A document that is not indexed in its current version. `state` is the source's from the last reading."""
 
     source: Source
     path: str
@@ -24,8 +24,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the sources found: how many documents there are by source, which are to be read, which are gone,
-    which are too large, and what the sources remark."""
+    """The result of checking the sources: documents by source, those to read, deleted and too large ones, and remarks."""
 
     documents: Counter[str]
     due: tuple[Due, ...]
@@ -35,7 +34,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefreshResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that were read, those that could not be, and what is left, of which the first may be read in part."""
+    """The documents that were read, those that could not be, and those left, of which the first may be read in part."""
 
     read: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class RefreshResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
-    """What is to be done to know the sources as they are now. Takes as long as they take to list."""
+    """Compare the sources with the index. Takes as long as listing them."""
     known = index.known()
     stamps = {path: stamp for path, (stamp, _) in known.items()}
     listings = [(source, source.there(stamps)) for source in sources]
@@ -62,8 +61,7 @@ def changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
 
 
 def take_in(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf) -> RefreshResult:
-    """Read the documents in turn until the time is up, some of one at least if there is one; what cannot be read is
-    forgotten."""
+    """Index documents until the time is up, at least part of one. Unreadable ones are removed from the index."""
     until = time.monotonic() + seconds
     read: list[str] = []
     unreadable: list[str] = []
@@ -75,7 +73,7 @@ def take_in(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf)
             reading = each.source.read(each.path, each.state)
             if reading is None:
                 unreadable.append(each.path)
-            elif reading.more:  # without its stamp, so that it is due if this ends here
+            elif reading.more:  # no stamp yet, so that an interrupted document is read again
                 left.appendleft(msgspec.structs.replace(each, state=reading.state))
                 yield Document(path=each.path, source=each.source.name, stamp="", reading=reading)
             else:
@@ -91,7 +89,7 @@ def take_in(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf)
 
 
 def refresh(index: MemoryBackend, sources: Sequence[Source]) -> RefreshResult:
-    """Have the index know the sources as they are now, however long it takes."""
+    """Index all changes, however long it takes."""
     found = changes(index, sources)
     if found.gone:
         index.forget(found.gone)

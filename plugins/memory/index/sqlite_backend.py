@@ -1,6 +1,6 @@
-"""The backend `sqlite`, which is always there: chunks of documents, found by their words and by their vectors. Derived.
+"""The backend `sqlite`: chunks searched by keywords and vectors, derived from the sources.
 
-Every method blocks: those on an event loop call it in a thread, one at a time.
+Every method blocks and must be called in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', 
 
 
 class MemoryIndex:
-    """The index of the documents of some sources, in the file `path`. Use as a context manager.
+    """A `MemoryBackend` in a SQLite file, used as a context manager.
 
-    `searches_vectors` is False where this Python's SQLite loads no extensions and there is no numpy either.
+    `searches_vectors` is False if SQLite loads no extensions and numpy is not installed.
     """
 
     name: ClassVar[str] = "sqlite"
@@ -66,19 +66,23 @@ class MemoryIndex:
         return self._vectors is not None
 
     def is_sound(self) -> bool:
-        """Whether nothing in the file was harmed; see `soundness`. Raises `sqlite.Error` where vectors cannot be read."""
+        """Verify the file, see `integrity.is_sound`.
+
+        Raises:
+            Error: The vectors cannot be read (`sessions.catalog.sqlite.Error`).
+        """
         return is_sound(self._db) and (self._vectors is None or self._vectors.are_sound())
 
     def is_sealed(self) -> bool:
-        """Whether nobody but SQLite wrote to the file since it was closed."""
+        """Return True if the file was not written since it was closed."""
         return is_sealed(self._db, self._path)
 
     def say_closed(self) -> int:
-        """See `soundness.say_closed`."""
+        """Mark the file as being closed, see `integrity.say_closed`."""
         return say_closed(self._db)
 
     def version(self) -> int:
-        """A number that changes when another connection has written, and at no other time."""
+        """Return a number that changes only when another connection has written."""
         return version(self._db)
 
     # --- the documents ------------------------------------------------------------------------------------------------
@@ -88,13 +92,13 @@ class MemoryIndex:
         return {path: (stamp, state) for path, stamp, state in rows}
 
     def take(self, documents: Iterable[Document]) -> None:
-        """See `MemoryBackend`; all of them are kept, or none."""
+        """Store documents, all of them or none."""
         with self._transaction():
             for document in documents:
                 self._take(document)
 
     def forget(self, paths: Sequence[str]) -> None:
-        """These documents are gone."""
+        """Remove documents."""
         with self._transaction():
             for path in paths:
                 self._forget(path)
@@ -107,7 +111,7 @@ class MemoryIndex:
             self._add(msgspec.structs.replace(chunk, source=document.source))
 
     def _forget(self, path: str, since: int = 0) -> None:
-        """Drop a document with its chunks that begin at this line or later."""
+        """Remove a document with its chunks from this line on."""
         db = self._db
         old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, since)).fetchall()
         for table, key in (("chunks", "id"), ("words", "rowid"), ("parts", "rowid")):
@@ -122,7 +126,7 @@ class MemoryIndex:
         text = chunk.embedded()
         db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(text)))
         db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (key, text))
-        # What was embedded before, under whatever path and line, is not embedded again.
+        # Reuse existing vectors of the same text.
         db.execute("UPDATE embeddings SET used = ? WHERE digest = ?", (round(time.time()), chunk.digest()))
         if self._vectors:
             self._vectors.give(key, chunk.digest())
@@ -139,11 +143,11 @@ class MemoryIndex:
             raise
 
     def settle(self) -> None:
-        """See `MemoryBackend`. FTS5 leaves what came in several parts, all of which each search looks through."""
+        """Merge the segments of the FTS5 index, all of which each search reads."""
         self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
-        """The chunks with these ids, of those that exist and are in the scope."""
+        """Return the chunks with these keys that exist and are in the scope."""
         condition, values = scope.condition()
         rows = self._db.execute(
             f"SELECT id, {', '.join(_COLUMNS)} FROM chunks WHERE id IN {LISTED}"  # noqa: S608 - names of ours
@@ -161,7 +165,7 @@ class MemoryIndex:
         return {key for (key,) in rows}
 
     def size(self) -> tuple[int, int]:
-        """How many documents and how many chunks there are."""
+        """Return the numbers of documents and chunks."""
         return self._words.size()
 
     # --- keywords -----------------------------------------------------------------------------------------------------
@@ -178,7 +182,7 @@ class MemoryIndex:
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        """Texts that have no vector of this identity yet, by their digests."""
+        """Return texts without a vector of this identity, by digest, the newest first."""
         rows = self._db.execute(
             "SELECT min(id), digest FROM chunks WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)"
             " GROUP BY digest ORDER BY 1 DESC LIMIT ?",
@@ -188,7 +192,7 @@ class MemoryIndex:
         return {digest: chunks[key].embedded() for key, digest in rows}
 
     def count_unembedded(self, identity: Identity) -> int:
-        """How many texts `unembedded` would give without a limit."""
+        """Return the number of texts without a vector of this identity."""
         found = self._db.execute(
             "SELECT count(DISTINCT digest) FROM chunks"
             " WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)",
@@ -197,7 +201,7 @@ class MemoryIndex:
         return int(found[0])
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Keep vectors by the digests of what was embedded, and give them to the chunks that say so."""
+        """Store vectors by digest and assign them to the chunks with these digests."""
         db = self._db
         with self._transaction():
             number = self._number(identity) or self._begin(identity)
@@ -210,7 +214,7 @@ class MemoryIndex:
                         self._vectors.give(key, digest, number)
 
     def keep(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
-        """Keep packed vectors for chunks that are yet to come."""
+        """Store packed vectors for chunks that will be added later."""
         with self._transaction():
             for identity, digest, packed in vectors:
                 self._keep(self._number(identity) or self._begin(identity), identity, digest, packed)
@@ -241,17 +245,17 @@ class MemoryIndex:
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """The chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        """Return the nearest chunks in the scope with their cosines, nearest first."""
         number = self._number(identity)
         return self._vectors.nearest(number, _packed(vector), limit, scope) if self._vectors and number else {}
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        """The cosines of these chunks, of those that have a vector."""
+        """Return the cosines of these chunks that have a vector."""
         number = self._number(identity)
         return self._vectors.cosines(number, _packed(vector), keys) if self._vectors and number else {}
 
     def _number(self, identity: Identity) -> int | None:
-        """The number of an identity, None for one that was never met."""
+        """Return the number of an identity, None if it is unknown."""
         row = (identity.provider, identity.model, identity.dimensions)
         query = "SELECT id FROM identities WHERE provider = ? AND model = ? AND ? IN (dimensions, 0) ORDER BY id DESC"
         found = self._db.execute(query, row).fetchone()
@@ -267,7 +271,7 @@ class MemoryIndex:
 
 
 def _row(chunk: Chunk) -> tuple[str | int, ...]:
-    """A chunk as its columns, its digest, and the sum of all these."""
+    """Return a chunk as its columns, with digest and checksum."""
     headings = msgspec.json.encode(chunk.headings).decode()
     senders = "".join(f"\n{sender}\n" for sender in chunk.senders)
     where = (chunk.path, chunk.source, chunk.first, chunk.last)

@@ -19,16 +19,16 @@ from typing import Any
 from sessions.catalog.sqlite import Error, connect_blocking, load_vectors
 
 LAYOUT = 7
-"""The version of the tables and of what stands in them."""
+"""Version of the tables and their content."""
 
 PATIENCE = 5.0
 """Seconds to wait for another process's lock."""
 
 BESIDE = "-wal"
-"""What SQLite appends to the name of the file in which the newest writing stands."""
+"""Suffix of SQLite's write-ahead log."""
 
 SHARED = "-shm"
-"""The same for what processes share that have it open."""
+"""Suffix of the file that SQLite shares between processes."""
 
 _TABLES = f"""
 BEGIN;
@@ -60,25 +60,29 @@ COMMIT;
 
 
 def open_tables(path: Path) -> tuple[Any, bool]:
-    """The index's connection, its file made anew where it cannot be used, and whether it can search vectors. OSError or
-    one of `sqlite.Error` where no file can be made."""
+    """Open the file, recreating it if unusable, and return the connection and whether it can search vectors.
+
+    Raises:
+        OSError: No file can be created.
+        Error: No file can be created (`sessions.catalog.sqlite.Error`).
+    """
     try:
         return _opened(path)
     except Error as error:
-        if "locked" in str(error) or "unable to open" in str(error):  # that says nothing about the file
+        if "locked" in str(error) or "unable to open" in str(error):  # not a fault of the file
             raise
         remove_tables(path)
         return _opened(path)
 
 
 def remove_tables(path: Path) -> None:
-    """Delete the file with all that SQLite keeps beside it. Nobody may have it open any more."""
+    """Delete the file with SQLite's other files. It must be closed."""
     for suffix in ("", "-journal", BESIDE, SHARED):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> tuple[Any, bool]:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # it holds what the notes say
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # contains text of the notes
     connection = connect_blocking(path, patience=PATIENCE)
     try:
         connection.execute("PRAGMA page_size = 16384")  # vectors are long: compared a quarter faster, written twice as fast

@@ -1,6 +1,6 @@
-"""The vectors of the chunks, searched: by sqlite-vec where SQLite can load it, else by a matrix in memory.
+"""Vector search of the backend `sqlite`, with sqlite-vec if SQLite can load it, else with a matrix in memory.
 
-Both give the same answers. What is kept is the table `embeddings`; the tables of sqlite-vec are made of it.
+Both give the same results. The vectors are stored in the table `embeddings`, from which sqlite-vec's tables are derived.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from plugins.api.memory.scope import EVERYTHING, Scope
 
 EXACTLY = 5_000
-"""Vectors among which each is compared in full. Among more, all are compared by one bit a dimension first."""
+"""Maximum vectors that are compared in full. Among more, one bit per dimension is compared first."""
 
 AGAIN, AGAIN_AT_MOST = 4, 512
 """How many times as many as are wanted are compared in full after that, and how many at most, unless more are wanted:
@@ -24,43 +24,46 @@ MOST = 4096
 """The largest k of sqlite-vec."""
 
 _STALE = "vectors are stale"
-"""The mark on a file that was written by somebody without sqlite-vec."""
+"""The mark of a file that was written without sqlite-vec."""
 
 
 class Vectors(Protocol):
-    """What the index asks of either way. `identity` is the number of one, `packed` a vector as 32-bit floats."""
+    """The interface of both implementations. `identity` is a number, `packed` a vector as 32-bit floats."""
 
     def begin(self, identity: int, dimensions: int) -> None:
-        """Make room for an identity's vectors."""
+        """Prepare for an identity's vectors."""
         ...
 
     def end(self, identity: int) -> None:
-        """An identity has no vectors any more."""
+        """Drop an identity."""
         ...
 
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
-        """Give a chunk the vectors that `embeddings` has for its digest, of one identity or of all."""
+        """Assign to a chunk the stored vectors of its digest, of one identity or of all."""
         ...
 
     def drop(self, keys: Sequence[int]) -> None:
-        """Chunks are gone."""
+        """Remove chunks."""
         ...
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
-        """The keys of chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
         ...
 
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
-        """The cosines of these chunks, of those that have a vector."""
+        """Return the cosines of these chunks that have a vector."""
         ...
 
     def are_sound(self) -> bool:
-        """Return True if what is searched is what `embeddings` has. Raises `sqlite.Error` where it cannot be read."""
+        """Return True if the search tables match `embeddings`.
+
+        Raises `sessions.catalog.sqlite.Error` if they cannot be read.
+        """
         ...
 
 
 def vectors_in(db: Any, *, extension: bool) -> Vectors | None:
-    """The vectors of an open index; None where there is neither sqlite-vec nor numpy."""
+    """Return the vector search of an open index, None if neither sqlite-vec nor numpy is available."""
     if extension:
         return VecTables(db)
     try:
@@ -70,7 +73,7 @@ def vectors_in(db: Any, *, extension: bool) -> Vectors | None:
 
 
 class VecTables:
-    """A table of sqlite-vec for each identity: the vectors, and beside them one bit a dimension."""
+    """Vector search with sqlite-vec: per identity a table with the vectors, and one bit per dimension."""
 
     def __init__(self, db: Any) -> None:
         self._db = db
@@ -112,7 +115,7 @@ class VecTables:
         if not scope.condition()[0]:
             near = self._near(identity, packed, many, roughly=roughly)
         else:
-            # To tell of each vector whether it is in the scope costs more than to look for more and tell it of those.
+            # Filtering more results is cheaper than checking the scope of every vector.
             wanted, enough = (many, min(many, 2 * limit)) if roughly else (2 * many, many)
             near = self._near(identity, packed, wanted, roughly=roughly)
             inside = self._inside(near, scope)
@@ -126,7 +129,7 @@ class VecTables:
     def _near(
         self, identity: int, packed: bytes, limit: int, *, roughly: bool, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """The keys nearest by all of their vectors, with their cosines, or by their bits, with what means nothing."""
+        """Return the keys nearest by vector with their cosines, or nearest by bits with meaningless values."""
         condition, values = scope.condition()
         within = f" AND rowid IN (SELECT id FROM chunks WHERE {condition})" if condition else ""  # noqa: S608 - of ours
         compared = "bits MATCH vec_quantize_binary(?)" if roughly else "embedding MATCH ?"
@@ -144,7 +147,7 @@ class VecTables:
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(
-            # CROSS JOIN: the vectors of these chunks are looked up; never all vectors, to see whose they are.
+            # CROSS JOIN fixes the order: look up the vectors of these chunks only.
             "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - marks alone
             " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
             f" WHERE chunks.id IN ({marks})",
@@ -168,13 +171,13 @@ class VecTables:
             }
             if len(counts) > 1:
                 return False
-            # A search also reads the room that is left for further vectors, and fails where that was cut off.
+            # A search also reads the space reserved for further vectors, and fails if that was truncated.
             for roughly in (False, True) if bits else (False,):
                 self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=roughly)
         return True
 
     def _dimensions(self) -> Mapping[int, int]:
-        """How long the vectors of each identity are."""
+        """Return the dimensions of each identity."""
         return dict(self._db.execute("SELECT id, dimensions FROM identities"))
 
     def _make_anew(self) -> None:
@@ -188,7 +191,7 @@ class VecTables:
 
 
 class VecMatrix:
-    """The vectors of each identity that is asked for as the rows of a matrix, which is kept. ImportError without numpy."""
+    """Vector search with cached matrices of normalised vectors, one per identity. Raises ImportError without numpy."""
 
     def __init__(self, db: Any) -> None:
         self._np: Any = importlib.import_module("numpy")
@@ -232,11 +235,11 @@ class VecMatrix:
         return dict(zip(there[chosen].tolist(), cosines.tolist(), strict=True))
 
     def are_sound(self) -> bool:
-        """See `Vectors`; the matrix is made of these rows, which have sums."""
+        """Return True: the matrix is read from rows with checksums."""
         return True
 
     def _matrix(self, identity: int, size: int) -> tuple[Any, Any]:
-        """The keys, and in the same order their vectors, each of length 1; read anew when anybody has written."""
+        """Return the keys and their normalised vectors, read again after any write."""
         np = self._np
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
         stamp = (version, self._changes)
@@ -250,5 +253,5 @@ class VecMatrix:
         return keys, normal
 
     def _normal(self, vectors: Any) -> Any:
-        """Vectors, or one, divided by their lengths; one of nothing stays so."""
+        """Normalise a vector or a matrix; zero vectors stay zero."""
         return vectors / self._np.maximum(self._np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
