@@ -1,4 +1,4 @@
-"""The built-ins, offered through the same hooks as a stranger's. Their classes import what is heavy when they are opened."""
+"""The built-in plugin. Heavy imports happen only when its classes are instantiated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from plugins.tools.write import Write
 
 @hookimpl
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
-    """In the order in which `agent.model = "auto"` asks them: what the person has set up before what merely lies here."""
+    """Return the chat providers, in the order in which `agent.model = "auto"` tries them."""
     # A hook pays for its own imports, and only when it is asked.
     from plugins.providers.anthropic.chat import Anthropic  # noqa: PLC0415
     from plugins.providers.gemini.chat import Gemini  # noqa: PLC0415
@@ -49,7 +49,7 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
 
 @hookimpl
 def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
-    """In the order in which `memory.embedding.provider = "auto"` asks them."""
+    """Return the embedding providers, in the order in which `memory.embedding.provider = "auto"` tries them."""
     from plugins.providers.gemini.embeddings import GeminiEmbeddings  # noqa: PLC0415 - as above
     from plugins.providers.local.embeddings import LocalEmbeddings  # noqa: PLC0415
     from plugins.providers.mistral import MistralEmbeddings  # noqa: PLC0415
@@ -62,7 +62,7 @@ def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
 
 @hookimpl
 def register_memory_backends() -> Sequence[type[MemoryBackend]]:
-    """Where the index may rest besides SQLite."""
+    """Return the memory backends besides SQLite."""
     from plugins.memory.backends.chroma import ChromaBackend  # noqa: PLC0415 - as above
     from plugins.memory.backends.local import LocalBackend  # noqa: PLC0415 - as above
     from plugins.memory.backends.qmd import QmdBackend  # noqa: PLC0415 - as above
@@ -72,13 +72,13 @@ def register_memory_backends() -> Sequence[type[MemoryBackend]]:
 
 @hookimpl
 def register_tools() -> Sequence[type[Tool]]:
-    """What the model may do."""
+    """Return the tools."""
     return [Read, Write, Edit, MemorySearch, MemoryGet, WriteMemory]
 
 
 @hookimpl
 def register_commands() -> Sequence[type[Command]]:
-    """What a person may type."""
+    """Return the commands."""
     return [
         Clear,
         Compact,
@@ -108,11 +108,11 @@ def register_commands() -> Sequence[type[Command]]:
 
 @hookimpl
 def register_summarizers() -> Sequence[type[Summarizer]]:
-    """Who may summarise what leaves in a compaction."""
+    """Return the summarizers."""
     return [LazyModelSummary, LazyExtract]
 
 
 @hookimpl
 def register_flushes() -> Sequence[type[MemoryFlush]]:
-    """Who may ask what must last before a compaction."""
+    """Return the memory flushes."""
     return [LazyMemoryFlush]

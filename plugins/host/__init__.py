@@ -1,11 +1,11 @@
 """Loading plugins and calling their hooks.
 
-decision_hooks      Asking plugins to decide something inside a turn
-hooks               `Hooks`
-implementations     Who implements one hook, and who of them is let be
-loading             Which plugins there are
-notification_hooks  Telling plugins what happens
-plugin_folder       A plugin in a folder, as its author has it
-registry            What plugins provide
-validation          Whether what a plugin hands over is what it promised.
+decision_hooks      Calling decision hooks during a turn.
+hooks               The loaded plugins, their classes and their hooks.
+implementations     The implementations of a hook, and disabling those that fail.
+loading             Loading the built-in and the allowed installed plugins.
+notification_hooks  Calling notification hooks.
+plugin_folder       Loading a plugin from its source folder during development.
+registry            The classes that plugins registered, by name.
+validation          Validating plugins and the classes that they register.
 """

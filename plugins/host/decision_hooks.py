@@ -1,6 +1,6 @@
-"""Asking plugins to decide something inside a turn: one by one, a stranger's in a thread that may be lost.
+"""Calling decision hooks during a turn, those of third-party plugins in a thread with a timeout.
 
-Whatever a plugin does, nobody else is kept from being asked, and nothing raises. One that keeps failing is let be.
+Failures are returned, never raised, and do not affect other plugins. A plugin that keeps failing is disabled.
 """
 
 from __future__ import annotations
@@ -19,33 +19,38 @@ from sessions.events.events import PluginFailed
 T = TypeVar("T")
 
 SECONDS = 2.0
-"""How long a stranger's decision may take."""
+"""The timeout for a third-party plugin's decision."""
 
 
 class DecisionOutcome(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What was made of one plugin's answer, None where there is none; and how it failed, if it did."""
+    """The validated result of one plugin's hook, or None, and its failure, if any."""
 
     value: T | None = None
     failure: PluginFailed | None = None
 
 
 class Decision:
-    """One hook that decides, and everybody who implements it; `seconds` is how long a stranger may take."""
+    """A decision hook and its implementations. `seconds` is the timeout for third-party plugins."""
 
     def __init__(self, implementations: Implementations, *, seconds: float = SECONDS) -> None:
         self._implementations = implementations
         self._seconds = seconds
 
     def implementations(self) -> tuple[Implementation, ...]:
-        """Whom to ask now, in order."""
+        """Return the enabled implementations, in order."""
         return self._implementations.active()
 
     async def ask(
         self, asked: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
     ) -> DecisionOutcome[T]:
-        """What one of `implementations` decides. `given` holds the arguments by name; `check` says what is to be made of the
-        answer and what is wrong with it (empty if nothing), as the end of a sentence, or raises StrangerFailed. Both run in
-        the thread."""
+        """Call one implementation.
+
+        Args:
+            asked: The implementation.
+            given: The hook's arguments by name.
+            check: Validates the result. Returns the value to use and what is wrong with it ("" if nothing), or raises
+                `PluginCallFailed`. Runs in the same thread.
+        """
 
         def call() -> tuple[T, str]:
             return attempt(lambda: check(asked.function(*(given[name] for name in asked.wants))))
@@ -67,7 +72,11 @@ class Decision:
 
 
 async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
-    """What the call returns, from a thread of that name which keeps nobody waiting at the end; Lost when it takes longer."""
+    """Run a function in a daemon thread and return its result.
+
+    Raises:
+        PluginCallTimedOut: It did not return in time. The thread is abandoned.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -91,7 +100,7 @@ async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -
 
 
 def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
-    """Make the call, and return what puts its outcome into a future."""
+    """Call the function and return a callback that sets its outcome on a future."""
     try:
         value = call()
     except BaseException as odd:  # a stranger's KeyboardInterrupt is nobody at the terminal

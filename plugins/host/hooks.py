@@ -1,7 +1,7 @@
-"""`Hooks`: the plugins and what they provide. The only code that touches pluggy.
+"""The loaded plugins, their classes and their hooks. Only this module uses pluggy.
 
-pluggy chooses and validates; it never calls. Its own calling loses all results when one implementation raises, and does
-not await coroutines, so implementations are called one by one here, and each failure is named.
+pluggy collects and validates implementations but does not call them: its own calls lose all results when one implementation
+raises, and do not await coroutines. So implementations are called here one by one, and each failure is attributed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sessions.state.view import View
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of a plugin that is not used. `hook` is empty where it is the plugin as a whole."""
+    """A plugin, or one of its hooks, that is not used. `hook` is "" for the whole plugin."""
 
     plugin: str
     hook: str
@@ -49,28 +49,28 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PruningProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What all plugins together propose to prune, and who of them failed."""
+    """The combined edits of all plugins, and the failures."""
 
     edits: tuple[Edit, ...]
     failures: tuple[PluginFailed, ...]
 
 
 class CompactionProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """From which seq on a plugin wants everything to stay, None where none of them says, and who of them failed."""
+    """The seq from which on everything is kept, None if no plugin decided, and the failures."""
 
     keep_from: int | None
     failures: tuple[PluginFailed, ...]
 
 
 NOTHING = NoSettings()
-"""The settings of a plugin that has none."""
+"""The settings of a plugin that has no settings."""
 
 
 class Hooks:
-    """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
+    """The plugins in the order of registration. If two register the same name, the first one wins.
 
-    `refused` lists what was turned away or switched off, each with a sentence for people. Nothing that a plugin does raises
-    here. `seconds` is how long a stranger's decision may take, `notification_seconds` how long it may hear of something.
+    `refused` lists what was refused or disabled, each with a sentence for people. Methods do not raise because of a plugin.
+    `seconds` is the timeout of a third-party decision hook, `notification_seconds` that of a notification hook.
     """
 
     def __init__(
@@ -89,10 +89,16 @@ class Hooks:
         self._notifications: dict[str, Notification] = {}
 
     def register(self, name: str, plugin: object, *, ours: bool = False, settings: Any = NOTHING) -> bool:
-        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: it needs
-        no thread of its own. `settings` is what everything of it is told.
+        """Register a plugin (a module or object with hook implementations) and call its registration hooks.
 
-        Returns False when the plugin as a whole was refused, with nothing of it taken.
+        Args:
+            name: The plugin's name.
+            plugin: The module or object.
+            ours: It is built in, so its hooks run without a thread.
+            settings: The plugin's settings.
+
+        Returns:
+            False if the plugin as a whole was refused.
         """
         try:
             attempt(lambda: self._take_in(name, plugin))
@@ -110,7 +116,7 @@ class Hooks:
         return True
 
     def without(self, name: str) -> Hooks:
-        """The same plugins but one, and what they were found to provide, without asking them again."""
+        """Return the same plugins except one, without calling registration hooks again."""
         others = Hooks(self._seconds, self._notification_seconds)
         others.refused = [refusal for refusal in self.refused if refusal.plugin != name]
         for plugin in self.plugins:
@@ -123,8 +129,7 @@ class Hooks:
         return others
 
     def adopt(self, others: Hooks) -> None:
-        """Have the plugins that others have, and no other. Whoever holds one of the mappings sees it at once; what was
-        switched off is asked again."""
+        """Replace the plugins by those of another instance. Mappings are updated; disabled hooks are enabled again."""
         self.refused, self._pluggy, self._settings = others.refused, others._pluggy, others._settings
         self._builtin, self._unasked = others._builtin, others._unasked
         self._registry.adopt(others._registry)
@@ -132,25 +137,25 @@ class Hooks:
         self._notifications.clear()
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
-        """Note that something of a plugin is not used; `reason` is the end of a sentence."""
+        """Record that a plugin or one of its hooks is not used. `reason` is the end of a sentence."""
         what = f"The plugin {plugin!r}" if not hook else f"Something of the plugin {plugin!r} ({hook})"
         self.refused.append(Refusal(plugin=plugin, hook=hook, sentence=f"{what} is not used: {reason}."))
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """The names of those that were taken in, in that order."""
+        """The names of the plugins, in the order of registration."""
         return tuple(self._settings)
 
     def settings(self, plugin: str) -> Any:
-        """What everything of a plugin is told."""
+        """Return the settings of a plugin."""
         return self._settings[plugin]
 
     def owner(self, hook: str, name: str) -> str:
-        """The plugin that offered a thing through a registration hook."""
+        """Return the plugin that registered a class."""
         return self._registry.owner(hook, name)
 
     def third_party_modules(self) -> dict[str, str]:
-        """The names of the plugins that are not built in, by the outermost package or module that each one's code is in."""
+        """Return the names of the plugins that are not built in, by their top-level package or module."""
         found = {}
         for name in self.plugins:
             if name not in self._builtin:
@@ -160,30 +165,29 @@ class Hooks:
         return found
 
     def is_builtin(self, plugin: str) -> bool:
-        """Whether it is one of the built-ins."""
+        """Return True if a plugin is built in."""
         return plugin in self._builtin
 
     def provided(self, plugin: str) -> dict[str, list[str]]:
-        """The names of what a plugin provides, by registration hook."""
+        """Return the names of the classes that a plugin registered, by hook."""
         self.memory_backends()
         return self._registry.of_plugin(plugin)
 
     def implemented(self, plugin: str) -> list[str]:
-        """The hooks that a plugin implements."""
+        """Return the hooks that a plugin implements."""
         callers = self._pluggy.get_hookcallers(self._pluggy.get_plugin(plugin)) or ()
         return sorted(caller.name for caller in callers)
 
     def chat_providers(self) -> Mapping[str, type[ChatProvider]]:
-        """The chat providers by name, in the order in which they were registered."""
+        """Return the chat providers by name, in the order of registration."""
         return self._registry.of_hook("register_chat_providers")
 
     def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
-        """The embedding providers by name, in the order in which they were registered."""
+        """Return the embedding providers by name, in the order of registration."""
         return self._registry.of_hook("register_embedding_providers")
 
     def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
-        """The memory backends by name; the built-in one that is always there is none of them. The plugins are asked for them
-        now, not when they are registered."""
+        """Return the memory backends by name, without the default one. Their registration hooks are called now."""
         while self._unasked:
             name = self._unasked.pop(0)
             for hook in LATE:
@@ -191,30 +195,29 @@ class Hooks:
         return self._registry.of_hook("register_memory_backends")
 
     def tools(self) -> Mapping[str, type[Tool]]:
-        """The tools by name."""
+        """Return the tools by name."""
         return self._registry.of_hook("register_tools")
 
     def commands(self) -> Mapping[str, type[Command]]:
-        """The chat commands by name."""
+        """Return the commands by name."""
         return self._registry.of_hook("register_commands")
 
     def channels(self) -> Mapping[str, type[Channel]]:
-        """The channels by name."""
+        """Return the channels by name."""
         return self._registry.of_hook("register_channels")
 
     def summarizers(self) -> Mapping[str, type[Summarizer]]:
-        """The summarizers by name."""
+        """Return the summarizers by name."""
         return self._registry.of_hook("register_summarizers")
 
     def flushes(self) -> Mapping[str, type[MemoryFlush]]:
-        """The flushes by name."""
+        """Return the memory flushes by name."""
         return self._registry.of_hook("register_flushes")
 
     async def propose_prunes(
         self, view: View, context: PruningContext, budget: PruningBudget, now: datetime
     ) -> PruningProposal:
-        """Ask each plugin what the next request, of this view and as `context` tells it, should show less of. What they
-        propose for one message meets."""
+        """Ask all plugins which tool results to shorten in the next request, and combine their edits."""
         decision = self._decision("propose_prunes")
         given = {"context": context, "budget": budget, "now": now}
         edits: list[Edit] = []
@@ -228,7 +231,7 @@ class Hooks:
     async def plan_compaction(
         self, context: CompactionContext, budget: CompactionBudget, trigger: Trigger
     ) -> CompactionProposal:
-        """Ask the plugins, in the order of their registration, where the view should be cut, until one says so."""
+        """Ask the plugins, in order, where to cut the view, until one decides."""
         decision = self._decision("plan_compaction")
         given = {"context": context, "budget": budget, "trigger": trigger}
         failures: list[PluginFailed] = []
@@ -240,28 +243,27 @@ class Hooks:
         return CompactionProposal(keep_from=None, failures=tuple(failures))
 
     async def before_compaction(self, compaction: BeforeCompaction) -> tuple[PluginFailed, ...]:
-        """Tell the plugins that one begins; returns who of them failed."""
+        """Notify the plugins that a compaction starts, and return the failures."""
         return await self._notification("before_compaction").notify(lambda _: {"compaction": compaction})
 
     async def after_compaction(self, compaction: AfterCompaction) -> tuple[PluginFailed, ...]:
-        """Tell the plugins that one was made; returns who of them failed."""
+        """Notify the plugins that a compaction was made, and return the failures."""
         return await self._notification("after_compaction").notify(lambda _: {"compaction": compaction})
 
     async def gateway_started(self, context: Callable[[str], PluginContext], *, only: str = "") -> tuple[PluginFailed, ...]:
-        """Tell the plugins, or one of them, that the gateway is about to serve, each with its own house; returns who
-        failed."""
+        """Notify the plugins, or one of them, that the gateway is about to serve, and return the failures."""
         return await self._notification("gateway_started").notify(lambda plugin: {"context": context(plugin)}, only=only)
 
     async def gateway_stopping(self) -> tuple[PluginFailed, ...]:
-        """Tell the plugins that the gateway ends; returns who of them failed."""
+        """Notify the plugins that the gateway is stopping, and return the failures."""
         return await self._notification("gateway_stopping").notify(lambda _: {})
 
     async def turn_ended(self, turn: EndedTurn) -> tuple[PluginFailed, ...]:
-        """Tell the plugins that a turn is over; returns who of them failed."""
+        """Notify the plugins that a turn ended, and return the failures."""
         return await self._notification("turn_ended").notify(lambda _: {"turn": turn})
 
     def is_implemented(self, hook: str) -> bool:
-        """Whether a hook is implemented at all."""
+        """Return True if any plugin implements a hook."""
         return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
 
     def _decision(self, hook: str) -> Decision:
@@ -278,7 +280,7 @@ class Hooks:
         return self._notifications[hook]
 
     def _implementing(self, hook: str) -> Implementations:
-        """Everybody who implements a hook; who is switched off is refused."""
+        """Return the implementations of a hook."""
         implementations = [
             Implementation(
                 plugin=each.plugin_name,
@@ -334,18 +336,18 @@ class Hooks:
 
 
 def _empty() -> pluggy.PluginManager:
-    """A register of plugins that knows the hooks and nobody who implements them."""
+    """Return a plugin manager that knows the hooks and has no plugins."""
     empty = pluggy.PluginManager(hookspecs.GROUP)
     empty.add_hookspecs(hookspecs)
     return empty
 
 
 TOLD = 3
-"""Refused edits of one proposal that are named."""
+"""The maximum number of rejected edits that a message names."""
 
 
 def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit, ...], str]:
-    """The edits in an answer that can be made, and why others cannot."""
+    """Return the valid edits of a result, and why others are invalid."""
     if not isinstance(answer, list | tuple):
         raise InvalidPlugin(f"it returned {type(answer).__name__} where a list was promised")
     checked = validate_edits(view, answer, plugin)
@@ -354,7 +356,7 @@ def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit
 
 
 def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None, str]:
-    """The seq in an answer, if everything may stay from there on, and what is wrong with it if not."""
+    """Return the seq of a result if it is a valid cut, and what is wrong with it otherwise."""
     if answer is None:
         return None, ""
     if type(answer) is not int:  # a stranger's own kind of number may compare as it likes

@@ -1,4 +1,4 @@
-"""Who implements one hook, and who of them is let be: a plugin that is lost, or that failed three times in a row."""
+"""The implementations of a hook. One that times out, or fails three times in a row, is disabled."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from plugins.support.untrusted import PluginCallFailed, error_text
 from sessions.events.events import PluginFailed
 
 IN_A_ROW = 3
-"""Failures, one after the other, after which a hook is switched off."""
+"""The number of consecutive failures after which an implementation is disabled."""
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin's function, with the names of the arguments that it wants, in order. `ours`: a built-in, which is called
-    without a thread of its own."""
+    """One plugin's function and the names of the arguments that it declares. `ours`: the plugin is built in."""
 
     plugin: str
     function: Callable[..., Any]
@@ -25,8 +24,10 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Implementations:
-    """Everybody who implements `hook`. `switched_off` is told who is not called any more, and why, as the end of a
-    sentence."""
+    """The implementations of `hook`.
+
+    `switched_off` is called with the plugin and the reason, as the end of a sentence, when one is disabled.
+    """
 
     def __init__(
         self, hook: str, implementations: Sequence[Implementation], *, switched_off: Callable[[str, str], None]
@@ -37,15 +38,15 @@ class Implementations:
         self._failures: dict[str, int] = {}
 
     def active(self) -> tuple[Implementation, ...]:
-        """Whom to call now, in order."""
+        """Return the enabled implementations, in order."""
         return tuple(self._implementations)
 
     def record_success(self, called: Implementation) -> None:
-        """Note that one did what was promised; its earlier failures are forgiven."""
+        """Reset the count of consecutive failures."""
         self._failures.pop(called.plugin, None)
 
     def record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
-        """Note that one failed, and switch it off if that is `off`, or too often; returns what the log is to say."""
+        """Record a failure, disable the implementation after too many or if `off`, and return the event for the log."""
         sentence = error_text(error) or "it failed without a word"
         count = self._failures[called.plugin] = self._failures.get(called.plugin, 0) + 1
         off = off or count >= IN_A_ROW

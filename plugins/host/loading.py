@@ -1,7 +1,7 @@
-"""Which plugins there are: the built-ins, then the installed ones that the configuration allows by name.
+"""Loading the built-in plugins, then the installed ones that the configuration allows by name.
 
-A package that merely lies on this machine is never imported. Each is imported and registered by itself, a stranger's in a
-thread: one that fails, or never comes back, is named in `Hooks.refused`, and the others are there.
+Packages that are not allowed are never imported. Each plugin is loaded separately, third-party ones in a thread: one that
+fails or hangs is listed in `Hooks.refused`, and the others are loaded.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = {"builtin": "plugins.builtin", "tool_pruning": "plugins.policies.tool_pruning"}
-"""Our own plugins: each one's name and its module."""
+"""The built-in plugins and their modules."""
 
 IMPORT_SECONDS = 30.0
-"""So long the import of a plugin may take; some bring a lot with them."""
+"""The timeout for importing a plugin."""
 
 Fit: TypeAlias = Callable[[str, type[Any]], Any]
-"""A plugin's name and the form of its table; returns its settings, or raises SettingsRefused with the key's path."""
+"""Converts the section of a plugin, given its name and `Settings` type; raises `SettingsRefused` with the path of the key.
+"""
 
 
 def without_tables(_name: str, form: type[Any]) -> Any:
-    """The settings of a plugin of which no configuration says anything."""
+    """Return the default settings."""
     return form()
 
 
 def load_plugins(allow: Iterable[str], fit: Fit = without_tables) -> Hooks:
-    """Register the built-ins and the installed plugins whose entry points `allow` names, in the order given there."""
+    """Register the built-in plugins and the installed ones whose entry points `allow` names, in that order."""
     hooks = Hooks()
     for name, module in BUILT_IN.items():
         hooks.register(name, import_module(module), ours=True)
@@ -46,8 +47,11 @@ def load_plugins(allow: Iterable[str], fit: Fit = without_tables) -> Hooks:
 
 
 def installed_plugins() -> tuple[EntryPoint, ...]:
-    """The entry points of all installed packages that offer a plugin, allowed or not; nothing of them is imported.
-    StrangerFailed where a package's own metadata cannot be read."""
+    """Return the entry points of all installed plugins, allowed or not, without importing them.
+
+    Raises:
+        PluginCallFailed: The metadata of a package cannot be read.
+    """
     # Reading the metadata of every installed package costs milliseconds: only where a plugin is wanted.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
@@ -55,8 +59,15 @@ def installed_plugins() -> tuple[EntryPoint, ...]:
 
 
 def load_one(hooks: Hooks, name: str, what: str, load: Callable[[], object], fit: Fit) -> bool:
-    """Import one plugin by `load` and register it; `what` is the module or the folder that a person knows it by. False where
-    it was refused."""
+    """Import and register one plugin. Return False if it was refused.
+
+    Args:
+        hooks: Where to register it.
+        name: The plugin's name.
+        what: The module or folder, for messages.
+        load: Imports the plugin.
+        fit: Converts its settings.
+    """
     try:
         plugin = within(IMPORT_SECONDS, load, thread=f"plugin:{name}")
     except PluginCallFailed as failed:

@@ -1,4 +1,4 @@
-"""Telling plugins what happens: one by one, each within its time, and whatever it does the others are told too."""
+"""Calling notification hooks one by one, each with a timeout. A failure does not affect other plugins."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from plugins.support.untrusted import PluginCallFailed, call_failure
 from sessions.events.events import PluginFailed
 
 SECONDS = 5.0
-"""How long one plugin may take to hear of something."""
+"""The timeout for one plugin."""
 
 STOP_SECONDS = 1.0
-"""So long one that is stopped may take to end."""
+"""The time that a cancelled hook has to end."""
 
 log = structlog.get_logger("exuvia.plugins")
 
 
 class Notification:
-    """One hook that tells, and everybody who implements it; `seconds` is how long each may take. `lasting`: tasks that are
-    begun there may go on."""
+    """A notification hook and its implementations. `lasting`: tasks that are started there may keep running."""
 
     def __init__(self, implementations: Implementations, *, seconds: float = SECONDS, lasting: bool = False) -> None:
         self._implementations = implementations
@@ -33,8 +32,10 @@ class Notification:
         self._stopping: set[asyncio.Task[PluginCallFailed | None]] = set()
 
     async def notify(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
-        """Tell everybody, or one plugin; `given` has the arguments of each by name. Returns how some failed. Only our own
-        cancellation raises."""
+        """Call all implementations, or that of one plugin, and return the failures.
+
+        `given` returns the arguments for a plugin by name. Raises only if the caller is cancelled.
+        """
         failures = []
         for told in self._implementations.active():
             if only not in ("", told.plugin):
@@ -66,7 +67,7 @@ class Notification:
             return await _run(told, given)
 
     async def _stop(self, running: asyncio.Task[PluginCallFailed | None], plugin: str) -> None:
-        """Stop one. Who does not end is left behind, and keeps nobody waiting."""
+        """Cancel a hook. One that does not end is abandoned."""
         self._stopping.add(running)
         running.add_done_callback(self._stopping.discard)
         running.cancel()
@@ -76,7 +77,7 @@ class Notification:
 
 
 async def _run(told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
-    """How one failed: as a task's own exception, SystemExit would end the process."""
+    """Call a hook and return its failure. If the task raised it, SystemExit would end the process."""
     try:
         await told.function(*(given[name] for name in told.wants))
     except BaseException as error:  # what is cancelled ends here too, and nobody asks how

@@ -1,7 +1,7 @@
-"""A plugin in a folder, as its author has it: loaded from there without being installed, and loaded again when it was saved.
+"""Loading a plugin from its source folder, without installation, and reloading it when it is saved.
 
-The folder holds a `pyproject.toml` with one entry point of the group `exuvia`; its modules are imported from the folder
-itself or from `src` in it. Whoever names a folder on the command line allows what is in it.
+The folder contains a `pyproject.toml` with one entry point of the group `exuvia`. Its modules are imported from the folder
+or from its `src`. Naming a folder on the command line allows its plugin.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from plugins.support.untrusted import PluginCallFailed
 
 
 class NoPlugin(PluginCallFailed):
-    """There is no plugin in a folder; `str(error)` is a sentence without its end."""
+    """A folder contains no plugin; `str(error)` is a sentence without its full stop."""
 
 
 class PluginFolder:
-    """One such folder. `name` is what its entry point is called. NoPlugin where there is none to be found."""
+    """A plugin's source folder. `name` is the name of its entry point. Raises `NoPlugin` if there is none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.name, self._target = _entry_point(self.path)
 
     def load(self) -> object:
-        """Import the plugin as the files are now; whatever raises, what was imported before stays in its place. Runs the
-        plugin's own code."""
+        """Import the current version of the plugin. If that fails, the modules imported before stay in place."""
         name, self._target = _entry_point(self.path)
         if name != self.name:
             raise NoPlugin(f"its entry point is called {name!r} now, and was {self.name!r}; a restart takes that")
@@ -53,7 +52,7 @@ class PluginFolder:
         return loaded
 
     def _forget(self) -> dict[str, ModuleType]:
-        """Take the folder's modules out of Python's memory; returns them."""
+        """Remove the folder's modules from `sys.modules` and return them."""
         ours = {name: module for name, module in sys.modules.items() if self._holds(module)}
         for name in ours:
             del sys.modules[name]
@@ -65,7 +64,7 @@ class PluginFolder:
 
 
 def _entry_point(folder: Path) -> tuple[str, str]:
-    """The name and the target of the entry point that a folder's pyproject.toml has."""
+    """Return the name and target of the entry point in a folder's pyproject.toml."""
     project = folder / "pyproject.toml"
     try:
         offered = tomllib.loads(project.read_text()).get("project", {}).get("entry-points", {}).get(GROUP, {})

@@ -1,4 +1,4 @@
-"""What plugins provide: each thing under its name, by the hook that returned it. Of two with one name the first stays."""
+"""The classes that plugins registered, by hook and name. If two have the same name, the first one wins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plugins.host.validation import InvalidPlugin
 from plugins.support.untrusted import PluginCallFailed, attempt, within
 
 SECONDS = 5.0
-"""How long a stranger may take to say what it provides."""
+"""The timeout for a registration hook of a third-party plugin."""
 
 CHECKS: Mapping[str, Callable[[object], str]] = {
     "register_chat_providers": validation.chat_provider,
@@ -26,25 +26,25 @@ CHECKS: Mapping[str, Callable[[object], str]] = {
     "register_flushes": validation.flush,
     "register_memory_backends": validation.memory_backend,
 }
-"""The hooks that offer something, and what says under which name a thing is offered."""
+"""The registration hooks, and the functions that validate a class and return its name."""
 
 LATE = frozenset(["register_memory_backends"])
-"""Those that are asked when one is first named: few homes use another than SQLite, and no start is to pay for them."""
+"""Hooks that are called when a class is first needed, since few installations use a memory backend other than SQLite."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a plugin provides."""
+    """A registered class and its plugin."""
 
     plugin: str
     kind: Any
 
 
 MOST = 1000
-"""Things that a plugin may offer through one hook."""
+"""The maximum number of classes that a plugin may return from one hook."""
 
 
 class Registry:
-    """Everything that is provided. `refuse` is told what of whom cannot be used: plugin, hook, and the end of a sentence."""
+    """All registered classes. `refuse` is called with plugin, hook and reason for a class that is refused."""
 
     def __init__(self, refuse: Callable[[str, str, str], None]) -> None:
         self._refuse = refuse
@@ -52,27 +52,27 @@ class Registry:
         self._kinds: dict[str, dict[str, Any]] = {hook: {} for hook in CHECKS}
 
     def of_hook(self, hook: str) -> Mapping[str, Any]:
-        """What is offered through a hook, by name, in the order in which it came; a live view."""
+        """Return a live view of the classes of a hook by name, in the order of registration."""
         return MappingProxyType(self._kinds[hook])
 
     def of_plugin(self, plugin: str) -> dict[str, list[str]]:
-        """The names of what a plugin provides, by hook."""
+        """Return the names of a plugin's classes, by hook."""
         found = {
             hook: [name for name, offer in taken.items() if offer.plugin == plugin] for hook, taken in self._taken.items()
         }
         return {hook: names for hook, names in found.items() if names}
 
     def owner(self, hook: str, name: str) -> str:
-        """The plugin that provides a thing."""
+        """Return the plugin that registered a class."""
         return self._taken[hook][name].plugin
 
     def collect(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> None:
-        """Ask a plugin what it provides, a stranger in a thread, and take what is fit."""
+        """Call a plugin's registration hook and register the valid classes. Third-party hooks run in a thread."""
         for offered in self._asked(plugin, hook, function, ours=ours):
             self._take(plugin, hook, offered)
 
     def adopt(self, others: Registry, *, without: str = "") -> None:
-        """Have all that others have, and nothing else; leaving out one plugin."""
+        """Replace all registrations by those of another registry, except those of one plugin."""
         for hook, taken in others._taken.items():
             left = {name: offer for name, offer in taken.items() if offer.plugin != without}
             self._taken[hook] = left
@@ -103,7 +103,11 @@ class Registry:
 
 
 def _listed(answer: object) -> list[object]:
-    """Return what a plugin offers, as a list of our own: another's may do anything when it is looked at. Raises Unfit."""
+    """Return the result of a registration hook as a new list, since its own type may be unsafe to use.
+
+    Raises:
+        InvalidPlugin: It is not a list or tuple, or too long.
+    """
     if inspect.iscoroutine(answer):
         answer.close()
     if not isinstance(answer, list | tuple):

@@ -1,5 +1,7 @@
-"""Whether what a plugin hands over is what it promised. Each check returns the name under which the thing is offered, and
-raises `InvalidPlugin` with the end of a sentence, whose beginning (who, in which hook) the caller knows."""
+"""Validating plugins and the classes that they register.
+
+Each check returns the name of the class, or raises `InvalidPlugin` with the end of a sentence.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ _LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
 NOTIFICATION_HOOKS = frozenset(
     ["before_compaction", "after_compaction", "gateway_started", "gateway_stopping", "turn_ended"]
 )
-"""The hooks that are awaited; all others are plain functions that return at once."""
+"""The hooks that are async; all others are plain functions."""
 
 
 class InvalidPlugin(PluginCallFailed):
-    """What was handed over cannot be used; `str(error)` is the end of a sentence."""
+    """A plugin or class is invalid; `str(error)` is the end of a sentence."""
 
 
 def hook_function(hook: str, function: Callable[..., object]) -> None:
-    """Whether a function can be called as its hook is."""
+    """Check that a function is async or plain, as its hook requires."""
     if hook in NOTIFICATION_HOOKS:
         if not inspect.iscoroutinefunction(function):
             raise InvalidPlugin(f"{hook} must be an async function")
@@ -52,7 +54,7 @@ def hook_function(hook: str, function: Callable[..., object]) -> None:
 
 
 def plugin_settings(plugin: object) -> type[msgspec.Struct] | None:
-    """The form of a plugin's own table in the configuration, None where it has none."""
+    """Return the `Settings` type of a plugin, or None if it has none."""
     form = getattr(plugin, "Settings", None)
     if form is None:
         return None
@@ -64,7 +66,7 @@ def plugin_settings(plugin: object) -> type[msgspec.Struct] | None:
 
 
 def chat_provider(offered: object) -> str:
-    """The name of a chat provider's class."""
+    """Return the name of a chat provider class."""
     provider = _class(
         offered, ChatProvider, ("__aenter__", "__aexit__", "default_model", "explain_default", "limits", "stream")
     )
@@ -80,7 +82,7 @@ def chat_provider(offered: object) -> str:
 
 
 def embedding_provider(offered: object) -> str:
-    """The name of an embedding provider's class."""
+    """Return the name of an embedding provider class."""
     kind = _class(offered, EmbeddingProvider, ("__aenter__", "__aexit__", "model", "explain_default", "dimensions", "embed"))
     _coroutine(kind, "__aenter__", "__aexit__", "embed")
     _plain(kind, "model", "explain_default", "dimensions")
@@ -88,7 +90,7 @@ def embedding_provider(offered: object) -> str:
 
 
 def memory_backend(offered: object) -> str:
-    """The name of a memory backend's class."""
+    """Return the name of a memory backend class."""
     methods = (
         *("why_not", "__enter__", "__exit__", "known", "take", "forget", "chunks", "size", "keywords", "counts"),
         *("pieces", "unembedded", "count_unembedded", "embed", "bound", "nearest", "cosines"),
@@ -102,7 +104,7 @@ def memory_backend(offered: object) -> str:
 
 
 def tool(offered: object) -> str:
-    """The name of a tool's class."""
+    """Return the name of a tool class."""
     kind = _class(offered, Tool, ("run",))
     definition = getattr(kind, "definition", None)
     if not isinstance(definition, ToolDefinition):
@@ -117,7 +119,7 @@ def tool(offered: object) -> str:
 
 
 def command(offered: object) -> str:
-    """The name of a command's class."""
+    """Return the name of a command class."""
     kind = _class(offered, Command, ("run",))
     name = _text(kind, "name", _WORD)
     _text(kind, "usage", _LINE)
@@ -129,21 +131,21 @@ def command(offered: object) -> str:
 
 
 def channel(offered: object) -> str:
-    """The name of a channel's class."""
+    """Return the name of a channel class."""
     kind = _class(offered, Channel, ("__aenter__", "__aexit__", "run", "deliver"))
     _coroutine(kind, "__aenter__", "__aexit__", "run", "deliver")
     return _text(kind, "name", _WORD)
 
 
 def summarizer(offered: object) -> str:
-    """The name of a summarizer's class."""
+    """Return the name of a summarizer class."""
     kind = _class(offered, Summarizer, ("summarize",))
     _coroutine(kind, "summarize")
     return _text(kind, "name", _WORD)
 
 
 def flush(offered: object) -> str:
-    """The name of a flush's class."""
+    """Return the name of a memory flush class."""
     kind = _class(offered, MemoryFlush, ("flush",))
     _coroutine(kind, "flush")
     return _text(kind, "name", _WORD)

@@ -1,7 +1,6 @@
-"""The one outbound HTTP client, its connections and its streams.
+"""The HTTP client for all outbound requests.
 
-client            The one outbound HTTP client of the house; only it and `doors`, the connections that it keeps,
-                  know httpx.
-connection_pools  The ways out of the house
-sse               Server-sent events, as the HTML standard's section 9.2 has them
+client            Requests with timeouts, limits and retries; streams of events and lines.
+connection_pools  Connection pools by proxy and TLS, and the trusted certificates.
+sse               Parsers for server-sent events and lines.
 """

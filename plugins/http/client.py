@@ -1,12 +1,12 @@
-"""The one outbound HTTP client of the house; only it and `doors`, the connections that it keeps, know httpx.
+"""The HTTP client for all outbound requests. Only it and `connection_pools` use httpx.
 
-It bounds what strangers can do: deadlines for the connection, the first byte, each pause and the whole; limits on an event
-and on a body; no redirects, which would carry a key elsewhere; no cookies; no compression, so that a small answer cannot
-unfold into a large one. It sends a request again only before its answer has begun.
+It limits what a server can do: timeouts for the connection, the first byte, pauses and the whole response; size limits for
+events and bodies; no redirects, which could leak a key; no cookies; no compression, so that a small response cannot expand.
+It retries a request only before its response has begun.
 
-httpx's requests and responses go over aiohttp's client, which costs a tenth of httpx's own for each streamed request. That
-client takes an answer without a length that is cut for a whole one, as HTTP does, so every provider demands its protocol's
-own terminator.
+httpx requests and responses are sent with aiohttp's client, at a tenth of httpx's own cost for a streamed request. Like
+HTTP
+itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
 """
 
 from __future__ import annotations
@@ -32,22 +32,30 @@ if TYPE_CHECKING:
     import httpx
 
 LONGEST_WAIT = 60.0
-"""A provider that asks for a longer pause is not waited for; seconds."""
+"""The longest delay in seconds that a provider may ask for."""
 
 ON_PAUSE: ContextVar[Callable[[float, str], None] | None] = ContextVar("on_pause", default=None)
-"""Called before a refused request is sent again, with the seconds until then and the reason without the server's words."""
+"""Called before a retry with the delay in seconds and the reason, without the server's message."""
 
 LINGER = 0.1
-"""How long the end of the body is waited for after the last event, in seconds: without it the connection is lost."""
+"""Seconds to wait for the end of a body after the last event, so that the connection can be reused."""
 
 AT_ONCE = 256 * 1024
-"""A request of more bytes is written in pieces, as fast as they are taken."""
+"""Requests with larger bodies are sent in pieces."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long is waited, in seconds: for a connection; for the answer's head, and then until something is said; between two
-    things that are said; for the whole answer. A request is sent at most `attempts` times, all within the time of `trying`.
-    `section` names where `first_seconds`, `between_seconds` and `reply_seconds` are configured, for errors."""
+    """Timeouts in seconds, and the number of attempts.
+
+    Attributes:
+        connect: For the connection.
+        first: For the response's headers, and then for the first progress.
+        between: Between two progress reports.
+        whole: For the whole response.
+        attempts: The maximum number of attempts.
+        trying: For all attempts.
+        section: The configuration section of `first_seconds`, `between_seconds` and `reply_seconds`, for error messages.
+    """
 
     connect: float = 10.0
     first: float = 120.0
@@ -58,7 +66,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     section: str = ""
 
     def bound(self, key: str) -> str:
-        """Name the setting behind a deadline, as the end of a sentence; empty where there is none."""
+        """Return the setting of a timeout, as the end of a sentence; "" if there is none."""
         return f"; {self.section}.{key} bounds that" if self.section else ""
 
 
@@ -67,7 +75,7 @@ _FOR_WORDS = Timeouts(first=5.0, between=5.0, whole=10.0)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is read, in bytes: of one event, of a body, of an error's body."""
+    """Size limits in bytes: of an event, of a body, and of an error body."""
 
     event: int = 4 * 1024 * 1024
     body: int = 64 * 1024 * 1024
@@ -75,7 +83,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """One request, and how it may be sent."""
+    """A request."""
 
     url: str
     headers: Mapping[str, str]
@@ -86,9 +94,9 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    """Use as an async context manager; one serves the whole house. Nothing is imported or opened before the first request.
+    """An HTTP client, used as an async context manager. Nothing is imported or opened before the first request.
 
-    `sleep` and `chance` are those of the machine unless a test gives others.
+    `sleep` and `chance` (random numbers from 0 to 1) can be replaced in tests.
     """
 
     def __init__(
@@ -125,14 +133,23 @@ class Transport:
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Post a JSON body and yield the events of the answer. An answer that is JSON and no event stream is one event with
-        the name `body`.
+        """Post a JSON body and yield the events of the response. Closing the generator closes the connection.
 
-        `until` is asked after each event; once it is true, nothing more is yielded. `said` counts what the events have said
-        so far: while it stays the same, the deadlines `first` and `between` go on running, whatever else the server sends.
-        Without it every event counts, and a comment does not. `may_retry` is asked about error statuses that are worth
-        another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest. Closing the generator closes
-        the connection.
+        A JSON response is returned as one event with the name `body`.
+
+        Args:
+            url: The URL.
+            headers: The headers.
+            body: The body.
+            until: Called after each event; if it returns True, the stream ends.
+            said: Returns a measure of progress. While it does not change, the timeouts `first` and `between` keep running.
+                By default
+                every event counts as progress, comments do not.
+            timeouts: The timeouts; those of the client by default.
+            may_retry: Called for a retryable error status; if it returns False, there is no retry.
+
+        Raises:
+            ProviderError: `StatusRefused`, `Unreachable`, `StreamCut`, `BadAnswer` or `BadRequest`.
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
@@ -166,10 +183,9 @@ class Transport:
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[bytes, None]:
-        """Post a JSON body and yield the lines of the answer, which is newline-delimited JSON; blank ones are left out.
+        """Post a JSON body and yield the non-blank lines of the response, which is newline-delimited JSON.
 
-        All is as in `stream_events`, with lines for events. A line without an end was cut, unless the answer calls itself
-        plain JSON.
+        Otherwise like `stream_events`. A last line without its end is an error, unless the content type is plain JSON.
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
@@ -202,12 +218,11 @@ class Transport:
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> bytes:
-        """Post a JSON body and return the answer's; `may_retry` is as in `stream_events`. Raises StatusRefused, Unreachable,
-        StreamCut, BadAnswer, BadRequest."""
+        """Post a JSON body and return the body of the response. The arguments and errors are those of `stream_events`."""
         return await self._whole(_Question(url, headers, body, timeouts or self.timeouts, may_retry))
 
     async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> bytes:
-        """Get a body; raises as `post` does."""
+        """Get a body. The errors are those of `post`."""
         return await self._whole(_Question(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
 
     async def _whole(self, question: _Question) -> bytes:
@@ -218,7 +233,7 @@ class Transport:
 
     @asynccontextmanager
     async def _answer(self, question: _Question) -> AsyncIterator[httpx.Response]:
-        """The response of the first attempt that was not refused; its body is not read yet."""
+        """Yield the response of the first attempt that succeeds. Its body has not been read."""
         async with AsyncExitStack() as stack:
             yield await self._persist(stack, question)
 
@@ -241,7 +256,7 @@ class Transport:
             attempt += 1
 
     def _pause(self, attempt: int, error: ProviderError) -> float:
-        """Seconds until the next attempt: what the server asks for, else exponential backoff with full jitter."""
+        """Return the delay before the next attempt: what the server asks for, else exponential backoff with full jitter."""
         if error.retry_after is None:
             return float(self._chance() * min(0.5 * 2**attempt, 20.0))
         if error.retry_after > LONGEST_WAIT:
@@ -263,7 +278,7 @@ class Transport:
         raise StatusRefused(response.status_code, words, retry_after=requested_delay(response.headers, words, time()))
 
     async def _sent(self, question: _Question) -> httpx.Response:
-        """The head of one attempt's answer."""
+        """Send a request and return the response with its headers."""
         address, timeouts = _address(question.url), question.timeouts
         door = await self._doors.to(address)
         import aiohttp  # noqa: PLC0415 - the doors have imported both, away from the loop
@@ -297,7 +312,7 @@ class Transport:
             raise Unreachable(f"{address.hostname} cannot be reached: {error_message(str(error).encode())}") from error
 
     async def _words(self, response: httpx.Response) -> bytes:
-        """What a refusal says, as far as it is sent at once and within the limit."""
+        """Return the body of an error response, as far as it arrives quickly and within the limit."""
         words = b""
         async with aclosing(self._chunks(response, _FOR_WORDS)) as chunks:
             with suppress(ProviderError):
@@ -310,8 +325,7 @@ class Transport:
     async def _chunks(
         self, response: httpx.Response, timeouts: Timeouts, said: Callable[[], int] | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The body's bytes as they come. `said` counts what whoever reads them has made of them; without it every byte
-        counts."""
+        """Yield the body in chunks, with timeouts. `said` measures progress; by default every byte counts."""
         import aiohttp  # noqa: PLC0415 - imported long before
         import httpx  # noqa: PLC0415
 
@@ -362,7 +376,7 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _finish(chunks: AsyncIterator[bytes]) -> None:
-    """Read the body's own end, which often comes in a packet of its own, so that the connection can be used again."""
+    """Read the end of the body, which often arrives in a separate packet, so that the connection can be reused."""
     with suppress(TimeoutError, ProviderError):
         async with asyncio.timeout(LINGER):
             async for _ in chunks:

@@ -1,6 +1,6 @@
-"""The ways out of the house: kept connections, through a proxy or not, and the certificates that are trusted.
+"""Connection pools by proxy and TLS, and the trusted certificates.
 
-Those are the list that comes with httpx and the system's; `SSL_CERT_FILE` or `SSL_CERT_DIR` name others, as everywhere.
+The trusted certificates are httpx's list and the system's, or those of `SSL_CERT_FILE` or `SSL_CERT_DIR`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from httpx_aiohttp import AiohttpTransport
 
 CONNECTIONS = 256
-"""How many may be open through one door."""
+"""The maximum number of connections in a pool."""
 
 
 class CertificateError(Unreachable):
-    """The server is not known to be the one that it says it is; it will be no other in a moment."""
+    """The server's certificate is not trusted."""
 
     retryable = False
 
 
 def certificate_problem(error: BaseException) -> str | None:
-    """What is wrong with the server's certificate, where a request failed for that; None where it failed otherwise."""
+    """Return what is wrong with the server's certificate, or None if the request failed for another reason."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError) and (words := getattr(cause, "verify_message", "")):
@@ -38,8 +38,7 @@ def certificate_problem(error: BaseException) -> str | None:
 
 
 class ConnectionPools:
-    """The ways out: one for each proxy, with and without TLS. Each is made when it is first needed and keeps its
-    connections open."""
+    """Connection pools, one for each proxy, with and without TLS, created on first use."""
 
     def __init__(self) -> None:
         # Operators behind a proxy set HTTPS_PROXY, and mean it. aiohttp could look for itself, but then it also reads
@@ -49,7 +48,11 @@ class ConnectionPools:
         self._opening = asyncio.Lock()
 
     async def to(self, address: SplitResult) -> AiohttpTransport:
-        """The door for an address. Raises CertificateRefused if the operator's own certificates cannot be read."""
+        """Return the pool for an address.
+
+        Raises:
+            CertificateError: The configured certificates cannot be read.
+        """
         way = address.scheme == "https", self._proxy(address)
         if way not in self._doors:
             async with self._opening:

@@ -1,6 +1,6 @@
-"""Server-sent events, as the HTML standard's section 9.2 has them: bytes in, events out, in bounded memory.
+"""Parsers for server-sent events (HTML standard, section 9.2) and for lines, in bounded memory.
 
-Lines are split as bytes at CR, LF or CRLF and never as text, where a model's U+2028 would count as a line's end.
+Lines are split as bytes at CR, LF or CRLF, never as text, where U+2028 would also end a line.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import msgspec
 
 _MARK = b"\xef\xbb\xbf"
-"""A byte order mark, which may stand before the first line."""
+"""A byte order mark, which may precede the first line."""
 
 
 class LineTooLong(ValueError):
-    """A line is longer than the limit."""
+    """A line exceeds the limit."""
 
 
 class LineStream:
-    """Feed it chunks as they come; `limit` bounds the bytes of a line whose end has not come."""
+    """An incremental parser of lines. `limit` is the maximum size of an incomplete line in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,11 +26,15 @@ class LineStream:
 
     @property
     def rest(self) -> bytes:
-        """What follows the last end of a line, without white space around it."""
+        """The text after the last line, stripped."""
         return bytes(self._rest).strip()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that this chunk ends, without their ends; blank ones are left out. Raises LineTooLong."""
+        """Yield the non-blank lines that this chunk completes, without their ends.
+
+        Raises:
+            LineTooLong: A line exceeds the limit.
+        """
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             line = bytes(self._rest) + piece if self._rest else piece
@@ -43,18 +47,21 @@ class LineStream:
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """One event: its `data` lines joined by newlines, and its `event` name, empty if it has none."""
+    """An event: its `data` lines joined by newlines, and its `event` name, or ""."""
 
     data: bytes
     event: str = ""
 
 
 class EventTooLong(ValueError):
-    """A line or an event is longer than the limit."""
+    """A line or event exceeds the limit."""
 
 
 class EventStream:
-    """Feed it chunks as they come; `limit` bounds the bytes of one event. What follows the last blank line is no event."""
+    """An incremental parser of events. `limit` is the maximum size of an event in bytes.
+
+    An unterminated last event is dropped.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -66,7 +73,11 @@ class EventStream:
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
-        """The events that this chunk completes. Raises EventTooLong."""
+        """Yield the events that this chunk completes.
+
+        Raises:
+            EventTooLong: A line or event exceeds the limit.
+        """
         first, *others = self._plain(chunk).split(b"\n")
         if others:
             whole = bytes(self._rest) + first if self._rest else first
@@ -80,7 +91,7 @@ class EventStream:
             raise EventTooLong(f"a line is longer than {self._limit} bytes")
 
     def _plain(self, chunk: bytes) -> bytes:
-        """The chunk without a mark at the stream's start, and with LF for every end of a line."""
+        """Return the chunk without a byte order mark and with LF line ends."""
         if self._start is not None:
             chunk = self._start + chunk
             if len(chunk) < len(_MARK) and _MARK.startswith(chunk):

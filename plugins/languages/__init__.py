@@ -1,4 +1,4 @@
-"""The texts that models are sent, one file per language.
+"""The prompts that models are sent, one file per language.
 
-prompts  The texts of a language, as its file has them
+prompts  Loading the prompts of a language.
 """

@@ -1,4 +1,4 @@
-"""The texts of a language, as its file has them: whoever adds a file `xx.toml` with all of them has added the language."""
+"""Loading the prompts of a language. A complete file `xx.toml` adds a language."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 FOLDER = Path(__file__).parent
 
 CODES: tuple[str, ...] = tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
-"""The languages that there are."""
+"""The codes of the available languages."""
 
 
 class FlushTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The flush before a compaction: who is asked, what for, and how to answer. `YYYY-MM-DD` becomes the day."""
+    """The prompts of the memory flush. `YYYY-MM-DD` is replaced by the date."""
 
     system: str
     prompt: str
@@ -51,8 +51,7 @@ class SummaryTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class FactTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Facts: how they are found in a turn (`{most}` is how many it may leave) and made into few, with what stands around
-    the turn or the facts that are shown."""
+    """The prompts for extracting facts from a turn (`{most}` is the maximum number) and for distilling them."""
 
     extraction: str
     person: str
@@ -65,8 +64,7 @@ class FactTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All texts of a language: the standing instructions with the day behind them (`{weekday}`, `{date}`, `{zone}`), what is
-    said about a record that is shown as data, and those for each purpose."""
+    """All texts of a language."""
 
     instructions: str
     today: str
@@ -77,13 +75,13 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def known(code: str) -> str | None:
-    """Return the one of `CODES` that a name such as `zh-CN` means; None for a language that there is not."""
+    """Return the code in `CODES` for a name such as `zh-CN`, or None if the language is not available."""
     code = re.split("[-_]", code, maxsplit=1)[0].lower()
     return code if code in CODES else None
 
 
 @cache
 def language(code: str) -> Language:
-    """Return the texts of a language; those in English where there are none."""
+    """Return the texts of a language, or the English ones if it is not available."""
     file = FOLDER / f"{known(code) or 'en'}.toml"
     return msgspec.convert(tomllib.loads(file.read_text("utf-8")), Language)

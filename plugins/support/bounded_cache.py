@@ -1,4 +1,4 @@
-"""A cache of what short texts amount to, whose memory is bounded however long the texts are."""
+"""A cache for functions of short texts, with bounded memory."""
 
 from __future__ import annotations
 

@@ -1,40 +1,46 @@
-"""What a plugin may raise, as one small tree. Each class says what the gateway does about it.
+"""The exceptions that a plugin may raise, and what the gateway does about them.
 
 PluginError
-├── SettingsRefused        the plugin's settings are wrong; the sentence names the key
-├── ToolFailed             a tool could not do it; its sentence is shown to the model
-└── ProviderError          a model could not answer
+├── SettingsRefused        the plugin's settings are invalid; the message names the key
+├── ToolFailed             a tool call failed; the model sees the message
+└── ProviderError          a model could not reply
     ├── ContextOverflow    the request was too long for the model
-    ├── RateLimited        too many requests, or no credit; `retry_after` seconds where the provider said so
-    ├── CredentialsRefused the key is missing, wrong or lacks a right
-    ├── Unreachable        no connection, no answer in time, or a server error
-    ├── StreamCut          the answer began and broke off
+    ├── RateLimited        too many requests, or no credit; `retry_after` in seconds if the provider reports it
+    ├── CredentialsRefused the API key is missing, invalid or lacks a permission
+    ├── Unreachable        no connection, a timeout, or a server error
+    ├── StreamCut          the reply broke off
     ├── NoSuchModel        the provider does not have the model, or not for this key
-    ├── BadRequest         the provider refused this request; the same one will be refused again
-    └── BadAnswer          the provider answered what its own documentation does not allow
+    ├── BadRequest         the provider rejected the request; it would be rejected again
+    └── BadAnswer          the provider's response violates its own API
 """
 
 from __future__ import annotations
 
 
 class PluginError(Exception):
-    """The root of this floor's errors; `str(error)` is one sentence for a person, without secrets."""
+    """The base class. `str(error)` is a one-sentence message for people, without secrets."""
 
 
 class SettingsRefused(PluginError):
-    """A plugin was given settings that it cannot use."""
+    """The settings of a plugin are invalid."""
 
 
 class ToolFailed(PluginError):
-    """A tool could not do what was asked."""
+    """A tool call failed."""
 
 
 class ProviderError(PluginError):
-    """A provider could not answer. `code` is stable, for logs and clients; `retry_after` is in seconds."""
+    """A model could not reply.
+
+    Attributes:
+        code: A stable code for logs and clients.
+        retryable: The same request may succeed when it is sent again.
+        retry_after: The delay that the provider asked for, in seconds.
+    """
 
     code = "provider_failed"
     retryable = False
-    """Whether the same request may succeed when it is sent again."""
+    """True if the same request may succeed when it is sent again."""
 
     def __init__(self, sentence: str, *, retry_after: float | None = None) -> None:
         super().__init__(sentence)
@@ -42,53 +48,52 @@ class ProviderError(PluginError):
 
 
 class ContextOverflow(ProviderError):
-    """The request was too long."""
+    """The request was too long for the model."""
 
     code = "context_overflow"
 
 
 class RateLimited(ProviderError):
-    """The provider wants fewer requests."""
+    """The provider asks for fewer requests."""
 
     code = "rate_limited"
     retryable = True
 
 
 class CredentialsRefused(ProviderError):
-    """The provider does not accept the key."""
+    """The provider rejected the API key."""
 
     code = "credentials_refused"
 
 
 class Unreachable(ProviderError):
-    """The provider did not answer in time, could not be connected, or failed by itself."""
+    """The provider could not be reached, timed out or failed."""
 
     code = "unreachable"
     retryable = True
 
 
 class StreamCut(ProviderError):
-    """The answer's stream ended before its end. It is not `retryable` where it missed a deadline that another attempt would
-    take as long to miss."""
+    """The reply broke off. Not `retryable` after a timeout that another attempt would also exceed."""
 
     code = "stream_cut"
     retryable = True
 
 
 class NoSuchModel(ProviderError):
-    """The provider does not have the model that was asked for."""
+    """The provider does not have the requested model."""
 
     code = "no_such_model"
 
 
 class BadRequest(ProviderError):
-    """The provider refused the request as such."""
+    """The provider rejected the request."""
 
     code = "bad_request"
 
 
 class BadAnswer(ProviderError):
-    """The provider's answer could not be understood."""
+    """The provider's response is invalid."""
 
     code = "bad_answer"
     retryable = True

@@ -1,7 +1,7 @@
-"""What leaves, as data that a model is asked about: plain text between marks that cannot occur in it, in pieces that fit.
+"""Quoting a conversation as data in a prompt: text between markers that do not occur in it, split into pieces that fit.
 
-Nothing in it can end its fence, pass for somebody else's words, or be read as a model's own template. Flush and summary
-are asked about the very same text. Pure.
+Nothing in it can end its fence, imitate another speaker, or be read as a model's chat template. Memory flush and summary
+use the same text. Pure functions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sessions.events.messages import AssistantMessage, Message, ToolMessage, Use
 from sessions.events.tokens import estimate
 
 MOST_PIECES = 8
-"""How many pieces a record is divided into, at most: each is a request."""
+"""The maximum number of pieces; each is a request."""
 
 MARK_BYTES = 4
-"""A mark is twice as many hexadecimal digits."""
+"""The length of a marker in bytes; it has twice as many hexadecimal digits."""
 
 _STAGES: tuple[tuple[int, int], ...] = ((2_000, 10**9), (600, 6_000), (200, 1_500), (80, 300))
-"""How many characters are shown of what a tool was given or returned, and of any other text; the first that fit count."""
+"""Limits in characters for tool calls and results, and for other texts. The first pair that fits is used."""
 
 _FRAME = 16
 """Tokens of an entry's heading and mark."""
@@ -40,8 +40,7 @@ _CONTROL = re.compile(
 
 
 class FencedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was said: who said it, and what. `machine` is what a tool was given or returned, of which head and tail
-    may do."""
+    """An entry of a conversation. `machine`: a tool call or result, which may be shortened to its head and tail."""
 
     who: str
     text: str
@@ -49,14 +48,16 @@ class FencedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries(messages: Sequence[Message], summary: str = "") -> list[FencedEntry]:
-    """The messages as entries, behind the summary of what came before them where there is one."""
+    """Return the messages as entries, after the summary of earlier messages if there is one."""
     earlier = [FencedEntry(who="summary of what came before", text=harmless(summary))] if summary.strip() else []
     return [*earlier, *(entry for message in messages for entry in _said(message))]
 
 
 def divided(record: Sequence[FencedEntry], room: int) -> list[list[FencedEntry]]:
-    """The record in at most `MOST_PIECES` pieces of at most `room` estimated tokens each. Where it is too long for that,
-    less is shown of each text, of what machines said first; in the end only the first piece and the latest are left."""
+    """Split a conversation into at most `MOST_PIECES` pieces of at most `room` estimated tokens.
+
+    If it is too long, texts are shortened, those of tools first. Finally only the first and the newest pieces are kept.
+    """
     pieces: list[list[FencedEntry]] = []
     for machine, other in _STAGES:
         shown = [_cut(entry, machine if entry.machine else other) for entry in record]
@@ -67,21 +68,21 @@ def divided(record: Sequence[FencedEntry], room: int) -> list[list[FencedEntry]]
 
 
 def fenced(record: Sequence[FencedEntry]) -> str:
-    """The record between its marks. The mark is drawn from the text itself and does not occur in it."""
+    """Return the conversation between markers that do not occur in it."""
     mark = mark_for("\n".join(entry.text for entry in record))
     lines = [part for entry in record for part in (f"[{mark}] {entry.who}:", entry.text)]
     return "\n".join([f"[{mark}] the record begins", *lines, f"[{mark}] the record ends"])
 
 
 def quoted(text: str, name: str) -> str:
-    """A single text between marks, under a name."""
+    """Return a single text between markers, under a name."""
     text = harmless(text)
     mark = mark_for(text)
     return f"[{mark}] {name}:\n{text}\n[{mark}] end"
 
 
 def mark_for(text: str) -> str:
-    """Hexadecimal digits that do not occur in the text, the same each time."""
+    """Return hexadecimal digits that do not occur in the text; always the same for the same text."""
     told = text.encode("utf-8", "replace")
     for salt in count():
         mark = hashlib.blake2b(told, digest_size=MARK_BYTES, salt=salt.to_bytes(8, "big")).hexdigest()
@@ -91,12 +92,12 @@ def mark_for(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text without what a model's template or a terminal would obey."""
+    """Return the text without control characters and chat template markers."""
     return _CONTROL.sub("\ufffd", _TEMPLATE.sub(_spaced, text.replace("\r\n", "\n")))
 
 
 def unwrapped(answer: str) -> str:
-    """A model's answer without white space, and without a Markdown fence, around the whole of it."""
+    """Return a model's reply without surrounding white space and without a Markdown fence around the whole."""
     answer = answer.strip()
     fence = re.fullmatch(r"```\w*\n(.*?)\n?```", answer, re.DOTALL)
     return fence[1].strip() if fence else answer
@@ -127,7 +128,7 @@ def _word(tool: str) -> str:
 
 
 def _cut(entry: FencedEntry, limit: int) -> FencedEntry:
-    """The entry with at most about so many characters: its head and a shorter tail."""
+    """Shorten an entry to its head and tail, about `limit` characters."""
     text = entry.text
     if len(text) <= limit:
         return entry
@@ -137,7 +138,7 @@ def _cut(entry: FencedEntry, limit: int) -> FencedEntry:
 
 
 def _filled(record: Sequence[FencedEntry], room: int) -> Iterator[list[FencedEntry]]:
-    """Pieces that are as full as they can be. An entry that fits no piece goes on in the next."""
+    """Yield pieces that are as full as possible. Entries that are too long are continued in the next piece."""
     piece: list[FencedEntry] = []
     used = 0
     for entry in (part for each in record for part in _parts(each, max(1, room - _FRAME))):

@@ -1,4 +1,4 @@
-"""Changes below folders, as watchfiles tells of them."""
+"""Watching folders for changes with watchfiles."""
 
 from __future__ import annotations
 

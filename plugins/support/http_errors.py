@@ -1,4 +1,4 @@
-"""What a server says when it refuses: the status, the pause that it asks for, and its own words, made fit for a person."""
+"""Reading HTTP error responses: the status, the requested delay, and a message for people."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from plugins.support.errors import ProviderError
 from plugins.support.secrets import scrubbed
 
 RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-"""Statuses after which the same request may do better."""
+"""Statuses after which the same request may succeed."""
 
 SENTENCE = 300
-"""Characters of a provider's own words that are shown to a person."""
+"""The maximum length of a provider's message in characters."""
 
 _GENERAL = frozenset(
     {
@@ -26,7 +26,7 @@ _GENERAL = frozenset(
         "validation",
     }
 )  # fmt: skip
-"""Words of which such names of errors consist as say nothing of why: `invalid_request_error`, `BadRequestError`."""
+"""Words of error codes that do not name a reason, such as `invalid_request_error` or `BadRequestError`."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
@@ -34,7 +34,7 @@ _SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)s")
 
 
 class StatusRefused(ProviderError):
-    """The server answered with an error status. Providers read `status` and `body` and raise what it means."""
+    """The server responded with an error status. Providers read `status` and `body` and raise a more specific error."""
 
     code = "bad_request"
 
@@ -46,20 +46,20 @@ class StatusRefused(ProviderError):
 
 
 def short_reason(error: ProviderError) -> str:
-    """What was wrong, without the server's own text: that one may quote whoever asked, and is for nobody else."""
+    """Return the reason of an error without the server's message, which may quote the person's text."""
     what = error.code.replace("_", " ")
     refused = error if isinstance(error, StatusRefused) else error.__cause__
     return f"{what}, status {refused.status}" if isinstance(refused, StatusRefused) else what
 
 
 def requested_delay(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
-    """Seconds that a refusal asks to wait, in its headers or, as Google's do, in its body; `now` is the Unix time."""
+    """Return the delay in seconds that an error response asks for in its headers or body; `now` is the Unix time."""
     wait = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"), now)
     return retry_info_delay(body) if wait is None else wait
 
 
 def retry_after(header: str | None, millis: str | None, now: float) -> float | None:
-    """Seconds to wait from `Retry-After` (seconds or an HTTP date) or `retry-after-ms`; `now` is the Unix time."""
+    """Return the delay in seconds of `Retry-After` (seconds or an HTTP date) or `retry-after-ms`; `now` is the Unix time."""
     for text, unit in ((millis, 1000.0), (header, 1.0)):
         try:
             seconds = float(text or "") / unit
@@ -74,20 +74,22 @@ def retry_after(header: str | None, millis: str | None, now: float) -> float | N
 
 
 def retry_info_delay(body: bytes) -> float | None:
-    """Seconds that a `RetryInfo` in an error's body asks to wait (`google.rpc.RetryInfo`, Google's error model)."""
+    """Return the delay in seconds of a `RetryInfo` in an error body (`google.rpc.RetryInfo`, Google's error model)."""
     told = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
     return next((float(seconds[1]) for seconds in told if seconds), None)
 
 
 def error_details(body: bytes) -> list[dict[str, Any]]:
-    """The `details` of a JSON error as a list of objects; empty if it has none."""
+    """Return the objects in the `details` of a JSON error."""
     details = error_object(body).get("details")
     return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
 
 
 def error_object(body: bytes) -> dict[str, Any]:
-    """The error that a JSON body tells of: `{"error": {…}}`, the same in a list, `{"error": "…"}`, or the object itself;
-    empty if the body is nothing of the kind."""
+    """Return the error object of a JSON body, or {} if there is none.
+
+    Accepts `{"error": {…}}`, the same in a list, `{"error": "…"}`, and the object itself.
+    """
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -101,13 +103,14 @@ def error_object(body: bytes) -> dict[str, Any]:
 
 
 def names_another_reason(body: bytes, about: re.Pattern[str]) -> bool:
-    """Return True if a code of an error says why it happened, and that is nothing that `about` finds in it. The message of
-    such an error tells nothing more: it may quote what a person wrote."""
+    """Return True if a code of an error names a reason that `about` does not match.
+
+    The message is ignored, since it may quote a person's text.
+    """
     return any(not _is_general(name) and not about.search(name) for name in _names(error_object(body)))
 
 
 def _names(error: Mapping[str, Any]) -> list[str]:
-    """An error's codes, as far as they are words."""
     details = error.get("details")
     told = [error, *(each for each in (details if isinstance(details, list) else [details]) if isinstance(each, dict))]
     names = (each.get(key) for each in told for key in ("code", "type", "status", "reason", "error_code"))
@@ -115,13 +118,15 @@ def _names(error: Mapping[str, Any]) -> list[str]:
 
 
 def _is_general(name: str) -> bool:
-    """Whether a code is that of any refused request; a sentence in its place, or a number, says no more."""
+    """Return True if a code names no reason; neither does a sentence or a number in its place."""
     return " " in name or name.startswith("invalid_request") or {word.lower() for word in _WORD.findall(name)} <= _GENERAL
 
 
 def error_message(body: bytes) -> str:
-    """The beginning of a body as one line for a person: a JSON error's own message where there is one. Secrets are taken out
-    before anything is cut: servers repeat the key that they refuse."""
+    """Return the message of an error body as one line, or the beginning of the body.
+
+    Secrets are removed before the text is shortened, since servers repeat rejected keys.
+    """
     error = error_object(body)
     told = error.get("message") or error.get("detail")
     text = scrubbed(told if isinstance(told, str) else body.decode("utf-8", "replace"))[: 16 * SENTENCE]

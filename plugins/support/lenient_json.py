@@ -1,4 +1,4 @@
-"""JSON as servers and models write it: with lone surrogates, cut short, or of another form than was asked for."""
+"""Tolerant JSON decoding for servers and models: lone surrogates, truncated text, unexpected types."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def count(usage: Any, *names: str) -> int | None:
 
 
 def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
-    """What a msgspec decoder makes of the data. Lone surrogates, which it refuses, are replaced, and numbers that no machine
-    has become null. Raises ValueError."""
+    """Decode JSON with a msgspec decoder, replacing lone surrogates and turning numbers out of range into null.
+
+    Raises:
+        ValueError: It is not valid JSON of the expected type.
+    """
     try:
         return decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -39,7 +42,7 @@ def _loaded(data: bytes) -> Any:
 
 
 def _number(digits: str) -> int | float | None:
-    """A number that msgspec can read again; None for one that is too large."""
+    """Return a number that msgspec can decode, or None if it is too large."""
     number = float(digits)
     if not math.isfinite(number):
         return None
@@ -47,7 +50,7 @@ def _number(digits: str) -> int | float | None:
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is a whole JSON value."""
+    """Return True if the text is a complete JSON value."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -56,7 +59,7 @@ def is_json(text: str) -> bool:
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that most services demand; what is none is shown as the text that was written."""
+    """Return a call's arguments as an object, which most services require; invalid ones are wrapped as text."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

@@ -1,8 +1,7 @@
-"""`Secret`: a value that prints as nothing. Configuration resolves references into it; providers call `reveal`.
+"""`Secret`, a value that is never printed, and the removal of secrets from texts.
 
-Others repeat what they were given: servers the key that they refuse, plugins their own settings. So the texts of all secrets
-that the gateway holds are known here, and `scrubbed` takes them out of a text before it becomes an event, a frame, an answer
-or a log line. A secret stays known after it was replaced by another one.
+Servers and plugins may repeat secrets in their messages. All secrets that the gateway knows are recorded here, so that
+`scrubbed` can remove them from events, frames, replies and log lines. A replaced secret stays recorded.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ import re
 from collections.abc import Mapping
 
 HIDDEN = "(hidden)"
-"""What stands in place of a secret."""
+"""The text that replaces a secret."""
 
 SHORTEST = 8
-"""Characters of the shortest secret that is taken out of a text: a shorter one would be taken out of other words."""
+"""The minimum length of a secret that is removed from texts; shorter ones would match parts of other words."""
 
 _PLACEHOLDERS = frozenset({"lm-studio", "llama-cpp", "no-key-needed", "no-key-required", "not-needed", "sk-no-key-required"})
-"""Keys for servers that want none."""
+"""Keys for servers that require none."""
 
 _NAMES = re.compile(r"(?:\A|_)(?:APIKEY|CREDENTIALS?|KEY|PASSWORD|PASSWD|PAT|SECRET|TOKEN)(?:_|\Z)", re.I)
 _PLACES = re.compile(r"_(?:DIR|FILE|PATH)\Z|\APATH_", re.I)
-"""Names of variables that hold a secret, and of those that say where one is."""
+"""Names of variables that contain a path instead of the secret itself."""
 
 _PASSWORD_IN_URL = re.compile(r"[a-z]://[^/@\s:]*:([^/@\s]+)@")
 
@@ -32,7 +31,7 @@ may be reading them."""
 
 
 class Secret:
-    """A key or token. Its text appears nowhere unless `reveal()` is called: not in `repr`, logs, errors or JSON."""
+    """A key or token. Its value appears in no `repr`, log, error or JSON; call `reveal()` to get it."""
 
     __slots__ = ("_text",)
 
@@ -40,7 +39,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one request that needs it."""
+        """Return the value."""
         return self._text
 
     def __repr__(self) -> str:
@@ -59,7 +58,9 @@ class Secret:
 
 
 def hide(secret: Secret) -> None:
-    """Have this secret's text taken out of whatever is `scrubbed` from here on, and what follows the scheme of a header."""
+    """Record a secret, so that `scrubbed` removes it. For a header value such as `Bearer …` this includes the part after the
+    scheme.
+    """
     global _whole, _parts
     text = secret.reveal()
     if not text or text in _whole:
@@ -71,7 +72,7 @@ def hide(secret: Secret) -> None:
 
 
 def hide_keys_of(environment: Mapping[str, str]) -> None:
-    """Hide what stands in variables that hold a secret by their names, and passwords in addresses, whoever reads them."""
+    """Record the secrets in environment variables: values of variables with such names, and passwords in URLs."""
     for name, value in environment.items():
         text = value.strip()
         if match := _PASSWORD_IN_URL.search(text):
@@ -81,12 +82,12 @@ def hide_keys_of(environment: Mapping[str, str]) -> None:
 
 
 def is_secret(text: str) -> bool:
-    """Return True if the text is just that of a secret, however short."""
+    """Return True if the text is a recorded secret, however short."""
     return text in _whole
 
 
 def scrubbed(text: str) -> str:
-    """Return the text without the secrets in it. Costs some 20 nanoseconds for each secret and short text."""
+    """Return the text with secrets replaced. Takes about 20 ns per secret for a short text."""
     for secret in _parts:
         text = text.replace(secret, HIDDEN)
     return text

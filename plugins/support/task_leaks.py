@@ -1,7 +1,7 @@
-"""Tasks that a stranger's code begins and leaves behind when its call is over: they are cancelled, and the plugin is named.
+"""Cancelling tasks that a third-party plugin leaves running after its call, and naming the plugin.
 
-The task factory notes for each task in whose call it was begun; a context variable, which tasks inherit, says so. What the
-house itself begins on a plugin's behalf (a search, a connection) is its own and stays.
+A context variable, which tasks inherit, tells the task factory which call a task belongs to. Tasks that the project itself
+starts on behalf of a plugin (a search, a connection) are not affected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import structlog
 from plugins.support.untrusted import SENTENCE
 
 GRACE = 1.0
-"""Seconds that a task may take to end by itself when the call that began it is over, and again when it is cancelled."""
+"""Seconds that a task may take to end after the call, and again after it was cancelled."""
 
 TOLD = 3
-"""Tasks that are named."""
+"""The maximum number of tasks that a message names."""
 
 _HOUSE = tuple(str(Path(__file__).parents[2] / floor) + "/" for floor in ("gateway", "plugins", "sessions"))
 
 _CLIENTS = ("aiohttp", "httpx", "httpx_aiohttp", "anyio")
-"""What the house's transport is made of. Its connections serve everybody, whoever they were opened for."""
+"""The packages of the HTTP client, whose connections are shared by all callers."""
 
 _begun: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("begun", default=None)
 
@@ -35,7 +35,7 @@ log = structlog.get_logger("exuvia.plugins")
 
 
 def task_factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
-    """The task factory; see `AbstractEventLoop.set_task_factory`."""
+    """Create a task and record it if it belongs to a plugin's call; see `AbstractEventLoop.set_task_factory`."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **more)
     begun = _begun.get()
     if begun is not None and not _is_ours(work):
@@ -46,8 +46,10 @@ def task_factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asy
 
 @contextmanager
 def cancelling_leaks(plugin: str, told: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, a plugin's code may begin tasks. Those that go on after it and the grace are cancelled, and
-    `told` hears of it as the end of a sentence."""
+    """Cancel the tasks that a plugin starts in the `with` block and leaves running after it.
+
+    `told` is called with the end of a sentence that names them.
+    """
     begun: set[asyncio.Task[Any]] = set()
     token = _begun.set(begun)
     try:
@@ -82,7 +84,7 @@ def _name(task: asyncio.Task[Any]) -> str:
 
 
 def _is_ours(work: Any) -> bool:
-    """Whether a coroutine is the house's, or its HTTP client's."""
+    """Return True if a coroutine belongs to the project or its HTTP client."""
     code = getattr(work, "cr_code", None)
     file = getattr(code, "co_filename", "")
     return file.startswith(_HOUSE) or file.startswith(tuple(_of_clients()))

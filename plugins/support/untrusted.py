@@ -1,4 +1,4 @@
-"""Calling code that may raise anything, or never return: a stranger's plugin while it is imported, inspected and asked."""
+"""Calling third-party code, which may raise anything or never return."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from plugins.support.secrets import scrubbed
 T = TypeVar("T")
 
 SENTENCE = 300
-"""Characters of a stranger's error that are worth showing."""
+"""The maximum length of an error message in characters."""
 
 
 class PluginCallFailed(Exception):
-    """A stranger's code raised; `str(error)` names what, on one line."""
+    """Third-party code raised an exception; `str(error)` names it on one line."""
 
 
 class PluginCallTimedOut(PluginCallFailed):
-    """A stranger's function has not returned in time, and nobody can stop it."""
+    """A third-party function did not return in time and cannot be stopped."""
 
 
 _FLOORS = ("gateway", "plugins", "sessions")
@@ -57,8 +57,11 @@ def is_cancelling() -> bool:
 
 
 def attempt(call: Callable[[], T]) -> T:
-    """Return what `call` returns; StrangerFailed when it raises anything at all, `SystemExit` and KeyboardInterrupt too. A
-    StrangerFailed that was raised further in stays as it is."""
+    """Return the result of a call.
+
+    Raises:
+        PluginCallFailed: It raised any exception, including `SystemExit` and `KeyboardInterrupt`.
+    """
     try:
         return call()
     except PluginCallFailed:
@@ -68,8 +71,12 @@ def attempt(call: Callable[[], T]) -> T:
 
 
 def within(seconds: float, call: Callable[[], T], *, thread: str) -> T:
-    """What `call` returns or raises, as `attempt` has it, from a thread of that name which keeps nobody waiting at the end.
-    Blocks for so long at most, and raises Lost then. A person's Ctrl-C ends the waiting."""
+    """Run a call in a daemon thread and return its result as `attempt` does. Blocks for at most `seconds`.
+
+    Raises:
+        PluginCallFailed: It raised any exception.
+        PluginCallTimedOut: It did not return in time. The thread is abandoned.
+    """
     returned: list[T] = []
     failed: list[PluginCallFailed] = []
 
@@ -90,18 +97,18 @@ def within(seconds: float, call: Callable[[], T], *, thread: str) -> T:
 
 
 def timed_out_after(seconds: float) -> PluginCallTimedOut:
-    """That something did not return in its time."""
+    """Return the error for a call that did not return in time."""
     return PluginCallTimedOut(f"it did not return within {seconds:g} seconds")
 
 
 def call_failure(error: BaseException) -> PluginCallFailed:
-    """What a stranger's code raised, as a failure that names it."""
+    """Return an exception of third-party code as a `PluginCallFailed`."""
     words, name = error_text(error), type(error).__name__[:SENTENCE]
     return PluginCallFailed(f"{name}: {words}" if words else name)
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says, on one line and not long; empty where it says nothing or cannot even do that."""
+    """Return the message of an error on one line of limited length; "" if it has none or cannot produce it."""
     try:
         text = scrubbed(str(error)[: 100 * SENTENCE])[: 10 * SENTENCE]
     except BaseException:

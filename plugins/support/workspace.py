@@ -1,12 +1,12 @@
-"""Whose the files of the workspace are, and who may read and change them.
+"""Which person owns which file of the workspace, and who may read and change it.
 
-people/<id>/         the files of one person beside the owner, laid out as the owner's: `people/ana/MEMORY.md`
-shared/              for everybody to read and the owner to change
+people/<id>/         files of a person other than the owner, in the same layout: `people/ana/MEMORY.md`
+shared/              readable by everyone, writable by the owner
 AGENTS.md, SOUL.md   the same
-all else             the owner's: `MEMORY.md`, `memory/` and whatever lies beside them
+everything else      the owner's: `MEMORY.md`, `memory/` and other files
 
-`MEMORY.md`, the owner's and each person's, is for private chats alone. Paths are tuples of components below the workspace,
-`(".",)` for the workspace itself; nothing here looks at the disk.
+`MEMORY.md` of any person is only for private chats. Paths are tuples of components below the workspace, `(".",)` for the
+workspace itself. Pure functions that do not access the disk.
 """
 
 from __future__ import annotations

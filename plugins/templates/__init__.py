@@ -1,4 +1,4 @@
 """Templates for new plugins.
 
-packages  A new package for a plugin
+packages  Creating a plugin package from a template.
 """

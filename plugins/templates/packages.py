@@ -1,4 +1,4 @@
-"""A new package for a plugin: its texts, with the name that the author chose."""
+"""Creating a plugin package from a template."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import msgspec
 _HERE = Path(__file__).parent
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-"""What a thing may be called: `validation` wants it of providers and commands."""
+"""A valid name, as `plugins.host.validation` requires."""
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a package can provide: what it is, how a person comes to use it, and what is needed for its tests
-    besides."""
+    """A kind of plugin: its description, and the configuration that uses it."""
 
     what: str
     use: str
@@ -38,16 +37,19 @@ KINDS = {
         use="[plugins.__NAME__]\nkeep_results = 8",
     ),
 }
-"""The kinds by the word that `exuvia plugins new` takes."""
+"""The kinds, by the argument of `exuvia plugins new`."""
 
 
 class NotWritten(Exception):
-    """A package cannot be written so; the text is a sentence for a person."""
+    """The package cannot be created; the message is a sentence for people."""
 
 
 def write_package(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write a package that provides one of `KINDS` under a name into a folder that is empty or not there; returns the files.
-    NotWritten where the name cannot be one or the folder is not free."""
+    """Create a package for one of `KINDS` in a folder that is empty or does not exist. Return its files.
+
+    Raises:
+        NotWritten: The name is invalid, or the folder is not empty.
+    """
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise NotWritten(f"{name!r} cannot be its name: lower-case letters, digits and _, a letter first, up to 32.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -1,5 +1,4 @@
-"""`check`, and `plain_check` for what blocks: what makes a test of the kit. It runs in plain pytest, and says how to mend
-what failed; an async one ends in time."""
+"""The decorators `check` and `plain_check`, which turn a method into a test, and assertions that the kit shares."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from plugins.support.errors import ProviderError
 P = ParamSpec("P")
 
 SECONDS = 30.0
-"""How long one check may take."""
+"""The timeout of a check."""
 
 LONGEST = 0.5
-"""Seconds for which a plugin may hold up everybody in a check: far more than it should."""
+"""The longest time in seconds that a plugin may block the event loop in a check."""
 
 TRIES = 3
-"""So often it may: a machine that is busy with something else does not stand still each time."""
+"""The number of attempts, since a busy machine may cause a delay too."""
 
 
 async def assert_not_blocking(run: Callable[[], Awaitable[object]]) -> None:
-    """Run it; AssertionError where it holds up the event loop each time."""
+    """Run something, and fail if it blocks the event loop in every attempt."""
     for _ in range(TRIES):
         longest = await _longest_pause(run)
         if longest < LONGEST:
@@ -35,7 +34,7 @@ async def assert_not_blocking(run: Callable[[], Awaitable[object]]) -> None:
 
 
 async def _longest_pause(run: Callable[[], Awaitable[object]]) -> float:
-    """For how many seconds nobody else was heard while it ran."""
+    """Return the longest time in seconds for which the event loop was blocked."""
     longest, last = 0.0, time.monotonic()
 
     async def watch() -> None:
@@ -55,12 +54,14 @@ async def _longest_pause(run: Callable[[], Awaitable[object]]) -> float:
 
 
 SENTENCE = 500
-"""Characters that a person reads at most."""
+"""The maximum length of an error message."""
 
 
 async def error_of(asked: Awaitable[Any], *meant: type[ProviderError], secret: str = "") -> ProviderError:
-    """The error with which something ends that must fail, in one of the kinds that are `meant`, as one line for a person in
-    which `secret` does not stand."""
+    """Return the exception that an awaitable raises.
+
+    Fail if it is not one of `meant`, or if its message is unsuitable for people or contains `secret`.
+    """
     error = await _raised(asked)
     names = " or ".join(kind.__name__ for kind in meant)
     assert type(error) in meant, f"{type(error).__name__} was raised ({error}), and {names} is meant."
@@ -79,7 +80,7 @@ async def _raised(asked: Awaitable[Any]) -> ProviderError:
 
 
 def check_sentence(sentence: str, secret: str = "") -> None:
-    """Whether a sentence can be shown to a person."""
+    """Fail if a message is not suitable for people."""
     assert sentence.strip(), "The error says nothing."
     assert sentence.isprintable(), f"The error is not one line of text: {sentence!r}"
     assert len(sentence) <= SENTENCE, f"The error has {len(sentence)} characters: {sentence[:100]!r}…"
@@ -87,8 +88,10 @@ def check_sentence(sentence: str, secret: str = "") -> None:
 
 
 def check(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test from an async method: it has an event loop of its own, is given up after `SECONDS`, and must leave no task
-    behind. Where it fails, its docstring, which says how to mend that, stands below the failure."""
+    """Turn an async method into a test with its own event loop, a timeout and a check for tasks left running.
+
+    On failure its docstring, which explains how to fix the problem, is added to the exception.
+    """
 
     @functools.wraps(story)
     def told(*arguments: P.args, **named: P.kwargs) -> None:
@@ -99,7 +102,7 @@ def check(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def plain_check(story: Callable[P, None]) -> Callable[P, None]:
-    """A test from a method that blocks; where it fails, its docstring stands below the failure."""
+    """Turn a blocking method into a test. On failure its docstring is added to the exception."""
 
     @functools.wraps(story)
     def told(*arguments: P.args, **named: P.kwargs) -> None:

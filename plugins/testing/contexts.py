@@ -33,21 +33,21 @@ class ManualClock:
         self._seconds = 0.0
 
     def now(self) -> datetime:
-        """The time of day."""
+        """Return the time of day."""
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds that only go forward."""
+        """Return the seconds by which the clock was moved."""
         return self._seconds
 
     def move(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Move the clock forward."""
         self._now += timedelta(seconds=seconds)
         self._seconds += seconds
 
 
 def as_third_party(plugin: Any, seconds: float) -> Hooks:
-    """The hooks of a policy alone, which has so long for an answer. AssertionError, with the reason, where it is refused."""
+    """Return hooks with only this plugin, treated as third-party, with a timeout for decisions. Fail if it is refused."""
     hooks = Hooks(seconds)
     hooks.register("policy", plugin)
     assert not hooks.refused, hooks.refused[0].sentence

@@ -1,5 +1,5 @@
-"""Helpers for embedding texts: splitting long texts and checking vectors.
+"""Helpers for embedding providers.
 
-text_splitting  How texts are laid out over requests
-vector_checks   Whether what a server gives as vectors are some
+text_splitting  Splitting texts into batches and pieces.
+vector_checks   Validating and normalizing vectors.
 """

@@ -1,4 +1,4 @@
-"""How texts are laid out over requests: not too many in one, none too long, and nothing left out. Pure."""
+"""Splitting texts into batches and pieces for embedding. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from plugins.support.embedding.vector_checks import Vector, unit
 from sessions.events.tokens import estimate
 
 FEWEST = 32
-"""Characters that a piece of a text has at least: a model that takes no more has no use for notes."""
+"""The minimum length of a piece in characters."""
 
 _GAP = re.compile(r"\s+")
 
 
 def batches(texts: Sequence[str], most: int, total: int) -> Iterator[Sequence[str]]:
-    """The texts in their order, at most `most` at once and, but for a text that is longer by itself, at most `total`
-    estimated tokens; 0 is as many as there are."""
+    """Yield the texts in batches of up to `most` texts and, unless one alone exceeds it, `total` tokens (0: no limit)."""
     first, tokens = 0, 0
     for place, text in enumerate(texts):
         more = estimate(text)
@@ -29,15 +28,14 @@ def batches(texts: Sequence[str], most: int, total: int) -> Iterator[Sequence[st
 
 
 def pieces(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """The text in pieces that fit, cut where there is white space if there is any in the middle; one of fewer than twice
-    `FEWEST` characters is not cut. Put together they are the text."""
+    """Split a text into pieces that fit, preferably at white space. Joined they are the text."""
     if fits(text) or len(text) < 2 * FEWEST:
         return [text]
     return [piece for half in halves(text) for piece in pieces(half, fits)]
 
 
 def halves(text: str) -> tuple[str, str]:
-    """The text in two pieces of about the same length, cut behind the white space that is nearest to its middle."""
+    """Split a text near its middle, preferably at white space."""
     middle, reach = len(text) // 2, len(text) // 4
     gaps = [gap.end() for gap in _GAP.finditer(text, middle - reach, middle + reach)]
     cut = min(gaps, key=lambda place: abs(place - middle), default=middle)
@@ -45,7 +43,7 @@ def halves(text: str) -> tuple[str, str]:
 
 
 def together(vectors: Sequence[Vector], texts: Sequence[str]) -> Vector:
-    """The vector of a text out of those of its pieces: their mean, each counting by its length."""
+    """Return the vector of a text from those of its pieces: their mean, weighted by length."""
     if len(vectors) == 1:
         return vectors[0]
     weights = [len(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Whether what a server gives as vectors are some: as many as were asked for, of numbers, with a direction. Pure."""
+"""Validating and normalizing vectors. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from plugins.support.errors import BadAnswer
 Vector: TypeAlias = list[float]
 
 _CLOSE = 1e-3
-"""By how much the length of a vector may differ from 1 to be taken for 1: servers round."""
+"""The tolerance for the length of a normalized vector, since servers round."""
 
 
 def checked(vectors: Sequence[Vector], count: int) -> list[Vector]:
-    """The vectors, each of length 1; BadAnswer unless there are as many, all with equally many numbers, finite and not all
-    zero."""
+    """Return the vectors normalized to length 1.
+
+    Raises:
+        BadAnswer: Their number or lengths differ, or one has invalid numbers or is all zeros.
+    """
     if len(vectors) != count:
         raise BadAnswer(f"The server gave {len(vectors)} vectors for {count} texts.")
     return [unit(vector) for vector in same_length(vectors)]
 
 
 def same_length(vectors: Sequence[Vector]) -> Sequence[Vector]:
-    """The vectors as they are; BadAnswer where one has more numbers than another."""
+    """Return the vectors, or raise `BadAnswer` if their lengths differ."""
     if len({len(vector) for vector in vectors}) > 1:
         raise BadAnswer("The server gave vectors of different lengths.")
     return vectors
 
 
 def in_order(vectors: Sequence[Vector], places: Sequence[int | None]) -> list[Vector]:
-    """The vectors in the order of the texts, by the place that the server tells with each; all as they come where it tells
-    none. BadAnswer where a place is missing, doubled or none of a text's."""
+    """Sort vectors by the index that the server returned with each; without any index the order is kept.
+
+    Raises:
+        BadAnswer: An index is missing, duplicate or out of range.
+    """
     if all(place is None for place in places):
         return list(vectors)
     by_place = dict(zip(places, vectors, strict=True))
@@ -42,7 +48,7 @@ def in_order(vectors: Sequence[Vector], places: Sequence[int | None]) -> list[Ve
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector with length 1; BadAnswer for one without a direction."""
+    """Return the vector normalized to length 1, or raise `BadAnswer` if it is all zeros or not finite."""
     length = math.sqrt(sum(map(mul, vector, vector))) if vector else 0.0
     if not math.isfinite(length):
         raise BadAnswer("The server gave a vector with numbers that are not finite.")
