@@ -61,7 +61,7 @@ def describe(status: SessionStatus) -> str:
         f"- Model: {status.model}",
         f"- Tokens: {status.usage.input:,} in ({status.usage.cached:,} cached), {status.usage.output:,} out",
         f"- Context: {context_used(status.context, status.window)}{_unsized(status)}",
-        f"- 🧹 Compactions: {status.compactions}{f', {status.taken_back} taken back' if status.taken_back else ''}",
+        f"- 🧹 Compactions: {status.compactions}{f', {status.taken_back} reverted' if status.taken_back else ''}",
         f"- Last flush: {status.flush}",
         *_owed(status),
         *([f"- Memory: {status.memory}"] if status.memory else []),

@@ -80,7 +80,7 @@ def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
     none = describe(msgspec.structs.replace(STATUS, compactions=3))
     assert "- Summary task: none, since the last summary goes into no note\n" in none
     back = describe(msgspec.structs.replace(STATUS, compactions=3, taken_back=2))
-    assert "- 🧹 Compactions: 3, 2 taken back\n" in back
+    assert "- 🧹 Compactions: 3, 2 reverted\n" in back
     running = describe(msgspec.structs.replace(STATUS, notes_owed=1))
     assert "- Summary task: running (1 section to write)\n" in running
     stuck = describe(msgspec.structs.replace(STATUS, notes_owed=2, notes_trouble="The disk is full."))
