@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import io
+import json
 import zlib
 from pathlib import Path
 from typing import get_args
@@ -15,7 +17,10 @@ from typing import get_args
 import aiohttp
 import pytest
 
+from gateway.cli.memory.facts_commands import import_facts
 from gateway.protocol.frames import ClientFrame
+from gateway.support.home import Home
+from plugins.api.facts.fact_values import LONGEST
 from tests.attacks.test_identity import filled, routed
 from tests.attacks.texts import TEXTS
 from tests.console.test_transcripts import SESSION, told, write
@@ -218,7 +223,7 @@ async def test_no_head_without_an_end_takes_memory_or_the_gateway(name: str, tmp
 
 
 async def test_what_once_froze_the_gateway_does_not_freeze_the_next_start(tmp_path: Path) -> None:
-    """A home as an older gateway left it: its journal and notes are full of the texts that once took minutes or for ever.
+    """A home as an older gateway left it: its journal, notes and facts hold the texts that once took minutes or for ever.
 
     The start is as quick as ever, and the gateway answers while the memory reads all of it.
     """
@@ -238,6 +243,10 @@ async def test_what_once_froze_the_gateway_does_not_freeze_the_next_start(tmp_pa
         (notes / f"{number}.md").write_text(text)
     (tmp_path / "workspace" / "MEMORY.md").write_text("\n".join(text[:2000] for text in texts))
     assert (tmp_path / "sessions" / f"{SESSION}.jsonl").stat().st_size > 5_000_000
+    facts = tmp_path / "facts.json"
+    facts.write_text(json.dumps([{"content": text[:LONGEST], "pinned": True} for text in texts]))
+    await asyncio.to_thread(import_facts, Home(tmp_path), None, {}, facts, io.StringIO())
+    assert (tmp_path / "facts.jsonl").read_bytes().count(b'"content":') > len(texts) / 2, "few are refused"
     settings = {"EXUVIA__MEMORY__EMBEDDING__PROVIDER": '"none"'}
     async with gateway_process(tmp_path, settings=settings) as running, aiohttp.ClientSession() as http:
         client = await running.connect(http)
