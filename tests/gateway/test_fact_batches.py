@@ -156,4 +156,4 @@ async def test_where_one_persons_facts_cannot_be_distilled_the_others_are(tmp_pa
         await until(lambda: of_kind(on, "facts_distilled"))
         status = await (await on.connect()).command("/status")
     assert [entry["owner"] for event in of_kind(on, "facts_distilled") for entry in event["entries"]] == ["owner"]
-    assert "The facts of bob are not distilled now" in status
+    assert "The facts of bob could not be distilled, which will be retried" in status

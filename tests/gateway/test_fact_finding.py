@@ -111,7 +111,7 @@ async def test_an_answer_that_is_no_json_is_recorded_and_the_turn_not_asked_abou
         await until(lambda: of_kind(on, "facts_extracted"))
         status = await client.command("/status")
     (event,) = of_kind(on, "facts_extracted")
-    assert event["failed"] == "The answer was not the JSON that was asked for."
+    assert event["failed"] == "The answer was not the requested JSON."
     assert "will be retried" not in status
 
 

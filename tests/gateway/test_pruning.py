@@ -303,7 +303,7 @@ async def test_a_real_gateway_prunes_as_configured_and_says_what_it_saved_and_wh
             assert await client.chat(f"look {number}") == ""  # the first reply only asks for the tool
         told = await client.command("/context")
         status = await client.command("/status")
-    assert re.search(r"^Pruned: \d trimmed, [1-9] cleared, which saves \d\d,\d{3} characters", told, re.MULTILINE)
+    assert re.search(r"^Pruned: \d trimmed, [1-9] cleared, saving \d\d,\d{3} characters", told, re.MULTILINE)
     assert "'failing' (propose_prunes) is not used: it is switched off until a restart (RuntimeError: too hot)." in status
     (journal,) = (home / "sessions").iterdir()
     events = [decode(line).event for line in journal.read_bytes().splitlines(keepends=True)]
