@@ -139,8 +139,8 @@ class ChannelConformance:
                 assert running.done(), "run has not ended, although it was cancelled."
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, and `run` and
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, and `run` and
         `deliver`, which are async."""
         assert validation.channel(self.channel) == self.channel.name
 
@@ -254,8 +254,8 @@ class ChannelConformance:
             return delivering.exception()
 
     @check
-    async def test_it_holds_nobody_up(self, tmp_path: Path) -> None:
-        """Everybody shares one event loop: no `time.sleep`, no `requests`, no blocking socket. What knows nothing of asyncio
+    async def test_it_does_not_block_the_event_loop(self, tmp_path: Path) -> None:
+        """Do not block the event loop: no `time.sleep`, no `requests`, no blocking socket. What knows nothing of asyncio
         runs in `await asyncio.to_thread(...)`."""
 
         async def both_ways() -> None:

@@ -92,8 +92,8 @@ class ChatProviderConformance:
             yield provider
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, `Settings` as a
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, `Settings` as a
         msgspec Struct with a default for every field, and every method of `ChatProvider`, those async that are async there
         and no others. `stream` is an async generator, which is not async in this sense."""
         assert validation.chat_provider(self.provider) == self.provider.name

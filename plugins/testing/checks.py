@@ -30,7 +30,7 @@ async def assert_not_blocking(run: Callable[[], Awaitable[object]]) -> None:
         longest = await _longest_pause(run)
         if longest < LONGEST:
             return
-    raise AssertionError(f"It held up the event loop, and with it everybody, for {longest:.1f} seconds.")
+    raise AssertionError(f"It blocked the event loop for {longest:.1f} seconds.")
 
 
 async def _longest_pause(run: Callable[[], Awaitable[object]]) -> float:

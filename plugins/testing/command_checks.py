@@ -59,8 +59,8 @@ class CommandConformance:
         return answer
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs `name`, `usage` and `summary` as one line each, `when` as "now" or
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs `name`, `usage` and `summary` as one line each, `when` as "now" or
         "between_turns", and `run`, which is async."""
         assert validation.command(self.command) == self.command.name
 
@@ -96,8 +96,8 @@ class CommandConformance:
         assert again == first, f"After others it answered {again[:200]!r}, and before {first[:200]!r}."
 
     @check
-    async def test_it_holds_nobody_up(self) -> None:
-        """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
+    async def test_it_does_not_block_the_event_loop(self) -> None:
+        """All sessions share one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
         asyncio.to_thread(...)` for files and for what computes."""
         await assert_not_blocking(lambda: self.answer(self.command(), self.argument))
 

@@ -66,7 +66,7 @@ class CompactionPolicyConformance:
 
     @check
     async def test_the_house_takes_it(self) -> None:
-        """Mend what the sentence names: `plan_compaction` needs `@hookimpl`, is a plain function, and takes any of
+        """Fix what the message names: `plan_compaction` needs `@hookimpl`, is a plain function, and takes any of
         `context`, `budget` and `trigger` by these names."""
         self.hooks()
 

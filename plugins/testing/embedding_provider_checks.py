@@ -86,8 +86,8 @@ class EmbeddingProviderConformance:
             yield provider
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, and every method of
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, and every method of
         `EmbeddingProvider`, those async that are async there and no others."""
         assert validation.embedding_provider(self.provider) == self.provider.name
 

@@ -92,7 +92,7 @@ class PruningPolicyConformance:
 
     @check
     async def test_the_house_takes_it(self) -> None:
-        """Mend what the sentence names: `propose_prunes` needs `@hookimpl`, is a plain function, and takes any of `context`,
+        """Fix what the message names: `propose_prunes` needs `@hookimpl`, is a plain function, and takes any of `context`,
         `budget` and `now` by these names."""
         self.hooks()
 

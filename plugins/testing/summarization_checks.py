@@ -93,8 +93,8 @@ class SummarizerConformance:
         return summary
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, and `summarize`,
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, and `summarize`,
         which is async. It is made without arguments."""
         assert validation.summarizer(self.summarizer) == self.summarizer.name
 
@@ -134,8 +134,8 @@ class SummarizerConformance:
             assert tokens <= 2 * what.limit, f"It has {tokens} tokens, and {what.limit} are allowed."
 
     @check
-    async def test_it_holds_nobody_up(self) -> None:
-        """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
+    async def test_it_does_not_block_the_event_loop(self) -> None:
+        """All sessions share one event loop: put a long computation into `await asyncio.to_thread(...)`."""
         await assert_not_blocking(lambda: self.summary(leaving(LONG, 8_000), Model("## Goals\n\n- Paint the sky.")))
 
 
@@ -159,8 +159,8 @@ class FlushConformance:
         return flushed
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, and `flush`, which is
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, and `flush`, which is
         async. It is made without arguments."""
         assert validation.flush(self.flush) == self.flush.name
 
@@ -186,6 +186,6 @@ class FlushConformance:
             assert model.largest <= window, f"{model.largest} tokens were asked of a window of {window}."
 
     @check
-    async def test_it_holds_nobody_up(self) -> None:
-        """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
+    async def test_it_does_not_block_the_event_loop(self) -> None:
+        """All sessions share one event loop: put a long computation into `await asyncio.to_thread(...)`."""
         await assert_not_blocking(lambda: self.flushed(leaving(LONG, 8_000), Model("- They paint the sky.")))

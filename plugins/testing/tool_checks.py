@@ -77,8 +77,8 @@ class ToolConformance:
         return output.text
 
     @check
-    async def test_the_house_takes_its_class(self) -> None:
-        """Mend what the sentence names: the class needs `definition`, a ToolDefinition with a JSON Schema of an object;
+    async def test_its_class_is_valid(self) -> None:
+        """Fix what the message names: the class needs `definition`, a ToolDefinition with a JSON Schema of an object;
         `repeatable`, True or False; and `run`, which is async."""
         assert validation.tool(self.tool) == self.tool.definition.name
 
@@ -137,8 +137,8 @@ class ToolConformance:
             assert together == alone, f"Beside another call it answered {together[:200]!r}, and alone {alone[:200]!r}."
 
     @check
-    async def test_it_holds_nobody_up(self, tmp_path: Path) -> None:
-        """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport`, and
+    async def test_it_does_not_block_the_event_loop(self, tmp_path: Path) -> None:
+        """Do not block the event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport`, and
         `await asyncio.to_thread(...)` for files and for what computes."""
         async with self.opened(tmp_path) as tool:
             await assert_not_blocking(lambda: self.outcome(tool, self.arguments))

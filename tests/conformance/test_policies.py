@@ -215,12 +215,12 @@ class Sleepy(Named):
 
 
 SUMMARIZERS: dict[str, type[Summarizer]] = {
-    "test_the_house_takes_its_class": Misnamed,
+    "test_its_class_is_valid": Misnamed,
     "test_whatever_a_model_answers_the_summary_is_one": Believing,
     "test_a_model_that_cannot_be_asked_is_no_end": Raising,
     "test_what_is_asked_fits_the_model": Greedy,
     "test_it_fits_where_it_has_to_stand": Copying,
-    "test_it_holds_nobody_up": Sleepy,
+    "test_it_does_not_block_the_event_loop": Sleepy,
 }
 
 
@@ -262,11 +262,11 @@ class Tired(Named):
 
 
 FLUSHES: dict[str, Any] = {
-    "test_the_house_takes_its_class": Shouting,
+    "test_its_class_is_valid": Shouting,
     "test_whatever_a_model_answers_there_is_an_outcome": Empty,
     "test_a_model_that_cannot_be_asked_is_no_end": Failing,
     "test_what_is_asked_fits_the_model": Whole,
-    "test_it_holds_nobody_up": Tired,
+    "test_it_does_not_block_the_event_loop": Tired,
 }
 
 
