@@ -218,13 +218,6 @@ async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Plac
                 await get.run({"path": path}, call())
 
 
-async def test_the_tools_are_offered_no_memory_where_there_is_none(place: Place) -> None:
-    rules = context(place.workspace)
-    for tool, arguments in ((MemorySearch(rules), {"query": "x"}), (MemoryGet(rules), {"path": "MEMORY.md"})):
-        with pytest.raises(ToolFailed, match="no memory"):
-            await tool.run(arguments, call())
-
-
 class NotesOfNobody(Notes):
     """The source as it was before notes had owners."""
 
