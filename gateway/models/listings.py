@@ -10,7 +10,7 @@ import structlog
 
 from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatProvider, ListsModels
-from plugins.providers.hosted.model_listing import MUTE
+from plugins.providers.hosted.model_listing import NON_CHAT_MODEL
 from plugins.support.errors import ProviderError
 from plugins.support.http_errors import short_reason
 from plugins.support.untrusted import reraise_cancellation
@@ -41,7 +41,7 @@ class Listing(msgspec.Struct, frozen=True):
     @property
     def chats(self) -> list[str]:
         """The chat models, as far as their names tell, in the list's order."""
-        return [name for name in self.names if not MUTE.search(name)]
+        return [name for name in self.names if not NON_CHAT_MODEL.search(name)]
 
 
 class Listings:

@@ -17,7 +17,7 @@ from gateway.models.listings import Listings
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider, DiscoversModel, DiscoversServers
 from plugins.api.models import ModelLimits
-from plugins.providers.hosted.model_limits import longest
+from plugins.providers.hosted.model_limits import longest_prefix
 from plugins.support.errors import ProviderError, RateLimited
 from plugins.support.http_errors import short_reason
 from plugins.support.suggestions import did_you_mean
@@ -275,7 +275,7 @@ class ModelRegistry:
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:
         """Return the limits that the provider reports, overridden by the configuration."""
         known = provider.limits(model)
-        window = window or longest(self._windows, f"{provider.name}:{model}")
+        window = window or longest_prefix(self._windows, f"{provider.name}:{model}")
         return known if window is None else msgspec.structs.replace(known, window=window, window_from="configuration")
 
     def _breaker(self, provider: ChatProvider) -> CircuitBreaker:

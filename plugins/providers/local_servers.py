@@ -1,7 +1,7 @@
-"""Model servers that may run on this machine and need no key: whether one is there, and the providers for two of them.
+"""Providers for model servers on this machine that need no key, and their discovery.
 
-Only a server that says in its own way what it is counts as found. Whatever else listens on the same port, a proxy to a paid
-service perhaps, is not asked anything unless somebody names it.
+Only a server that identifies itself is used. Anything else on the same port, such as a proxy to a paid service, gets no
+request unless it is configured.
 """
 
 from __future__ import annotations
@@ -22,39 +22,41 @@ from plugins.support.addresses import WebAddress
 from plugins.support.errors import ProviderError, Unreachable
 from plugins.support.http_errors import StatusRefused
 
-CONNECT = 0.3
-"""Seconds within which a server on this machine has taken a connection, or is not there."""
+CONNECT_TIMEOUT = 0.3
+"""Seconds within which a server on this machine accepts a connection, or does not run."""
 
-BUSY = 503
-"""What llama-server answers to all requests while it loads a model, or has no slot left."""
+BUSY_STATUS = 503
+"""The status of llama-server's responses while it loads a model or has no free slot."""
 
-_LIST = Timeouts(connect=CONNECT, first=2.0, between=2.0, whole=4.0, attempts=1)
-"""For its list of models, once it is there."""
+_LIST_TIMEOUTS = Timeouts(connect=CONNECT_TIMEOUT, first=2.0, between=2.0, whole=4.0, attempts=1)
+"""The timeouts of the list of models of a running server."""
 
 
-async def listed_nearby(transport: Transport, base: str, path: str, under: str) -> Sequence[Mapping[str, Any]] | None:
-    """The entries of a list that a server at this address gives; none if there is no server, or it gives no such list. None
-    if it is there and too busy to say: what was known of it still counts."""
+async def probe_model_list(
+    transport: Transport, base: str, path: str, list_field: str
+) -> Sequence[Mapping[str, Any]] | None:
+    """Return the entries of the list of models of a server at this address; empty if there is no server or no such list.
+    None means that it is too busy to respond, so earlier results still apply."""
     if not await _listens(base):
         return ()
     try:
-        found = msgspec.json.decode(await transport.get(f"{base}{path}", headers={}, timeouts=_LIST))
+        found = msgspec.json.decode(await transport.get(f"{base}{path}", headers={}, timeouts=_LIST_TIMEOUTS))
     except StatusRefused as refused:
-        return None if refused.status == BUSY else ()
+        return None if refused.status == BUSY_STATUS else ()
     except Unreachable:
         return None
     except (ProviderError, msgspec.MsgspecError, RecursionError, UnicodeError):
         return ()
-    entries = found.get(under) if isinstance(found, dict) else None
+    entries = found.get(list_field) if isinstance(found, dict) else None
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else ()
 
 
 async def _listens(base: str) -> bool:
-    """Whether anything takes a connection there. The transport is left out of it: most machines have no server, and it
-    would import its client for nothing."""
+    """Return True if a connection is accepted. The HTTP client is not used: most machines have no such server, and importing
+    it takes time."""
     parts = urlsplit(base)
     try:
-        async with asyncio.timeout(CONNECT):
+        async with asyncio.timeout(CONNECT_TIMEOUT):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
     except (OSError, ValueError):
         return False
@@ -62,9 +64,9 @@ async def _listens(base: str) -> bool:
     return True
 
 
-class NearbySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[providers.llama_server]` and `[providers.lm_studio]`. `base_url` None is the port of this machine that the server
-    uses by itself. `pictures` says whether the models see; None goes by their names."""
+class LocalServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[providers.llama_server]` and `[providers.lm_studio]`. `base_url` None is the server's default port on this machine.
+    `pictures` tells whether the models accept images; None decides by their names."""
 
     base_url: WebAddress | None = None
     pictures: bool | None = None
@@ -73,18 +75,18 @@ class NearbySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reply_seconds: float = 1800.0
 
 
-class _Nearby(OpenAI):
-    """A server that speaks OpenAI's chat completions. It is given no key and nothing of the environment."""
+class LocalServer(OpenAI):
+    """A local server with OpenAI's chat completions. It gets no key and nothing from the environment."""
 
-    Settings: ClassVar[type] = NearbySettings
+    Settings: ClassVar[type] = LocalServerSettings
     title: ClassVar[str]
-    usual: ClassVar[str]
+    default_url: ClassVar[str]
 
     def __init__(self, context: ProviderContext) -> None:
-        own: NearbySettings = context.settings
-        self._place = (own.base_url or self.usual).strip().rstrip("/").removesuffix("/v1")
+        own: LocalServerSettings = context.settings
+        self._origin = (own.base_url or self.default_url).strip().rstrip("/").removesuffix("/v1")
         settings = OpenAISettings(
-            base_url=f"{self._place}/v1",
+            base_url=f"{self._origin}/v1",
             api="chat",
             pictures=own.pictures,
             first_seconds=own.first_seconds,
@@ -92,58 +94,58 @@ class _Nearby(OpenAI):
             reply_seconds=own.reply_seconds,
         )
         super().__init__(msgspec.structs.replace(context, settings=settings, environment={}))
-        self._found: str | None = None
+        self._model: str | None = None
         self._window: int | None = None
 
     def default_model(self) -> str | None:
-        """The model that was found."""
-        return self._found
+        """Return the discovered model."""
+        return self._model
 
     def explain_default(self) -> str:
-        """Where it was found."""
-        return f"{self.title} runs on {urlsplit(self._place).netloc}" if self._found else f"no {self.title} was found"
+        """Return where the server was found, as the end of a sentence."""
+        return f"{self.title} runs on {urlsplit(self._origin).netloc}" if self._model else f"no {self.title} was found"
 
     def limits(self, model: str) -> ModelLimits:
-        """What the server says now of the model that was found, else what it told before."""
+        """Return the limits, with the current window of the discovered model."""
         limits = super().limits(model)
-        if model != self._found or self._window is None:
+        if model != self._model or self._window is None:
             return limits
         return msgspec.structs.replace(limits, window=self._window, window_from="vendor")
 
 
-class LlamaServer(_Nearby):
-    """A `ChatProvider` for the server of llama.cpp, by its documentation (`tools/server/README.md`): it lists its one model
-    as owned by `llamacpp`."""
+class LlamaServer(LocalServer):
+    """A `ChatProvider` for the server of llama.cpp. According to its documentation (`tools/server/README.md`), it lists its
+    one model as owned by `llamacpp`."""
 
     name: ClassVar[str] = "llama_server"
     title: ClassVar[str] = "llama-server"
-    usual: ClassVar[str] = "http://127.0.0.1:8080"
+    default_url: ClassVar[str] = "http://127.0.0.1:8080"
 
     async def discover_server(self) -> None:
-        """See whether it runs."""
-        entries = await listed_nearby(self._transport, self._place, "/v1/models", "data")
+        """Discover the server and its model."""
+        entries = await probe_model_list(self._transport, self._origin, "/v1/models", "data")
         if entries is None:
             return
         names = [entry.get("id") for entry in entries if entry.get("owned_by") == LLAMA_SERVER]
-        self._found = next((name for name in names if isinstance(name, str) and name), None)
-        self._window = await loaded_window(self._transport, self._place, {}, _LIST) if self._found else None
+        self._model = next((name for name in names if isinstance(name, str) and name), None)
+        self._window = await loaded_window(self._transport, self._origin, {}, _LIST_TIMEOUTS) if self._model else None
 
 
-class LMStudio(_Nearby):
-    """A `ChatProvider` for LM Studio, by the documentation of its REST API: `/api/v0/models` says of each model its kind,
-    whether it is loaded, and how much it takes in."""
+class LMStudio(LocalServer):
+    """A `ChatProvider` for LM Studio. According to the documentation of its REST API, `/api/v0/models` reports the type, the
+    state and the window of each model."""
 
     name: ClassVar[str] = "lm_studio"
     title: ClassVar[str] = "LM Studio"
-    usual: ClassVar[str] = "http://127.0.0.1:1234"
+    default_url: ClassVar[str] = "http://127.0.0.1:1234"
 
     async def discover_server(self) -> None:
-        """See whether it runs; a model that is loaded is taken before one that would have to be."""
-        entries = await listed_nearby(self._transport, self._place, "/api/v0/models", "data")
+        """Discover the server and its model; a loaded model comes first."""
+        entries = await probe_model_list(self._transport, self._origin, "/api/v0/models", "data")
         if entries is None:
             return
         chats = [entry for entry in entries if entry.get("type") in ("llm", "vlm") and isinstance(entry.get("id"), str)]
         chats.sort(key=lambda entry: entry.get("state") != "loaded")
-        self._found = chats[0]["id"] if chats else None
+        self._model = chats[0]["id"] if chats else None
         window = chats[0].get("loaded_context_length") if chats else None
         self._window = window if isinstance(window, int) and window > 0 else None

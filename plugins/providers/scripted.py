@@ -1,18 +1,17 @@
-"""`scripted`: a provider without a model, for tests, demonstrations and rehearsals of trouble.
+"""The provider `scripted`, without a model, for tests, demonstrations and failure drills.
 
-`scripted:echo` says the person's last message back, word by word. `scripted:script` tells a story from a file of JSON
-lines, one reply a line:
+`scripted:echo` repeats the user's last message. `scripted:script` replies from a file of JSON lines, one reply a line:
 
     {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "MEMORY.md"}}]}
     {"error": "rate_limited", "retry_after": 0.5}
     {"text": "It is empty.", "deltas": 3, "delay_ms": 20, "stop": "end"}
 
-The story goes on by what the conversation holds, not by what this process remembers: with n answers of the model in the
-context, the reply is the one after the n-th line that is not an error. Error lines before it fail one attempt each, and
-are forgotten when the process ends. The last reply stays for ever.
+The position in the script depends on the conversation, not on this process: with n replies of the model in the context, the
+next reply is the one after the n-th line that is not an error. Each error line before it fails one attempt; this count is
+lost when the process ends. The last reply is repeated.
 
-A line with a `purpose` ("flush", "summary", "extraction", "distillation") is kept for what is asked beside the conversation
-for that purpose; such lines are said in their order, and again from the first on when the process starts.
+A line with a `purpose` ("flush", "summary", "extraction", "distillation") replies to requests for that purpose only. These
+lines are used in order, from the first one after each start.
 """
 
 from __future__ import annotations
@@ -66,28 +65,29 @@ _WORDS = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`script` is the path of the story; `delay_ms` the milliseconds before each delta, unless its line says another."""
+    """`script` is the path of the script; `delay_ms` the milliseconds before each delta, unless its line has its own."""
 
     script: str | None = None
     delay_ms: float = 0
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A call of a scripted reply: `arguments`, or `raw` where the text should not be JSON."""
+    """A call of a scripted reply: `arguments`, or `raw` for text that is not JSON."""
 
     tool: str
     arguments: dict[str, Any] = {}
     raw: str | None = None
 
     def draft(self, number: int) -> CallDraft:
-        """The call as a provider would give it."""
+        """Return the call in the form of a provider's reply."""
         arguments = self.raw if self.raw is not None else msgspec.json.encode(self.arguments).decode()
         return CallDraft(id=f"scripted_{number}", tool=self.tool, arguments=arguments)
 
 
 class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the story. With `error`, the text is said first and then it fails. `deltas` is into how many pieces the
-    text is cut (its words by default), `purpose` for what the line is kept, the conversation itself where it has none."""
+    """One line of the script. With `error`, the text is sent first and then the request fails. `deltas` is the number of
+    pieces of the text (its words by default), `purpose` the purpose of the requests that it replies to (the conversation's
+    by default)."""
 
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
@@ -99,7 +99,7 @@ class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     purpose: str | None = None
 
     def pieces(self) -> list[str]:
-        """The text as its deltas, none of them empty."""
+        """Return the text as non-empty deltas."""
         if self.deltas is None:
             return _WORDS.findall(self.text)
         count = max(1, min(self.deltas, len(self.text)))
@@ -108,21 +108,21 @@ class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scripted:
-    """The provider. `auto` takes it only where a script is configured."""
+    """The `ChatProvider` for scripts. `auto` chooses it only if a script is configured."""
 
     name: ClassVar[str] = "scripted"
     Settings: ClassVar[type] = ScriptedSettings
 
     def __init__(self, context: ProviderContext) -> None:
         self._settings: ScriptedSettings = context.settings
-        self._story: list[ScriptedReply] = []
+        self._script: list[ScriptedReply] = []
         self._failed: Counter[tuple[str, str, int]] = Counter()
-        self._asides: Counter[str] = Counter()
-        """How often each purpose was asked for that has lines of its own."""
+        self._purpose_counts: Counter[str] = Counter()
+        """The number of requests for each purpose with lines of its own."""
 
     async def __aenter__(self) -> Self:
         if self._settings.script is not None:
-            self._story = await asyncio.to_thread(_read_story, Path(self._settings.script))
+            self._script = await asyncio.to_thread(_read_script, Path(self._settings.script))
         return self
 
     async def __aexit__(
@@ -131,23 +131,23 @@ class Scripted:
         return None
 
     def default_model(self) -> str | None:
-        """`script` where there is one."""
+        """Return `script` if one is configured."""
         return "script" if self._settings.script is not None else None
 
     def explain_default(self) -> str:
-        """The end of a sentence."""
+        """Return what is set, as the end of a sentence."""
         return "providers.scripted.script is set"
 
     def limits(self, model: str) -> ModelLimits:
-        """Nothing limits a script."""
+        """Return no limits."""
         return ModelLimits()
 
     def address(self, model: str) -> str:
-        """Return an empty address: nothing is sent to anybody."""
+        """Return an empty address: requests do not leave this process."""
         return ""
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-        """Say the reply. Raises the error that its line names, NoSuchModel for one that is not there."""
+        """Yield the reply. Raises the error of its line, or NoSuchModel for an unknown model."""
         reply = self._reply(request)
         delay = self._settings.delay_ms if reply.delay_ms is None else reply.delay_ms
         for piece in reply.pieces():
@@ -166,13 +166,13 @@ class Scripted:
     def _reply(self, request: ChatRequest) -> ScriptedReply:
         if request.model == "echo":
             messages = (m for m in reversed(request.context.messages) if isinstance(m, UserMessage))
-            said = (message.text for message in messages if not is_recalled(message))
-            return ScriptedReply(text=next(said, ""))
-        if request.model != "script" or not self._story:
-            raise NoSuchModel(f"scripted has no model {request.model!r}; there is echo, and script where one is set.")
-        if own := [line for line in self._story if line.purpose == request.purpose]:
-            self._asides[request.purpose] += 1
-            return own[min(self._asides[request.purpose], len(own)) - 1]
+            texts = (message.text for message in messages if not is_recalled(message))
+            return ScriptedReply(text=next(texts, ""))
+        if request.model != "script" or not self._script:
+            raise NoSuchModel(f"scripted has no model {request.model!r}; available: echo, and script if one is configured.")
+        if own := [line for line in self._script if line.purpose == request.purpose]:
+            self._purpose_counts[request.purpose] += 1
+            return own[min(self._purpose_counts[request.purpose], len(own)) - 1]
         answers = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
         place = (request.session, request.purpose, answers)
         reply = self._line(answers, self._failed[place])
@@ -181,28 +181,28 @@ class Scripted:
         return reply
 
     def _line(self, answers: int, failed: int) -> ScriptedReply:
-        """The line after `answers` replies and `failed` errors since."""
-        story = [line for line in self._story if line.purpose is None] or self._story
+        """Return the line after `answers` replies and `failed` errors since."""
+        script = [line for line in self._script if line.purpose is None] or self._script
         index = 0
-        while answers and index < len(story):
-            answers -= story[index].error is None
+        while answers and index < len(script):
+            answers -= script[index].error is None
             index += 1
-        return story[min(index + failed, len(story) - 1)]
+        return script[min(index + failed, len(script) - 1)]
 
 
-def _read_story(path: Path) -> list[ScriptedReply]:
+def _read_script(path: Path) -> list[ScriptedReply]:
     where = "providers.scripted.script"
     try:
         lines = path.expanduser().read_bytes().split(b"\n")
     except OSError as error:
         raise SettingsRefused(f"{where}: {path} cannot be read ({error.strerror}).") from error
-    story = []
+    script = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            story.append(_parsed(line, f"{where}: line {number} of {path}"))
-    if not story:
-        raise SettingsRefused(f"{where}: {path} holds no reply.")
-    return story
+            script.append(_parsed(line, f"{where}: line {number} of {path}"))
+    if not script:
+        raise SettingsRefused(f"{where}: {path} contains no reply.")
+    return script
 
 
 def _parsed(line: bytes, where: str) -> ScriptedReply:
@@ -211,7 +211,7 @@ def _parsed(line: bytes, where: str) -> ScriptedReply:
     except msgspec.MsgspecError as error:
         raise SettingsRefused(f"{where}: {error}.") from error
     if reply.error is not None and reply.error not in _ERRORS:
-        raise SettingsRefused(f"{where}: error is none of {', '.join(_ERRORS)}.")
+        raise SettingsRefused(f"{where}: error must be one of {', '.join(_ERRORS)}.")
     return reply
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, ProviderContext, Purpose
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
-from plugins.providers.hosted.accounts import Account, account_of
+from plugins.providers.hosted.accounts import Account, find_account
 from plugins.providers.local.embeddings import LocalEmbeddings
 from plugins.providers.mistral import MistralEmbeddings
 from plugins.providers.ollama.embeddings import OllamaEmbeddings
@@ -67,10 +67,10 @@ class Sound(OpenAIEmbeddings):
     """A provider of a service like OpenAI, in which nothing is wrong."""
 
     name: ClassVar[str] = "sound"
-    USUAL: ClassVar[str] = "test-model"
+    DEFAULT_MODEL: ClassVar[str] = "test-model"
 
     def account(self, context: ProviderContext) -> Account:
-        return account_of(context, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
+        return find_account(context, self.name, default="https://sound.example/v1", variable="SOUND_API_KEY")
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         return {**super().body(model, texts, purpose, dimensions), "input_type": self.called(purpose)}
@@ -141,12 +141,12 @@ class Curious(Sound):
 
 class Careless(Sound):
     def model(self) -> str | None:
-        return self.USUAL
+        return self.DEFAULT_MODEL
 
 
 class Worldly(Sound):
     def model(self) -> str | None:
-        return self.USUAL if os.environ.get("SOUND_API_KEY") else None
+        return self.DEFAULT_MODEL if os.environ.get("SOUND_API_KEY") else None
 
 
 class Telling(Sound):
@@ -176,9 +176,9 @@ class Impatient(Sound):
 
 class Trusting(Sound):
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
-        body = json.dumps({"model": self.USUAL, "input": list(texts)}).encode()
+        body = json.dumps({"model": self.DEFAULT_MODEL, "input": list(texts)}).encode()
         headers = self._account.headers(self.header)
-        answer = await self._transport.post(self.url(self._account.base, self.USUAL), headers=headers, body=body)
+        answer = await self._transport.post(self.url(self._account.base, self.DEFAULT_MODEL), headers=headers, body=body)
         return [entry["embedding"] for entry in json.loads(answer)["data"]]
 
 

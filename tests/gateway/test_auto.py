@@ -186,7 +186,7 @@ async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(mac
 def test_no_gateway_of_a_test_finds_a_server_of_this_machine() -> None:
     with empty_machine():
         assert ollama_address.server_address("") == NOBODY
-        assert (LlamaServer.usual, LMStudio.usual) == (NOBODY, NOBODY)
+        assert (LlamaServer.default_url, LMStudio.default_url) == (NOBODY, NOBODY)
 
 
 async def test_through_the_gateway_a_llama_server_that_runs_answers(

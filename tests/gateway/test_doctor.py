@@ -567,7 +567,7 @@ async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(vendor
         assert "openai cannot be asked" in (await asyncio.to_thread(wrong, "models", ill)).what
     url = await vendor(body=["nonsense"])
     finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
-    assert "What the server gave for a list of its models is none." in finding.what
+    assert "The server's list of models is not valid." in finding.what
 
 
 async def test_a_server_that_runs_on_this_machine_is_looked_for_as_a_start_does(vendor: Vendor, tmp_path: Path) -> None:
@@ -687,7 +687,7 @@ async def test_whoever_makes_the_vectors_is_asked_for_one_unless_offline(tmp_pat
 async def test_a_key_a_model_and_an_address_that_make_no_vectors_are_found(tmp_path: Path) -> None:
     async with OpenAIEmbeddingServer().serving() as server:
         finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, key="sk-another-0123456789"))
-        assert finding.what.startswith("openai: The key of memory.embedding.api_key is refused")
+        assert finding.what.startswith("openai: The key of memory.embedding.api_key was refused")
         assert finding.mend.startswith("Set a key that is valid")
         finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, 'model = "none-such"'))
         assert "no model 'none-such'" in finding.what
@@ -699,7 +699,7 @@ async def test_a_key_a_model_and_an_address_that_make_no_vectors_are_found(tmp_p
 def test_a_model_file_that_is_missing_is_found_though_another_model_makes_the_vectors(tmp_path: Path) -> None:
     embedding = f'[memory.embedding]\nlocal_model_path = "{tmp_path}/own.gguf"\nbase_url = "http://127.0.0.1:9"\n'
     finding = wrong("embedding", patient(tmp_path, f"[gateway]\nport = 0\n{embedding}", offline=True))
-    assert finding.what.startswith(f"memory.embedding.local_model_path is {tmp_path}/own.gguf, and there is no such file: ")
+    assert finding.what.startswith(f"memory.embedding.local_model_path is {tmp_path}/own.gguf, which does not exist: ")
     assert finding.mend.startswith("Put a model there")
 
 

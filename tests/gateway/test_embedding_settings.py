@@ -198,7 +198,7 @@ async def test_a_model_file_that_is_missing_leaves_the_vectors_to_the_next_provi
     found = await chosen_by(config, tmp_path, **environment)
     assert found.used == used
     assert found.said == (
-        f"memory.embedding.local_model_path is {file}, and there is no such file:"
+        f"memory.embedding.local_model_path is {file}, which does not exist:"
         f" vectors are made by {used} until that is mended and the gateway restarts."
     )
 
@@ -224,7 +224,7 @@ async def test_a_running_gateway_says_in_its_status_and_its_log_that_a_model_fil
             client = await running.connect()
             assert "MEMORY.md" in await client.command("/memory painted sky")
             status = await client.command("/status")
-    missing = f"memory.embedding.local_model_path is {tmp_path}/own.gguf, and there is no such file"
+    missing = f"memory.embedding.local_model_path is {tmp_path}/own.gguf, which does not exist"
     assert f"{missing}: vectors are made by openai:text-embedding-3-small until that is mended" in status
     assert any("local_model_missing" in line and missing in line for line in capsys.readouterr().out.splitlines())
     assert server.requests

@@ -67,13 +67,13 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], str]] = {
     "an empty vector": (lambda vectors: [[] for _ in vectors], "all zeros"),
     "a vector of zeros": (lambda vectors: [*vectors[:2], [0.0] * len(vectors[0])], "all zeros"),
     "a longer vector among others": (lambda vectors: [*vectors[:2], [*vectors[2], 0.5]], "different lengths"),
-    "not a number": (lambda vectors: [*vectors[:2], [float("nan")] * 8], "it has NaN among its numbers"),
-    "infinity": (lambda vectors: [*vectors[:2], [INFINITE] * 8], "it has Infinity among its numbers"),
+    "not a number": (lambda vectors: [*vectors[:2], [float("nan")] * 8], "it contains NaN"),
+    "infinity": (lambda vectors: [*vectors[:2], [INFINITE] * 8], "it contains Infinity"),
     "numbers beyond all bounds": (lambda vectors: [*vectors[:2], [1e200] * len(vectors[0])], "not finite"),
     "null": (lambda vectors: [*vectors[:2], [None] * 8], "Expected `float`, got `null`"),
     "words": (lambda vectors: [*vectors[:2], ["0.1"] * 8], "Expected `float`, got `str`"),
-    "base64": (lambda vectors: [*vectors[:2], "AACAPwAAgD8="], "no list of vectors"),
-    "a null for a vector": (lambda vectors: [*vectors[:2], None], "no list of vectors"),
+    "base64": (lambda vectors: [*vectors[:2], "AACAPwAAgD8="], "not a list of vectors"),
+    "a null for a vector": (lambda vectors: [*vectors[:2], None], "not a list of vectors"),
 }
 
 
@@ -105,7 +105,7 @@ async def test_vectors_that_are_none_once_are_asked_for_again(vendor: Vendor) ->
 )
 async def test_a_page_instead_of_an_answer_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
     async with wall(vendor, Fault(media=media, body=body)) as (client, _):
-        assert "no list of vectors" in await fails(client, BadAnswer)
+        assert "not a list of vectors" in await fails(client, BadAnswer)
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
@@ -153,7 +153,7 @@ async def test_vectors_that_change_their_length_are_refused_and_then_they_are_an
         lengths = {len(vector) for vector in await client.embed()}
         assert lengths == {client.provider.dimensions()}
         server.now_says(EmbeddingBehavior(lambda vectors: [[1.0, 2.0, 3.0] for _ in vectors]))
-        assert "vectors of 3 numbers, where it gave" in await fails(client, BadAnswer)
+        assert "vectors of 3 numbers instead of" in await fails(client, BadAnswer)
         assert client.provider.dimensions() in lengths
         assert {len(vector) for vector in await client.embed()} == {3}
         assert client.provider.dimensions() == 3, "its vectors have another identity from now on"
@@ -163,7 +163,7 @@ async def test_a_server_that_gives_another_length_than_was_asked_for_is_refused(
     model = "codestral-embed" if vendor.name == "mistral" else vendor.server.MODEL
     shorter = EmbeddingBehavior(lambda vectors: [vector[:7] for vector in vectors])
     async with vendor.serving(shorter, dimensions=512, model=model) as (client, _):
-        assert "memory.embedding.dimensions says 512" in await fails(client, BadAnswer)
+        assert "memory.embedding.dimensions is 512" in await fails(client, BadAnswer)
         assert client.provider.dimensions() == 512
 
 
@@ -200,7 +200,7 @@ async def test_a_wrong_key_is_told_by_its_place_and_not_shown(vendor: Vendor) ->
     wrong = Secret("sk-this-is-not-the-one")
     async with vendor.server().serving() as server, vendor.asking(server.url, api_key=wrong) as client:
         told = await fails(client, CredentialsRefused)
-        assert told.startswith(f"{vendor.name}: The key of memory.embedding.api_key is refused: ")
+        assert told.startswith(f"{vendor.name}: The key of memory.embedding.api_key was refused: ")
         assert "sk-this" not in told
         assert len(server.headers) == 1
 
@@ -229,7 +229,7 @@ async def test_a_redirect_is_a_refusal_and_carries_no_key_away(vendor: Vendor) -
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
         async with wall(vendor, away) as (client, server):
-            assert "address is not" in await fails(client, BadRequest)
+            assert "address is wrong" in await fails(client, BadRequest)
             assert (len(server.requests), elsewhere.headers) == (1, [])
 
 
@@ -343,7 +343,7 @@ async def test_a_text_beyond_the_configured_length_is_never_sent_whole(vendor: V
 async def test_a_server_that_finds_everything_too_long_is_told_and_not_asked_for_ever(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
         server.tokens = 0
-        with pytest.raises(BadRequest, match="is refused as too long"):
+        with pytest.raises(BadRequest, match="was refused as too long"):
             await client.embed("some words " * 100)
         assert len(server.requests) < 12
         server.tokens = 8192
@@ -351,7 +351,7 @@ async def test_a_server_that_finds_everything_too_long_is_told_and_not_asked_for
 
 async def test_blank_text_is_not_sent(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
-        with pytest.raises(BadRequest, match="without a word"):
+        with pytest.raises(BadRequest, match="An empty text"):
             await client.embed("one", "  \n")
         assert server.requests == []
 

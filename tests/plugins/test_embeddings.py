@@ -120,7 +120,7 @@ def test_why_says_where_the_key_is_or_what_is_missing() -> None:
 async def test_a_vendors_own_key_is_never_shown_at_another_address(vendor: Vendor) -> None:
     async with vendor.server().serving() as server:
         async with vendor.asking(server.url, api_key=None, environment=dict(ALL_KEYS)) as client:
-            with pytest.raises(CredentialsRefused, match="A request without a key is refused"):
+            with pytest.raises(CredentialsRefused, match="A request without a key was refused"):
                 await client.embed()
         (headers,) = server.headers
         assert not [value for value in headers.values() if "key-of-" in value]
@@ -231,8 +231,8 @@ def test_what_is_known_of_a_model_is_found_under_the_names_that_servers_give_it(
     assert known_model("voyage", "voyage-4-large").total == 120_000
     assert known_model("voyage", "voyage-4-lite").total == 320_000
     nomic = known_model("openai", "nomic-ai/Nomic-Embed-Text-v1.5")
-    assert (nomic.before("query"), nomic.before("note")) == ("search_query: ", "search_document: ")
-    assert known_model("ollama", "embeddinggemma:latest").before("note") == "title: none | text: "
+    assert (nomic.prefix("query"), nomic.prefix("note")) == ("search_query: ", "search_document: ")
+    assert known_model("ollama", "embeddinggemma:latest").prefix("note") == "title: none | text: "
     assert known_model("openai", "something-else").dimensions == 0
 
 
@@ -246,7 +246,7 @@ async def test_a_server_whose_model_changes_under_two_questions_at_once_mixes_no
         notes = asyncio.create_task(client.embed("one", "two"))
         while len(server.requests) < 2:
             await asyncio.sleep(0.01)
-        with pytest.raises(BadAnswer, match="vectors of 3 numbers, where it gave 8 before"):
+        with pytest.raises(BadAnswer, match="vectors of 3 numbers instead of 8"):
             await client.embed("a question", purpose="query")
         with pytest.raises(BadAnswer, match="different lengths"):
             await notes
@@ -295,7 +295,7 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
         seen.extend(asked)
         return [[1.0, float(len(text))] for text in asked]
 
-    vectors = await BatchLimits(most=64).embedded(texts, ask)
+    vectors = await BatchLimits(most=64).embed(texts, ask)
     assert len(vectors) == len(texts)
     assert "".join(seen) == "".join(texts)
 

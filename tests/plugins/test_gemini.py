@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from plugins.api.chat import Reply
 from plugins.api.models import ModelLimits
 from plugins.providers.gemini.chat import Gemini
-from plugins.providers.gemini.request import BEGAN, GO_ON, NO_TEXT, UNSIGNED, Encoder
-from plugins.providers.hosted.images import gemini_sight
+from plugins.providers.gemini.request import EARLIER, GO_ON, NO_TEXT, UNSIGNED, Encoder
+from plugins.providers.hosted.images import gemini_vision
 from plugins.support.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, RateLimited, StreamCut
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
@@ -181,7 +181,7 @@ async def test_a_conversation_begun_with_another_provider_goes_on(model: str, si
         assert (await client.ask(request(*messages, model=model))).text == "welcome"
         first = {"functionCall": {"id": "call_4_0", "name": "read", "args": {"a": 1}}}
         assert server.requests[0]["contents"] == [
-            {"role": "user", "parts": [{"text": BEGAN}]},
+            {"role": "user", "parts": [{"text": EARLIER}]},
             {"role": "model", "parts": [{"text": "Hello!"}]},
             {"role": "user", "parts": [{"text": "one"}, {"text": NO_TEXT}]},
             {
@@ -411,9 +411,9 @@ async def test_the_limits_of_googles_models_are_known() -> None:
         assert (
             limits("gemini-3.8-flash")
             == limits("models/gemini-flash-latest")
-            == ModelLimits(window=1_048_576, output=65_536, **TABLE, vision=gemini_sight("gemini-3.8-flash"))
+            == ModelLimits(window=1_048_576, output=65_536, **TABLE, vision=gemini_vision("gemini-3.8-flash"))
         )
         assert limits("gemini-3-pro-image-preview") == ModelLimits(
-            window=65_536, output=32_768, **TABLE, vision=gemini_sight("gemini-3")
+            window=65_536, output=32_768, **TABLE, vision=gemini_vision("gemini-3")
         )
-        assert limits("someone-elses") == ModelLimits(vision=gemini_sight("someone-elses"))
+        assert limits("someone-elses") == ModelLimits(vision=gemini_vision("someone-elses"))

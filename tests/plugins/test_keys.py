@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from plugins.api.chat import Delta, Reply
-from plugins.providers.hosted.keys import LIMITED_REST, LONGEST_REST, REFUSED_REST, ApiKeys
+from plugins.providers.hosted.keys import MAX_PAUSE, RATE_LIMITED_PAUSE, REFUSED_PAUSE, ApiKeys
 from plugins.support.errors import CredentialsRefused, NoSuchModel, PluginError, RateLimited, Unreachable
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret
@@ -83,7 +83,7 @@ async def test_when_all_are_refused_a_key_is_named_by_its_place_and_never_shown(
             await client.ask()
 
     assert sent == [ONE, TWO, THREE]
-    assert f"All 3 keys of providers.{vendor.kind.name}.api_key rest; providers.{vendor.kind.name}.api_key[0]" in str(
+    assert f"All 3 keys of providers.{vendor.kind.name}.api_key are paused; providers.{vendor.kind.name}.api_key[0]" in str(
         refused.value
     )
     assert not any(key in str(refused.value) for key in THE_KEYS)
@@ -142,7 +142,7 @@ async def test_a_key_rests_for_as_long_as_it_was_told_to_and_only_then_stands_re
 
     lock.clock.move(1)
     assert await lock.open() == ["a"]
-    lock.clock.move(LIMITED_REST)
+    lock.clock.move(RATE_LIMITED_PAUSE)
     assert await lock.open() == ["a"], "a key that works stays in use"
 
 
@@ -165,7 +165,7 @@ async def test_a_refused_key_is_tried_again_after_an_hour() -> None:
     assert lock.tried == []
 
     lock.refuses = {}
-    lock.clock.move(REFUSED_REST)
+    lock.clock.move(REFUSED_PAUSE)
     assert len(await lock.open()) == 1
 
 
@@ -176,7 +176,7 @@ async def test_a_key_that_is_to_rest_for_years_is_tried_again_after_an_hour() ->
         await lock.open()
 
     lock.refuses = {}
-    lock.clock.move(LONGEST_REST)
+    lock.clock.move(MAX_PAUSE)
     assert len(await lock.open()) == 1
 
 
@@ -215,7 +215,7 @@ def test_a_refusal_is_worth_waiting_only_where_there_is_no_shorter_way() -> None
     alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), has_fallback=True)
 
     def worth(lock: Lock, request: Any, refused: StatusRefused) -> bool:
-        return lock.keys.worth(request, lambda _: True)(refused)
+        return lock.keys.retry_policy(request, lambda _: True)(refused)
 
     assert worth(Lock("a"), alone, limited)
     assert not worth(Lock("a", "b"), alone, limited)

@@ -12,7 +12,7 @@ from plugins.api.models import ModelLimits, ReportedLimits
 from plugins.builtin import register_chat_providers
 from plugins.providers.anthropic.chat import Anthropic
 from plugins.providers.gemini.chat import Gemini
-from plugins.providers.hosted.model_limits import TABLE, bare_address, known_limits, told_limits
+from plugins.providers.hosted.model_limits import TABLE, bare_address, known_limits, reported_limits
 from plugins.providers.ollama.chat import Ollama
 from plugins.providers.openai.chat import OpenAI
 from plugins.support.secrets import Secret
@@ -81,10 +81,10 @@ def test_a_name_without_its_version_means_the_newest_and_never_another_model() -
         "qwen3:latest": ReportedLimits(window=40_960),
         "qwen3:4b": ReportedLimits(window=262_144),
     }
-    assert told_limits(told, "claude-opus-4") == ReportedLimits()
-    assert told_limits(told, "m").window == 2_000
-    assert told_limits(told, "m-2026-01-01").window == 1_000
-    assert told_limits(told, "qwen3").window == 40_960
+    assert reported_limits(told, "claude-opus-4") == ReportedLimits()
+    assert reported_limits(told, "m").window == 2_000
+    assert reported_limits(told, "m-2026-01-01").window == 1_000
+    assert reported_limits(told, "qwen3").window == 40_960
 
 
 @pytest.mark.parametrize(

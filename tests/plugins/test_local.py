@@ -25,7 +25,7 @@ from plugins.providers.local import process as local_process
 from plugins.providers.local import stream as local_answer
 from plugins.providers.local.chat import LocalProvider, LocalSettings
 from plugins.providers.local.process import Load, Worker, WorkerGone
-from plugins.providers.local.prompt import INSTRUCTIONS, chat_messages, held_to, sampling
+from plugins.providers.local.prompt import INSTRUCTIONS, chat_messages, response_constraint, sampling
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
@@ -383,14 +383,14 @@ READY = """
         """'{"kind":"done","ask":1,"stop":"tired","input":1,"output":1,"cached":0}'""",
         """'{"kind":"ready"}'""",
         "'[' * 100_000",
-        f"'x' * {2 * local_process.LINE}",
+        f"'x' * {2 * local_process.MAX_LINE}",
     ],
 )
 async def test_nonsense_on_the_pipe_is_a_bad_answer_and_ends_the_worker(nonsense: str) -> None:
     worker = await started(f"{READY}    print({nonsense}, flush=True)\n    time.sleep(60)")
     await worker.ask([], {"max_tokens": 1})
     with pytest.raises(BadAnswer):
-        await worker.hear()
+        await worker.receive()
     assert not worker.alive
 
 
@@ -400,7 +400,7 @@ async def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     await worker.ask([], {"max_tokens": 1})
     async with deadline():
         with pytest.raises(WorkerGone, match="said nothing"):
-            await worker.hear()
+            await worker.receive()
     assert not worker.alive
 
 
@@ -493,9 +493,9 @@ async def test_an_answer_keeps_to_the_form_that_was_asked_for(provider: LocalPro
 def test_a_form_keeps_the_instructions_whole() -> None:
     long = context("Hello", instructions="word " * 200)
     assert chat_messages(long)[0]["content"] == INSTRUCTIONS
-    assert chat_messages(long, told_all=True)[0]["content"] == long.instructions
-    assert held_to(ResponseFormat()) == {"response_format": {"type": "json_object"}}
-    assert held_to(None) == {}
+    assert chat_messages(long, full_instructions=True)[0]["content"] == long.instructions
+    assert response_constraint(ResponseFormat()) == {"response_format": {"type": "json_object"}}
+    assert response_constraint(None) == {}
 
 
 class Told:

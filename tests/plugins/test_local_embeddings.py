@@ -105,7 +105,7 @@ async def test_a_very_long_question_is_asked_by_its_beginning_and_its_end(monkey
         await provider.embed(["first " + "x" * 100_000 + " last"], "query")
         await provider.embed(["first " + "x" * 100_000 + " last"], "note")
     question, note = model.given
-    assert len(question) <= local.QUESTION + 1
+    assert len(question) <= local.MAX_QUERY + 1
     assert question.startswith("first ")
     assert question.endswith(" last")
     assert len(note) == 100_011, "a note is never cut"
@@ -217,12 +217,10 @@ async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> Non
     (tmp_path / "text.gguf").write_text("no model")
     missing = LocalEmbeddings(context(provider="local", local_model_path=str(tmp_path / "none.gguf")))
     assert missing.model() is None
-    assert (
-        missing.explain_default() == f"memory.embedding.local_model_path is {tmp_path}/none.gguf, and there is no such file"
-    )
+    assert missing.explain_default() == f"memory.embedding.local_model_path is {tmp_path}/none.gguf, which does not exist"
     text = LocalEmbeddings(context(provider="local", local_model_path=str(tmp_path / "text.gguf")))
-    assert text.explain_default().endswith("text.gguf, which is no GGUF file")
-    with pytest.raises(Unreachable, match=r"cannot be used: .*text\.gguf, which is no GGUF file"):
+    assert text.explain_default().endswith("text.gguf, which is not a GGUF file")
+    with pytest.raises(Unreachable, match=r"cannot be used: .*text\.gguf, which is not a GGUF file"):
         await text.embed(["x"], "note")
     with pytest.raises(SettingsRefused, match="must begin with `/` or `~`"):
         LocalEmbeddings(context(local_model_path="models/x.gguf"))
@@ -232,7 +230,7 @@ async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> Non
 def test_a_chat_model_is_not_taken_for_an_embedding_model() -> None:
     provider = LocalEmbeddings(context(provider="local", local_model_path=str(bundled_model())))
     assert provider.model() is None
-    assert provider.explain_default().endswith("which is a chat model and makes no vectors of texts")
+    assert provider.explain_default().endswith("which is a chat model, not an embedding model")
 
 
 @pytest.mark.parametrize(

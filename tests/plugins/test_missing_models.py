@@ -57,7 +57,7 @@ async def test_a_404_that_speaks_of_no_model_may_be_the_address(vendor: Vendor) 
     ],
 )
 def test_compatible_servers_say_it_with_other_statuses(status: int, error: dict[str, Any]) -> None:
-    refused = openai_errors.meaning(status, json.dumps({"error": error}).encode(), model=MISSING)
+    refused = openai_errors.error_for(status, json.dumps({"error": error}).encode(), model=MISSING)
     assert type(refused) is NoSuchModel
     assert "the provider has no model 'nobody-9000':" in str(refused).lower()
 
@@ -73,15 +73,15 @@ def test_compatible_servers_say_it_with_other_statuses(status: int, error: dict[
 @pytest.mark.parametrize("errors", [openai_errors, anthropic_errors, gemini_errors, ollama_errors])
 def test_a_key_that_is_good_and_not_for_this_model_is_not_refused(errors: Any, message: str) -> None:
     body = json.dumps({"error": {"message": message}}).encode()
-    assert type(errors.meaning(403, body, model=MISSING)) is NoSuchModel
-    assert ", or not for this key: " in str(errors.meaning(403, body, model=MISSING))
-    assert type(errors.meaning(403, body)) is CredentialsRefused  # nobody asked for a model
+    assert type(errors.error_for(403, body, model=MISSING)) is NoSuchModel
+    assert ", or the key has no access to it: " in str(errors.error_for(403, body, model=MISSING))
+    assert type(errors.error_for(403, body)) is CredentialsRefused  # nobody asked for a model
 
 
 def test_anthropic_says_the_same_of_a_resource() -> None:
     words = "Your API key does not have permission to use the specified resource."
     body = anthropic_server.refusal(words, "permission_error")
-    assert type(anthropic_errors.meaning(403, body, model=MISSING)) is NoSuchModel
+    assert type(anthropic_errors.error_for(403, body, model=MISSING)) is NoSuchModel
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_anthropic_says_the_same_of_a_resource() -> None:
     ],
 )
 def test_what_else_is_refused_is_no_missing_model(status: int, message: str, kind: type[ProviderError]) -> None:
-    assert type(openai_errors.meaning(status, openai_server.refusal(message, None), model=MISSING)) is kind
+    assert type(openai_errors.error_for(status, openai_server.refusal(message, None), model=MISSING)) is kind
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_what_else_is_refused_is_no_missing_model(status: int, message: str, kin
     ],
 )
 def test_inside_a_stream_it_means_the_same(errors: Any, error: dict[str, Any]) -> None:
-    refused = errors.in_stream(error, MISSING)
+    refused = errors.stream_error(error, MISSING)
     assert type(refused) is NoSuchModel
     assert MISSING in str(refused)
 
 
 @pytest.mark.parametrize("errors", [openai_errors, anthropic_errors, gemini_errors, ollama_errors])
 def test_a_404_to_a_question_about_no_model_is_no_missing_model(errors: Any) -> None:
-    assert type(errors.meaning(404, b'{"error": {"message": "Not Found"}}')) is BadRequest
+    assert type(errors.error_for(404, b'{"error": {"message": "Not Found"}}')) is BadRequest

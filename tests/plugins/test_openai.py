@@ -285,4 +285,4 @@ async def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() ->
             body = encoder.body(asked_, max_tokens=None, max_tokens_key="max_tokens")
             assert json.loads(body) == json.loads(fresh.body(asked_, max_tokens=None, max_tokens_key="max_tokens"))
             assert remembered.size <= 300
-            assert remembered.size == sum(len(joined) for _, joined in remembered._known.values())
+            assert remembered.size == sum(len(joined) for _, joined in remembered._entries.values())

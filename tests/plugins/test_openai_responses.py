@@ -106,21 +106,21 @@ def test_a_refusal_is_learned_from_once_and_only_where_something_can_be_left_out
         "'reasoning.effort' does not support 'minimal' with this model.", "unsupported_value", param="reasoning.effort"
     )
     unreadable = refusal("The encrypted content for item rs_1 could not be verified.", "invalid_encrypted_content")
-    assert [encoder.learns(request(), body) for body in (value, unreadable, b"reasoning", effort, effort)] == [
+    assert [encoder.adapt(request(), body) for body in (value, unreadable, b"reasoning", effort, effort)] == [
         *[False, False, False],
         *[True, False],
     ]
     assert "include" not in json.loads(encoder.body(request(), effort="low"))
     opaque = 'openai.responses:{"model":"gpt-test","steps":[{"thought":{"type":"reasoning"}},{"size":2}]}'
     thoughtful = request(AssistantMessage(text="ok", opaque=opaque))
-    assert [encoder.learns(thoughtful, body) for body in (value, unreadable)] == [False, True]
+    assert [encoder.adapt(thoughtful, body) for body in (value, unreadable)] == [False, True]
     assert b'"reasoning"' not in encoder.body(thoughtful)
-    assert not encoder.learns(request(*[AssistantMessage(text="thoughtless")] * 3), unreadable)
+    assert not encoder.adapt(request(*[AssistantMessage(text="thoughtless")] * 3), unreadable)
     longer = request(UserMessage(text="go"), *[AssistantMessage(text="ok", opaque=opaque)] * 2)
-    assert encoder.learns(longer, unreadable)
+    assert encoder.adapt(longer, unreadable)
     assert [encoder.body(asked_).count(b'"reasoning"') for asked_ in (longer, thoughtful)] == [0, 1]
     for session in range(1001):
-        assert encoder.learns(msgspec.structs.replace(thoughtful, session=str(session)), unreadable)
+        assert encoder.adapt(msgspec.structs.replace(thoughtful, session=str(session)), unreadable)
     assert len(encoder._unreadable) == 1000
 
 
@@ -176,12 +176,12 @@ def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
                 asked_ = asks(*(exchange * (round_ + 1)), model=model, session=session)
                 fresh = Encoder(EncodingCache(0))
                 if learned:
-                    fresh.learns(asks(*(exchange * 6), session="s", model="a"), unreadable)
+                    fresh.adapt(asks(*(exchange * 6), session="s", model="a"), unreadable)
                 assert encoder.body(asked_) == fresh.body(asked_)
                 assert remembered.size <= 2000
         if round_ == 5:
-            assert encoder.learns(asks(*(exchange * 6), session="s", model="a"), unreadable)
-            assert not encoder.learns(asks(*(exchange * 6), session="s", model="a"), unreadable)
+            assert encoder.adapt(asks(*(exchange * 6), session="s", model="a"), unreadable)
+            assert not encoder.adapt(asks(*(exchange * 6), session="s", model="a"), unreadable)
             learned.add(("s", 12))
 
 

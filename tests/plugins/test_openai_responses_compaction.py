@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from plugins.providers.openai.responses_reasoning import COMPACTED, LONGEST
-from plugins.providers.openai.responses_request import LEAST
+from plugins.providers.openai.responses_reasoning import COMPACTED, MAX_LENGTH
+from plugins.providers.openai.responses_request import MIN_THRESHOLD
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import Fault
 from sessions.events.messages import AssistantMessage, Message, UserMessage
@@ -27,7 +27,12 @@ def sent(server: ResponsesServer) -> list[Any]:
 
 async def test_a_service_is_asked_to_compact_only_where_it_may() -> None:
     async with asked(Says("ok")) as (client, server):
-        for compact_at, told in ((None, None), (LEAST - 1, None), (LEAST, LEAST), (132_000, 132_000)):
+        for compact_at, told in (
+            (None, None),
+            (MIN_THRESHOLD - 1, None),
+            (MIN_THRESHOLD, MIN_THRESHOLD),
+            (132_000, 132_000),
+        ):
             await client.ask(asks(UserMessage(text="go"), compact_at=compact_at))
             entries = server.requests[-1].get("context_management", [{}])
             assert entries == ([{}] if told is None else [{"type": "compaction", "compact_threshold": told}])
@@ -36,12 +41,12 @@ async def test_a_service_is_asked_to_compact_only_where_it_may() -> None:
 
 async def test_what_came_before_a_compaction_is_left_out_and_the_item_comes_back() -> None:
     async with asked(Says("Well."), Says("Then.")) as (client, server):
-        reply = await client.ask(asks(UserMessage(text="x" * 5000), *BEFORE, compact_at=LEAST))
+        reply = await client.ask(asks(UserMessage(text="x" * 5000), *BEFORE, compact_at=MIN_THRESHOLD))
         assert (reply.text, reply.opaque is not None and reply.opaque.startswith(COMPACTED)) == ("Well.", True)
         told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
-        again = await client.ask(asks(*told, compact_at=LEAST))
+        again = await client.ask(asks(*told, compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "Well.", "and?"]
-        await client.ask(asks(*told, *as_message(again), UserMessage(text="so?"), compact_at=LEAST))
+        await client.ask(asks(*told, *as_message(again), UserMessage(text="so?"), compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "Well.", "and?", "Then.", "so?"]
         assert server.refusals == []
 
@@ -51,10 +56,10 @@ async def test_the_newest_compaction_counts() -> None:
         client,
         server,
     ):
-        first = as_message(await client.ask(asks(*BEFORE, compact_at=LEAST)))
+        first = as_message(await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD)))
         more: tuple[Message, ...] = (*BEFORE, *first, UserMessage(text="y" * 5000))
-        second = as_message(await client.ask(asks(*more, compact_at=LEAST)))
-        await client.ask(asks(*more, *second, UserMessage(text="and?"), compact_at=LEAST))
+        second = as_message(await client.ask(asks(*more, compact_at=MIN_THRESHOLD)))
+        await client.ask(asks(*more, *second, UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "two", "and?"]
         assert server.refusals == []
 
@@ -62,8 +67,8 @@ async def test_the_newest_compaction_counts() -> None:
 async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order() -> None:
     parts = [CALL, COMPACTION, THOUGHT, CALL]
     async with asked(Says(parts=parts), Says("done")) as (client, server):
-        reply = await client.ask(asks(*BEFORE, compact_at=LEAST))
-        await client.ask(asks(*BEFORE, *as_message(reply), compact_at=LEAST))
+        reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*BEFORE, *as_message(reply), compact_at=MIN_THRESHOLD))
         calls = ["function_call", "compaction", "reasoning", "function_call"]
         assert sent(server) == [*calls, "function_call_output", "function_call_output"]
         assert server.refusals == []
@@ -72,21 +77,25 @@ async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order(
 @pytest.mark.parametrize("parts", [[COMPACTION], [THOUGHT, COMPACTION], [COMPACTION, THOUGHT]])
 async def test_an_answer_that_was_cut_behind_its_compaction_keeps_it(parts: list[dict[str, Any]]) -> None:
     async with asked(Says(parts=parts, incomplete="max_output_tokens"), Says("done")) as (client, server):
-        reply = await client.ask(asks(*BEFORE, compact_at=LEAST))
-        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=LEAST))
+        reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert (sent(server)[-2:], "long ago" in sent(server)) == (["compaction", "and?"], False)
         assert server.refusals == []
 
 
 async def test_other_models_and_services_that_may_no_longer_compact_are_sent_everything() -> None:
     async with asked(Says(parts=[COMPACTION, {"type": "message", "text": "Well."}]), Says("x")) as (client, server):
-        reply = await client.ask(asks(*BEFORE, compact_at=LEAST))
+        reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
         everything = ["long ago", "indeed", "go", "Well.", "and?"]
-        for changes in ({"model": "gpt-other", "compact_at": LEAST}, {"model": "gpt-4.1", "compact_at": LEAST}, {}):
+        for changes in (
+            {"model": "gpt-other", "compact_at": MIN_THRESHOLD},
+            {"model": "gpt-4.1", "compact_at": MIN_THRESHOLD},
+            {},
+        ):
             await client.ask(asks(*told, **changes))
             assert sent(server) == everything
-        await client.ask(asks(*told, compact_at=LEAST))
+        await client.ask(asks(*told, compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "Well.", "and?"]
         assert server.refusals == []
 
@@ -96,13 +105,13 @@ async def test_a_compaction_that_cannot_be_read_any_more_is_left_out_and_everyth
         Says(parts=[COMPACTION, {"type": "message", "text": "Well."}]), Says("x")
     ).serving() as server:
         async with provider(server.url, api="responses", key=FIRST) as client:
-            reply = await client.ask(asks(*BEFORE, compact_at=LEAST))
+            reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
         async with provider(server.url, api="responses", key=SECOND) as client:
-            assert (await client.ask(asks(*told, compact_at=LEAST))).text == "x"
+            assert (await client.ask(asks(*told, compact_at=MIN_THRESHOLD))).text == "x"
             assert sent(server) == ["long ago", "indeed", "go", "Well.", "and?"]
             assert [wrong.code for wrong in server.refusals] == ["invalid_encrypted_content"]
-            await client.ask(asks(*told, UserMessage(text="so?"), compact_at=LEAST))
+            await client.ask(asks(*told, UserMessage(text="so?"), compact_at=MIN_THRESHOLD))
             assert len(server.refusals) == 1
 
 
@@ -110,19 +119,19 @@ async def test_a_service_that_knows_no_compaction_is_asked_for_none_again() -> N
     unknown = refusal("Unknown parameter: 'context_management'.", "unknown_parameter", param="context_management")
     async with asked(Fault(status=400, body=unknown), Says("ok"), Says("ok")) as (client, server):
         for _ in range(2):
-            assert (await client.ask(asks(*BEFORE, compact_at=LEAST))).text == "ok"
+            assert (await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))).text == "ok"
         assert ["context_management" in body for body in server.requests] == [True, False, False]
     async with asked(Fault(status=400, body=unknown)) as (client, _):
         with pytest.raises(BadRequest):
-            await client.ask(asks(*BEFORE, compact_at=LEAST))
+            await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
 
 
 async def test_one_that_is_too_long_for_a_line_of_the_journal_is_not_kept() -> None:
-    parts = [{**COMPACTION, "encrypted_content": "g" * LONGEST}, {"type": "message", "text": "Well."}]
+    parts = [{**COMPACTION, "encrypted_content": "g" * MAX_LENGTH}, {"type": "message", "text": "Well."}]
     async with asked(Says(parts=parts), Says("x")) as (client, server):
-        reply = await client.ask(asks(*BEFORE, compact_at=LEAST))
+        reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         assert reply.opaque is None
-        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=LEAST))
+        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert sent(server)[0] == "long ago"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.providers.openai.responses_reasoning import LONGEST
+from plugins.providers.openai.responses_reasoning import MAX_LENGTH
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import RawResponse
 from plugins.testing.servers.openai_server import OpenAIServer
@@ -77,7 +77,7 @@ async def test_reasoning_that_led_to_nothing_is_not_kept(incomplete: str) -> Non
 
 
 async def test_more_reasoning_than_a_line_of_the_journal_carries_is_not_kept() -> None:
-    for size, kept in ((LONGEST // 2, True), (LONGEST, False)):
+    for size, kept in ((MAX_LENGTH // 2, True), (MAX_LENGTH, False)):
         async with asked(Says(parts=[{**THOUGHT, "encrypted_content": "g" * size}, CALL])) as (client, _):
             assert bool((await client.ask()).opaque) is kept
 

@@ -13,7 +13,7 @@ from plugins.api.chat import ChatRequest
 from plugins.providers.anthropic import request as anthropic_request
 from plugins.providers.gemini import request as gemini_request
 from plugins.providers.hosted import openai_errors
-from plugins.providers.hosted.images import anthropic_sight, crops, gemini_sight, open_sight, openai_sight
+from plugins.providers.hosted.images import anthropic_vision, crops, gemini_vision, open_model_vision, openai_vision
 from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama import protocol as ollama_wire
 from plugins.providers.openai import chat_completions as openai_wire
@@ -155,21 +155,21 @@ def cost(sight: VisionSupport | None, width: int, height: int) -> int:
     ],
 )
 def test_a_picture_costs_at_openai_what_its_page_says(model: str, width: int, height: int, tokens: int) -> None:
-    assert cost(openai_sight(model), width, height) == tokens
+    assert cost(openai_vision(model), width, height) == tokens
 
 
 def test_a_picture_costs_elsewhere_what_the_pages_say() -> None:
-    assert cost(anthropic_sight("claude-sonnet-4-5"), 1000, 1000) == 36 * 36
-    assert cost(anthropic_sight("claude-sonnet-4-5"), 8000, 8000) == 1568
-    assert cost(anthropic_sight("claude-opus-4-8"), 8000, 8000) == 4784
-    assert cost(anthropic_sight("claude-sonnet-5-5"), 280, 28) == 10
+    assert cost(anthropic_vision("claude-sonnet-4-5"), 1000, 1000) == 36 * 36
+    assert cost(anthropic_vision("claude-sonnet-4-5"), 8000, 8000) == 1568
+    assert cost(anthropic_vision("claude-opus-4-8"), 8000, 8000) == 4784
+    assert cost(anthropic_vision("claude-sonnet-5-5"), 280, 28) == 10
     assert crops(384, 384) == 258
     assert crops(960, 540) == 6 * 258
-    assert cost(gemini_sight("gemini-2.5-flash"), 4000, 3000) == 258 * 6 * 4
-    assert cost(gemini_sight("models/gemini-3.8-flash"), 4000, 3000) == 1120
+    assert cost(gemini_vision("gemini-2.5-flash"), 4000, 3000) == 258 * 6 * 4
+    assert cost(gemini_vision("models/gemini-3.8-flash"), 4000, 3000) == 1120
 
 
-@pytest.mark.parametrize("sight", [openai_sight("gpt-4o"), openai_sight("gpt-5-mini"), anthropic_sight("claude-3")])
+@pytest.mark.parametrize("sight", [openai_vision("gpt-4o"), openai_vision("gpt-5-mini"), anthropic_vision("claude-3")])
 def test_no_size_of_a_picture_is_free_or_beyond_the_vendors_bound(sight: VisionSupport) -> None:
     for width in (1, 31, 33, 767, 2049, 100_000):
         for height in (1, 32, 769, 65_535):
@@ -178,15 +178,15 @@ def test_no_size_of_a_picture_is_free_or_beyond_the_vendors_bound(sight: VisionS
 
 def test_models_without_eyes_are_known() -> None:
     for model in ("gpt-4-0613", "gpt-3.5-turbo", "o3-mini", "o1-mini", "gpt-4o-audio-preview", "gpt-oss-120b"):
-        assert openai_sight(model) is None, model
+        assert openai_vision(model) is None, model
     for model in ("gpt-4o-2024-11-20", "gpt-4-turbo", "o1", "o4-mini", "gpt-5.6", "ft:gpt-4o:me", "gpt-6-mini"):
-        assert openai_sight(model) is not None, model
+        assert openai_vision(model) is not None, model
     for model in ("llama3.2", "qwen3", "gemma3:1b", "gemma-3-270m-it", "mistral", "deepseek-v3.1", "gpt-oss:20b"):
-        assert open_sight(model, None) is None, model
+        assert open_model_vision(model, None) is None, model
     for model in ("llama3.2-vision", "LLaVA:7b", "qwen2.5vl:7b", "Qwen3-VL-8B", "gemma3:4b", "gemma3", "pixtral-12b"):
-        assert open_sight(model, None) is not None, model
-    assert open_sight("llama3.2", True) is not None
-    assert open_sight("llava", False) is None
+        assert open_model_vision(model, None) is not None, model
+    assert open_model_vision("llama3.2", True) is not None
+    assert open_model_vision("llava", False) is None
 
 
 # --- what they are refused with ---------------------------------------------------------------------------------------
@@ -206,9 +206,9 @@ def test_a_model_that_turns_out_to_be_blind_is_a_refusal_and_no_failure_to_wait_
     openai = json.dumps({"error": {"code": status, "message": words, "type": "server_error"}}).encode()
     ollama = json.dumps({"error": words}).encode()
     wrapped = json.dumps({"error": f"engine: {openai.decode()}"}).encode()
-    assert isinstance(openai_errors.meaning(status, openai), BadRequest)
-    assert not openai_errors.worth_another_attempt(StatusRefused(status, openai))
+    assert isinstance(openai_errors.error_for(status, openai), BadRequest)
+    assert not openai_errors.can_retry(StatusRefused(status, openai))
     for body in (ollama, wrapped):
-        assert isinstance(ollama_errors.meaning(status, body), BadRequest)
-        assert not ollama_errors.worth_another_attempt(StatusRefused(status, body))
-    assert isinstance(ollama_errors.in_stream(words), BadRequest)
+        assert isinstance(ollama_errors.error_for(status, body), BadRequest)
+        assert not ollama_errors.can_retry(StatusRefused(status, body))
+    assert isinstance(ollama_errors.stream_error(words), BadRequest)

@@ -72,4 +72,4 @@ async def test_the_same_holds_inside_a_stream(vendor: Vendor) -> None:
     ],
 )
 def test_a_code_that_says_nothing_of_why_leaves_it_to_the_words(error: dict[str, Any]) -> None:
-    assert type(openai_errors.meaning(400, json.dumps({"error": error}).encode(), model="m")) is ContextOverflow
+    assert type(openai_errors.error_for(400, json.dumps({"error": error}).encode(), model="m")) is ContextOverflow

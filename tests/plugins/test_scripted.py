@@ -189,8 +189,8 @@ async def test_closing_early_ends_a_reply_that_would_take_minutes(tmp_path: Path
         ("{", "line 1 of .*truncated"),
         ('{"text": 1}', "line 1 of .*Expected `str`"),
         ('{"txt": "a"}', "line 1 of .*unknown field `txt`"),
-        ('{"error": "boredom"}', "line 1 of .*error is none of"),
-        (" ", "holds no reply"),
+        ('{"error": "boredom"}', "line 1 of .*error must be one of"),
+        (" ", "contains no reply"),
     ],
 )
 async def test_a_script_that_is_none_is_refused_with_its_line(tmp_path: Path, line: str, reason: str) -> None:

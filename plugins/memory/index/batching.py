@@ -89,14 +89,14 @@ class BatchedEmbedding:
                 raise BadAnswer(f"{provider.name} gave {len(vectors)} vectors for {len(portion)} texts.")
             return [list(vector) for vector in vectors]
 
-        return await self._fitting(provider).embedded(texts, ask)
+        return await self._fitting(provider).embed(texts, ask)
 
     def _fitting(self, provider: EmbeddingProvider) -> BatchLimits:
         keys = self._keys()
         of = (provider, keys.batch_size or MOST, keys.max_input_length or 0)
         if of != self._of:
             self._of = of
-            self._portions = BatchLimits(most=of[1], characters=of[2], too_much=_too_much)
+            self._portions = BatchLimits(most=of[1], characters=of[2], may_be_too_large=_too_much)
         return self._portions
 
 

@@ -1,6 +1,6 @@
-"""What errors of Anthropic's API mean, whether they come as a status or inside a stream.
+"""The errors of Anthropic's API, as a status or inside a stream.
 
-After Anthropic's page on errors and rate limits. Only an error's own words are looked at, never those of a message.
+Source: Anthropic's page on errors and rate limits. Only the error's own text is examined, never that of a message.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from plugins.support.errors import (
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 _NO_ROOM = "exceed context limit"
-"""How a request is refused whose answer would not fit; one that is too long itself is told as by others."""
+"""The words for a request that leaves no room for a reply; one that is too long itself is refused in the usual words."""
 
 _NO_MONEY = ("credit balance is too low", "reached your specified api usage limits")
-"""These come as a status 400."""
+"""The words for an exhausted account, sent with status 400."""
 
 _THIS_MODEL = "permission to use the specified resource"
-"""How a 403 says it, after the page on errors; what a request for an answer names is the model."""
+"""The words of a 403 for a resource without access, according to the page on errors: in a chat request, the model."""
 
 _SPENT = "enforced_spend_limit_reached"
-"""The detail of a 429 that ends with the month."""
+"""The detail of a 429 that lasts until the end of the month."""
 
 _STATUS = {
     "invalid_request_error": 400,
@@ -43,51 +43,61 @@ _STATUS = {
     "request_too_large": 413,
     "rate_limit_error": 429,
 }
-"""The status that an error inside a stream would have had; others mean that the service broke down."""
+"""The status that corresponds to an error inside a stream; all others are failures of the service."""
 
 
-def meaning(  # noqa: PLR0911 - one for each kind
+def error_for(  # noqa: PLR0911 - one for each kind
     status: int, body: bytes, *, model: str | None = None, after: float | None = None
 ) -> ProviderError:
-    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
-    to wait."""
+    """Return the error for an error status.
+
+    Args:
+        status: The HTTP status.
+        body: The body of the response.
+        model: The requested model, if the request was for a reply.
+        after: The pause in seconds that the server asks for.
+    """
     words = error_message(body)
     if model is not None and _is_missing(status, body):
-        return NoSuchModel(f"Anthropic has no model {model!r}, or not for this key: {words}")
+        return NoSuchModel(f"Anthropic has no model {model!r}, or the key has no access to it: {words}")
     if status in (401, 403):
         return CredentialsRefused(f"Anthropic refused the key: {words}")
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
-    if status in (402, 429) or any(told in _message(body) for told in _NO_MONEY):
-        return RateLimited(f"Anthropic takes no request now: {words}", retry_after=after)
+    if status in (402, 429) or any(phrase in _message(body) for phrase in _NO_MONEY):
+        return RateLimited(f"Anthropic accepts no requests now: {words}", retry_after=after)
     if status >= 500 or status in (408, 409):
         return Unreachable(f"Anthropic failed ({status}): {words}")
     if status < 400:
-        return BadRequest(f"The server answered {status} instead of a reply: its address is not the one to ask.")
+        return BadRequest(f"The server answered {status} instead of a reply: its address is wrong.")
     return BadRequest(f"Anthropic refused the request ({status}): {words}")
 
 
-def in_stream(error: Any, model: str) -> ProviderError:
-    """What the error of an `error` event in a model's answer means."""
+def stream_error(error: Any, model: str) -> ProviderError:
+    """Return the error for an `error` event in a stream."""
     body = msgspec.json.encode({"error": error})
     status = _STATUS.get(str(error_object(body).get("type")))
-    return meaning(status, body, model=model) if status else StreamCut(f"Anthropic broke off: {error_message(body)}")
+    return (
+        error_for(status, body, model=model)
+        if status
+        else StreamCut(f"Anthropic interrupted the reply: {error_message(body)}")
+    )
 
 
-def worth_another_attempt(refused: StatusRefused) -> bool:
-    """Whether the same request may succeed in a moment, for a status after which some do."""
+def can_retry(refused: StatusRefused) -> bool:
+    """Return True if the same request may succeed in a moment."""
     details = error_object(refused.body).get("details")
     spent = isinstance(details, dict) and details.get("error_code") == _SPENT
     return not spent and not is_overflow(refused.body)
 
 
 def is_overflow(body: bytes) -> bool:
-    """Whether an error's body says that the request was too long."""
+    """Return True if the body of an error says that the request is too long."""
     return openai_errors.is_overflow(body, _NO_ROOM)
 
 
-def refuses_thoughts(refused: StatusRefused) -> bool:
-    """Whether a request was refused for the thoughts in it: they are bound to the model and to all that stood before."""
+def refuses_thinking(refused: StatusRefused) -> bool:
+    """Return True if the thinking in a request was refused: it is bound to the model and to everything before it."""
     return refused.status == 400 and "thinking" in _message(refused.body)
 
 

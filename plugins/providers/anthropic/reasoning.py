@@ -1,7 +1,7 @@
-"""A reply's signed thoughts, as `opaque` keeps them between a model's call of a tool and the tool's result.
+"""A reply's thinking blocks, kept in its `opaque` between a tool call and the tool's result.
 
-They must come back as they were and where they were, so the order of everything in the reply is kept with them. Other
-providers' opaque is never read.
+They must be sent back unchanged and in place, so the order of all parts of the reply is kept, too. The `opaque` of other
+providers is ignored.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ import msgspec
 
 from sessions.events.messages import AssistantMessage
 
-OURS = "anthropic:"
-"""What our `opaque` begins with; behind it stand the steps as JSON."""
+PREFIX = "anthropic:"
+"""The prefix of our `opaque`; the steps follow as JSON."""
 
-LONGEST = 1024 * 1024
-"""Characters of thoughts that are kept; a line of the journal has to carry them beside the text."""
+MAX_LENGTH = 1024 * 1024
+"""The most characters of thinking that are kept, since they share a line of the journal with the text."""
 
 Step: TypeAlias = dict[str, Any] | int | Literal["call"]
-"""A part of a reply: a block of thoughts just as it came, so many characters of the text, or the next call."""
+"""A part of a reply: an unchanged thinking block, a number of characters of the text, or the next call."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Step]).decode
 
 
-def written(steps: Sequence[Step]) -> str | None:
-    """The steps as `opaque`, or None if nothing in them has to come back: thoughts do only before a call."""
+def encode_steps(steps: Sequence[Step]) -> str | None:
+    """Return the steps as `opaque`; None if nothing has to be sent back: thinking is needed only before a call."""
     if "call" not in steps or not any(isinstance(step, dict) for step in steps):
         return None
-    text = OURS + _encode(steps).decode()
-    return text if len(text) <= LONGEST else None
+    text = PREFIX + _encode(steps).decode()
+    return text if len(text) <= MAX_LENGTH else None
 
 
-def steps_of(message: AssistantMessage) -> list[Step] | None:
-    """The steps of a message, or None if it has none of ours that fit its text and calls."""
-    if message.opaque is None or not message.opaque.startswith(OURS):
+def decode_steps(message: AssistantMessage) -> list[Step] | None:
+    """Return the steps of a message; None if it has none of Anthropic's that match its text and calls."""
+    if message.opaque is None or not message.opaque.startswith(PREFIX):
         return None
     try:
-        steps = _decode(message.opaque.removeprefix(OURS))
+        steps = _decode(message.opaque.removeprefix(PREFIX))
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
     characters = sum(step for step in steps if isinstance(step, int))

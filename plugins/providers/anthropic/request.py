@@ -1,13 +1,12 @@
 """A context as the body of a request to Anthropic's Messages API (`POST /v1/messages`).
 
-After its API reference and the pages on tool use, extended and preserved thinking, and prompt caching. The service wants
-turns of person and model that begin and end with the person, every result in the one message behind its call, no empty
-text, and tools wherever calls stand. Thoughts are demanded back while the model goes on with its tools, and they are bound
-to everything before them; older ones are left out, so that pruning and compaction cannot invalidate them.
+Sources: its API reference and the pages on tool use, extended and preserved thinking, and prompt caching. The service
+requires alternating turns that begin and end with the user, all results in the message right after their calls, no empty
+text, and tools if there are calls. Thinking must be sent back while the model continues after tool calls, and is bound to
+everything before it; older thinking is left out, so that pruning and compaction cannot invalidate it.
 
-What stays the same from one request to the next is marked for the service's cache: the tools, the instructions, and the
-last two turns of the person. The first of the two is where the request before had its mark, and the service looks back
-from a mark by twenty blocks only.
+Stable parts of a request are marked for the service's cache: the tools, the instructions, and the last two user turns. The
+first of these was marked in the previous request, and the service looks back only twenty blocks from a mark.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import msgspec
 
 from plugins.api.chat import ChatRequest, RequestOptions
 from plugins.api.models import ReportedLimits
-from plugins.providers.anthropic.reasoning import steps_of
+from plugins.providers.anthropic.reasoning import decode_steps
 from plugins.providers.hosted.encoding_cache import EncodingCache
-from plugins.providers.hosted.images import quoted, sent_with
-from plugins.providers.hosted.model_limits import known_limits, longest
-from plugins.providers.hosted.tool_names import taken_name
+from plugins.providers.hosted.images import available_images, json_string
+from plugins.providers.hosted.model_limits import known_limits, longest_prefix
+from plugins.providers.hosted.tool_names import accepted_name
 from plugins.support.errors import BadRequest
 from plugins.support.lenient_json import as_object
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
@@ -36,15 +35,15 @@ _encode = msgspec.json.Encoder().encode
 _MARK = {"type": "ephemeral"}
 
 _MARKED = 2
-"""Turns of the person that are marked; the service allows four marks in all."""
+"""The number of user turns that are marked; the service allows four marks in all."""
 
-_LOOSE = 3
-"""Turns at the end that are encoded anew: they may still grow, and their marks move on."""
+_UNSETTLED = 3
+"""The number of final turns that are encoded again: they may grow, and their marks move."""
 
 _NAMES = {"stop": "stop_sequences"}
 
-_UNKNOWN = frozenset({"seed", "presence_penalty", "frequency_penalty"})
-"""Parameters that the service calls otherwise, and those that it does not have."""
+_UNSUPPORTED = frozenset({"seed", "presence_penalty", "frequency_penalty"})
+"""Parameters that the service does not have."""
 
 _BEFORE = "(The conversation begins with your words.)"
 
@@ -55,9 +54,9 @@ _GO_ON = "Go on."
 _FAILED = "The tool failed and said nothing."
 
 _FORMER = {"name": "former", "description": "Is not offered any more.", "input_schema": {"type": "object"}}
-"""Stands for tools that were called and are gone."""
+"""A placeholder for tools that were called and are no longer offered."""
 
-_SAMPLED = {
+_ACCEPTS_SAMPLING = {
     "claude-3": True,
     "claude-haiku-4": True,
     "claude-opus-4": True,
@@ -65,36 +64,36 @@ _SAMPLED = {
     "claude-opus-4-8": False,
     "claude-sonnet-4": True,
 }
-"""Which still take `temperature` and `top_p`, by the beginning of the name, from Anthropic's model pages: newer ones refuse
-a request that sets them."""
+"""The models that accept `temperature` and `top_p`, by the prefix of the name, from Anthropic's model pages: newer ones
+refuse requests with them."""
 
-_ANSWER = 8_192
-"""Tokens of an answer where nothing is known of the model; the service demands a number."""
-
-
-def takes_sampling(name: str) -> bool:
-    """Whether a model takes `temperature` and `top_p`. One of Anthropic's that is too new for the list does not."""
-    sampled = longest(_SAMPLED, name)
-    return not name.startswith("claude-") if sampled is None else sampled
+_DEFAULT_MAX_TOKENS = 8_192
+"""The tokens of a reply of an unknown model; the service requires a number."""
 
 
-def answer_limit(name: str, wanted: int | None, told: Mapping[str, ReportedLimits] | None = None) -> int:
-    """How many tokens an answer may have: as many as wanted and possible. By default a twelfth of the window, because
-    older models count these tokens as part of the conversation and refuse one that leaves no room for them. `told` is what
-    the service said of its models."""
-    limits = known_limits("anthropic", name, told)
+def accepts_sampling(name: str) -> bool:
+    """Return True if a model accepts `temperature` and `top_p`. Anthropic's models that are newer than the table do not."""
+    accepts = longest_prefix(_ACCEPTS_SAMPLING, name)
+    return not name.startswith("claude-") if accepts is None else accepts
+
+
+def max_reply_tokens(name: str, wanted: int | None, reported: Mapping[str, ReportedLimits] | None = None) -> int:
+    """Return the `max_tokens` of a request: as many as wanted and possible. The default is a twelfth of the window, because
+    older models count these tokens as part of the conversation and refuse one that leaves no room for them. `reported` are
+    the limits that the service reported."""
+    limits = known_limits("anthropic", name, reported)
     if limits.window is None or limits.output is None:
-        return wanted or _ANSWER
+        return wanted or _DEFAULT_MAX_TOKENS
     return min(wanted or limits.window // 12, limits.output)
 
 
 class Encoder:
-    """Encodes requests. Of each session's last one all but the end is kept as bytes: only what is new is encoded. `told` is
-    what the service said of its models."""
+    """An encoder of requests. The bytes of each session's last request are kept except for the end, so only new messages are
+    encoded. `reported` are the limits that the service reported."""
 
-    def __init__(self, remembered: EncodingCache | None = None, told: Mapping[str, ReportedLimits] | None = None) -> None:
-        self._remembered = remembered or EncodingCache()
-        self._told = told or {}
+    def __init__(self, cache: EncodingCache | None = None, reported: Mapping[str, ReportedLimits] | None = None) -> None:
+        self._cache = cache or EncodingCache()
+        self._reported = reported or {}
 
     def body(
         self,
@@ -103,46 +102,60 @@ class Encoder:
         max_tokens: int | None = None,
         thinking: Json | None = None,
         effort: str | None = None,
-        thoughts: bool = True,
+        with_thinking: bool = True,
     ) -> bytes:
-        """The JSON body of a streaming request. `thinking` and `effort` are as the service has them; `thoughts` says
-        whether thoughts are sent back at all."""
+        """Return the JSON body of a streaming request.
+
+        Args:
+            request: The request.
+            max_tokens: The limit of the reply if the context's parameters have none.
+            thinking: The service's `thinking` object.
+            effort: The service's effort level.
+            with_thinking: False to leave out all earlier thinking.
+
+        Raises:
+            BadRequest: The response format has no schema.
+        """
         messages = request.context.messages
-        going_on = open_round(messages)
-        if thinking and thinking.get("type") == "enabled" and going_on < len(messages):
-            # In this mode each answer of a round must begin with thoughts, which other providers' do not.
-            thoughts = thoughts and all(steps_of(m) for m in messages[going_on:] if isinstance(m, AssistantMessage))
-            thinking = thinking if thoughts else None
-        head = _head(request, self._told, max_tokens=max_tokens, thinking=thinking, effort=effort)
-        turns = self._turns(request, going_on, thoughts=thoughts)
+        round_start = tool_round_start(messages)
+        if thinking and thinking.get("type") == "enabled" and round_start < len(messages):
+            # In this mode each reply of a round must begin with thinking, which other providers' replies lack.
+            with_thinking = with_thinking and all(
+                decode_steps(m) for m in messages[round_start:] if isinstance(m, AssistantMessage)
+            )
+            thinking = thinking if with_thinking else None
+        head = _head(request, self._reported, max_tokens=max_tokens, thinking=thinking, effort=effort)
+        turns = self._turns(request, round_start, with_thinking=with_thinking)
         return b"".join((_encode(head)[:-1], b',"messages":[', turns, b"]}"))
 
-    def _turns(self, request: ChatRequest, going_on: int, *, thoughts: bool) -> bytes:
+    def _turns(self, request: ChatRequest, round_start: int, *, with_thinking: bool) -> bytes:
         session, messages, pictures = request.session, request.context.messages, request.pictures
-        known, encoded = self._remembered.take(session, messages)
+        known, encoded = self._cache.take(session, messages)
         turns = list(turns_of(messages[known:]))
-        if known and (len(turns) < _LOOSE or _joined(messages, known)):  # what followed is gone, as after a compaction
+        if known and (
+            len(turns) < _UNSETTLED or _continues_turn(messages, known)
+        ):  # later messages are gone, as after a compaction
             known, encoded, turns = 0, bytearray(), list(turns_of(messages))
         settled = 0
-        for turn in turns[:-_LOOSE]:
-            if known + len(turn.messages) > going_on:
+        for turn in turns[:-_UNSETTLED]:
+            if known + len(turn.messages) > round_start:
                 break
-            encoded += b"," * bool(encoded) + _encode(turn.wire(pictures, thoughts=False))
+            encoded += b"," * bool(encoded) + _encode(turn.wire(pictures, with_thinking=False))
             known += len(turn.messages)
             settled += 1
-        self._remembered.keep(session, messages[:known], encoded)
-        end = [turn.wire(pictures, thoughts=thoughts) for turn in turns[settled:]]
-        if not end or end[-1]["role"] == "assistant":
-            end.append(_said(_GO_ON))
-        for turn_ in [turn_ for turn_ in end if turn_["role"] == "user"][-_MARKED:]:
-            turn_["content"][-1]["cache_control"] = _MARK
-        begins = [_encode(_said(_BEFORE))] if messages and _speaks(messages[0]) else []
-        return b",".join([*begins, *([bytes(encoded)] if encoded else []), *map(_encode, end)])
+        self._cache.put(session, messages[:known], encoded)
+        wire = [turn.wire(pictures, with_thinking=with_thinking) for turn in turns[settled:]]
+        if not wire or wire[-1]["role"] == "assistant":
+            wire.append(_user_message(_GO_ON))
+        for user_turn in [each for each in wire if each["role"] == "user"][-_MARKED:]:
+            user_turn["content"][-1]["cache_control"] = _MARK
+        opening = [_encode(_user_message(_BEFORE))] if messages and _has_content(messages[0]) else []
+        return b",".join([*opening, *([bytes(encoded)] if encoded else []), *map(_encode, wire)])
 
 
 def _head(
     request: ChatRequest,
-    told: Mapping[str, ReportedLimits],
+    reported: Mapping[str, ReportedLimits],
     *,
     max_tokens: int | None,
     thinking: Json | None,
@@ -153,7 +166,7 @@ def _head(
     head: Json = {
         "model": request.model,
         "stream": True,
-        "max_tokens": answer_limit(request.model, parameters.pop("max_tokens", max_tokens), told),
+        "max_tokens": max_reply_tokens(request.model, parameters.pop("max_tokens", max_tokens), reported),
     }
     head |= _sampling(request.model, parameters, thinks=bool(thinking and thinking.get("type") != "disabled"))
     if thinking:
@@ -161,7 +174,7 @@ def _head(
     output: Json = {"effort": effort} if effort else {}
     if (form := request.options.response_format) is not None:
         if form.schema is None:
-            raise BadRequest("Anthropic's models answer in JSON where they are given a schema, and not without one.")
+            raise BadRequest("Anthropic's models can be required to answer in JSON only with a schema.")
         output["format"] = {"type": "json_schema", "schema": form.schema}
     if output:
         head["output_config"] = output
@@ -171,11 +184,11 @@ def _head(
 
 
 def _sampling(model: str, parameters: Json, *, thinks: bool) -> Json:
-    """The parameters as the model takes them. They are configured for all models: what one does not know must not close
-    it. Temperatures end at 1 here, and where there is one there may be no `top_p`."""
-    parameters = {_NAMES.get(name, name): value for name, value in parameters.items() if name not in _UNKNOWN}
+    """Return the parameters in the form that the model accepts. They are configured for all models, so unknown ones are
+    dropped. The highest temperature is 1, and `top_p` is not allowed beside it."""
+    parameters = {_NAMES.get(name, name): value for name, value in parameters.items() if name not in _UNSUPPORTED}
     temperature, top_p = parameters.pop("temperature", None), parameters.pop("top_p", None)
-    if thinks or not takes_sampling(model):
+    if thinks or not accepts_sampling(model):
         return parameters
     if temperature is not None:
         return parameters | {"temperature": min(temperature, 1.0)}
@@ -183,7 +196,6 @@ def _sampling(model: str, parameters: Json, *, thinks: bool) -> Json:
 
 
 def _choice(request_options: RequestOptions) -> Json:
-    """Which tool is to be called, and how many at once."""
     if not request_options.require_tool and not request_options.single_tool_call:
         return {}
     kind: Json = (
@@ -207,23 +219,23 @@ def _tools(context: Context) -> Json:
 
 
 class Turn(msgspec.Struct):
-    """Messages of one side that follow each other, and are one message to the service."""
+    """Consecutive messages of one side, which are one message to the service."""
 
     role: Literal["user", "assistant"]
     messages: list[Message]
 
-    def wire(self, pictures: Mapping[str, bytes], *, thoughts: bool) -> Json:
-        """The turn as one message with blocks, never without any."""
-        blocks = [block for message in self.messages for block in _blocks(message, pictures, thoughts=thoughts)]
+    def wire(self, pictures: Mapping[str, bytes], *, with_thinking: bool) -> Json:
+        """Return the turn as one message with at least one block."""
+        blocks = [block for message in self.messages for block in _blocks(message, pictures, with_thinking=with_thinking)]
         return {"role": self.role, "content": blocks or [_text(_EMPTY)]}
 
 
 def turns_of(messages: Iterable[Message]) -> Iterator[Turn]:
-    """The messages by turns. An answer in which nothing was said joins the person's."""
+    """Group the messages into turns. An empty reply joins the user's turn."""
     turn: Turn | None = None
     for message in messages:
-        role: Literal["user", "assistant"] = "assistant" if _speaks(message) else "user"
-        if turn and (turn.role == role or (isinstance(message, AssistantMessage) and not _speaks(message))):
+        role: Literal["user", "assistant"] = "assistant" if _has_content(message) else "user"
+        if turn and (turn.role == role or (isinstance(message, AssistantMessage) and not _has_content(message))):
             turn.messages.append(message)
             continue
         if turn:
@@ -233,67 +245,67 @@ def turns_of(messages: Iterable[Message]) -> Iterator[Turn]:
         yield turn
 
 
-def _joined(messages: Sequence[Message], index: int) -> bool:
-    """Whether the message belongs to the turn of the one before it."""
-    begins = index - 1
-    while begins > 0 and isinstance(messages[begins], AssistantMessage) and not _speaks(messages[begins]):
-        begins -= 1
-    return len(list(turns_of(messages[begins : index + 1]))) == 1
+def _continues_turn(messages: Sequence[Message], index: int) -> bool:
+    """Return True if the message belongs to the turn of the one before it."""
+    start = index - 1
+    while start > 0 and isinstance(messages[start], AssistantMessage) and not _has_content(messages[start]):
+        start -= 1
+    return len(list(turns_of(messages[start : index + 1]))) == 1
 
 
-def open_round(messages: Sequence[Message]) -> int:
-    """Where the model began what it has not ended: the index of the first of the last answers that all called tools; the
-    number of messages if the last answer called none."""
-    begins = len(messages)
+def tool_round_start(messages: Sequence[Message]) -> int:
+    """Return the index at which the unfinished tool round starts: the first of the last replies that all call tools; the
+    number of messages if the last reply calls none."""
+    start = len(messages)
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, AssistantMessage):
             if not message.calls:
                 break
-            begins = index
-    return begins
+            start = index
+    return start
 
 
-def has_thoughts(messages: Sequence[Message]) -> bool:
-    """Whether thoughts of ours would be sent back with these messages."""
-    return any(isinstance(m, AssistantMessage) and steps_of(m) for m in messages[open_round(messages) :])
+def has_thinking(messages: Sequence[Message]) -> bool:
+    """Return True if these messages are sent with thinking."""
+    return any(isinstance(m, AssistantMessage) and decode_steps(m) for m in messages[tool_round_start(messages) :])
 
 
-def _speaks(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and bool(message.calls or message.text.strip())
 
 
-def _blocks(message: Message, pictures: Mapping[str, bytes], *, thoughts: bool) -> Iterator[Json]:
+def _blocks(message: Message, pictures: Mapping[str, bytes], *, with_thinking: bool) -> Iterator[Json]:
     match message:
         case UserMessage():
-            for picture, base64 in sent_with(message, pictures):
-                source = {"type": "base64", "media_type": picture.media, "data": quoted(base64)}
+            for picture, base64 in available_images(message, pictures):
+                source = {"type": "base64", "media_type": picture.media, "data": json_string(base64)}
                 yield {"type": "image", "source": source}
             if message.text.strip():
                 yield _text(message.text)
         case ToolMessage():
             yield _result(message)
         case AssistantMessage():
-            yield from _answer(message, thoughts=thoughts)
+            yield from _answer(message, with_thinking=with_thinking)
 
 
-def _answer(message: AssistantMessage, *, thoughts: bool) -> Iterator[Json]:
-    """The parts of an answer in the order in which they came, as far as it is known."""
+def _answer(message: AssistantMessage, *, with_thinking: bool) -> Iterator[Json]:
+    """Yield the parts of a reply in their original order, as far as it is known."""
     position, calls = 0, iter(message.calls)
-    for step in steps_of(message) or (len(message.text), *("call" for _ in message.calls)):
+    for step in decode_steps(message) or (len(message.text), *("call" for _ in message.calls)):
         if isinstance(step, int):
             text = message.text[position : position + step]
             position += step
             if text.strip():
                 yield _text(text)
         elif isinstance(step, dict):
-            if thoughts:
+            if with_thinking:
                 yield step
         else:
             yield _call(next(calls))
 
 
-def _said(text: str) -> Json:
+def _user_message(text: str) -> Json:
     return {"role": "user", "content": [_text(text)]}
 
 
@@ -302,7 +314,7 @@ def _text(text: str) -> Json:
 
 
 def _call(call: ToolCall) -> Json:
-    name = taken_name(call.tool, longest=128)
+    name = accepted_name(call.tool, max_length=128)
     return {"type": "tool_use", "id": call.id, "name": name, "input": as_object(call.arguments)}
 
 

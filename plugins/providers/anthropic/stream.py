@@ -1,8 +1,8 @@
 """The events of Anthropic's stream as a reply.
 
-After its page on streaming: `message_start`, then blocks one behind the other, each begun, continued and ended, then
-`message_delta` with the reason for the end, and `message_stop`. Events and blocks of kinds that are not known are left out,
-as the page asks.
+Source: its page on streaming. `message_start`, then blocks one after the other, each started, continued and ended, then
+`message_delta` with the stop reason, and `message_stop`. Events and blocks of unknown kinds are ignored, as the page
+requires.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import CallDraft, Delta, Reply
-from plugins.providers.anthropic.errors import in_stream
-from plugins.providers.anthropic.reasoning import Step, written
+from plugins.providers.anthropic.errors import stream_error
+from plugins.providers.anthropic.reasoning import Step, encode_steps
 from plugins.support.errors import BadAnswer, ContextOverflow, StreamCut
 from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded, is_json
@@ -24,7 +24,7 @@ from sessions.events.messages import Usage
 _FULL = "model_context_window_exceeded"
 
 _STOPS: dict[str, StopReason] = {"max_tokens": "length", _FULL: "length", "tool_use": "calls", "refusal": "refused"}
-"""By the service's reason; every other one is an ordinary end."""
+"""By the service's stop reason; all others are an ordinary end."""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -43,7 +43,7 @@ class _Delta(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """An event; the last three are those of a whole answer, by a server that does not stream."""
+    """An event; the last three fields are those of a whole message from a server that does not stream."""
 
     type: str = ""
     index: int = 0
@@ -62,7 +62,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Block:
-    """A block as its pieces come. `start` is what it began with."""
+    """A block that grows with each delta. `start` is its first form."""
 
     def __init__(self, start: dict[str, Any]) -> None:
         self.start = start
@@ -70,8 +70,8 @@ class _Block:
         self.pieces: list[str] = []
         self.signature = ""
 
-    def thoughts(self) -> dict[str, Any] | None:
-        """The block as it has to come back; None if it is none of thoughts, or has no signature."""
+    def thinking(self) -> dict[str, Any] | None:
+        """Return the block in the form to send back; None for other blocks and without a signature."""
         if self.kind == "redacted_thinking":
             return self.start
         signature = self.signature or self.start.get("signature")
@@ -80,7 +80,7 @@ class _Block:
         return self.start | {"thinking": f"{self.start.get('thinking', '')}{''.join(self.pieces)}", "signature": signature}
 
     def call(self) -> CallDraft | None:
-        """The call, if the block is one."""
+        """Return the call, if the block is one."""
         name = self.start.get("name")
         if self.kind != "tool_use" or not isinstance(name, str) or not name:
             return None
@@ -90,38 +90,38 @@ class _Block:
 
 
 class StreamAccumulator:
-    """One answer as its events come. `take` gives the text that is new; `reply` the whole once `complete`."""
+    """One reply, built from the events of its stream."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._blocks: list[_Block] = []
-        self._growing: dict[int, _Block] = {}
+        self._open_blocks: dict[int, _Block] = {}
         self._stop: str | None = None
         self._counts: dict[str, int] = {}
         self.done = False
-        """`message_stop` came: nothing follows."""
-        self.said = 0
-        """The events that have brought text, thoughts or a part of a call."""
+        """True after `message_stop`: nothing follows."""
+        self.progress = 0
+        """The number of events with text, thinking or part of a call."""
 
     @property
     def complete(self) -> bool:
-        """Whether the answer has its end, by its own word."""
+        """True once the reply has a stop reason."""
         return self._stop is not None
 
     def take(self, data: bytes) -> Iterator[Delta]:
-        """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means."""
+        """Add an event's data and yield its new text. Raises BadAnswer, or the error that the event contains."""
         event = parse_event(data)
-        self.said += self._says_something(event)
+        self.progress += self._has_content(event)
         match event.type:
             case "error":
-                raise in_stream(event.error, self._model)
+                raise stream_error(event.error, self._model)
             case "message_start" if event.message:
                 self._model = event.message.model or self._model
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block:
-                yield from self._begun(event.index, event.content_block)
+                yield from self._start(event.index, event.content_block)
             case "content_block_delta" if event.delta:
-                block = self._growing.get(event.index) or self._begin(event.index, {"type": "text"})
+                block = self._open_blocks.get(event.index) or self._add_block(event.index, {"type": "text"})
                 yield from self._continue(block, event.delta)
             case "message_delta":
                 self._stop = (event.delta and event.delta.stop_reason) or self._stop
@@ -130,68 +130,67 @@ class StreamAccumulator:
                 self.done = True
             case "message":
                 for index, start in enumerate(event.content):
-                    yield from self._begun(index, start)
+                    yield from self._start(index, start)
                 self._model, self._stop = event.model or self._model, event.stop_reason
                 self._count(event.usage)
 
-    def _says_something(self, event: _Event) -> bool:
-        """Return True if an event brings text, thoughts or a part of a call. While a model thinks and its thoughts are not
-        shown, the service sends pings."""
+    def _has_content(self, event: _Event) -> bool:
+        """Return True if an event carries text, thinking or part of a call. While a model's thinking is not shown, the
+        service sends pings."""
         if (delta := event.delta) is not None:
             return bool(delta.text or delta.partial_json or delta.thinking or delta.signature or delta.stop_reason)
         if event.type == "ping":
             return bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].signature
         return event.type == "content_block_start" and (event.content_block or {}).get("type") not in ("text", "thinking")
 
-    def _begun(self, index: int, start: dict[str, Any]) -> Iterator[Delta]:
-        """A block begins, mostly empty."""
-        block = self._begin(index, start)
+    def _start(self, index: int, start: dict[str, Any]) -> Iterator[Delta]:
+        block = self._add_block(index, start)
         if block.kind == "text" and start.get("text"):
-            yield self._said(block, str(start["text"]))
+            yield self._text(block, str(start["text"]))
 
-    def _begin(self, index: int, start: dict[str, Any]) -> _Block:
-        block = self._growing[index] = _Block(start)
+    def _add_block(self, index: int, start: dict[str, Any]) -> _Block:
+        block = self._open_blocks[index] = _Block(start)
         self._blocks.append(block)
         return block
 
     def _continue(self, block: _Block, delta: _Delta) -> Iterator[Delta]:
         block.signature = delta.signature or block.signature
         if block.kind == "text" and delta.text:
-            yield self._said(block, delta.text)
+            yield self._text(block, delta.text)
         elif piece := {"tool_use": delta.partial_json, "thinking": delta.thinking}.get(block.kind):
             block.pieces.append(piece)
 
-    def _said(self, block: _Block, text: str) -> Delta:
+    def _text(self, block: _Block, text: str) -> Delta:
         block.pieces.append(text)
         return Delta(text)
 
     def _count(self, usage: Any) -> None:
-        """The counts of later events are totals; what they leave out, or make less of, stays."""
+        """Update the counts. Those of later events are totals; a missing or smaller one leaves the previous count."""
         for name in _COUNTS:
-            if (told := count(usage, name)) is not None:
-                self._counts[name] = max(told, self._counts.get(name, 0))
+            if (value := count(usage, name)) is not None:
+                self._counts[name] = max(value, self._counts.get(name, 0))
 
     def reply(self) -> Reply:
-        """The whole answer. StreamCut if it has no end, ContextOverflow if there was no room for any."""
+        """Return the whole reply. Raises StreamCut without an end, ContextOverflow if the window is full before a reply."""
         if self._stop is None:
-            raise StreamCut("The answer broke off before its end.")
+            raise StreamCut("The reply was interrupted before its end.")
         text = "".join("".join(block.pieces) for block in self._blocks if block.kind == "text")
         calls, steps = self._calls_and_steps()
         if self._stop == _FULL and not text and not calls:
-            raise ContextOverflow("The conversation is too long for the model: it leaves no room for an answer.")
+            raise ContextOverflow("The conversation is too long for the model: it leaves no room for a reply.")
         stop = _STOPS.get(self._stop, "end")
         return Reply(
             text=text,
             model=self._model,
             stop="calls" if calls else "end" if stop == "calls" else stop,
             calls=tuple(calls),
-            usage=self._counted(),
-            opaque=written(steps),
+            usage=self._usage(),
+            opaque=encode_steps(steps),
         )
 
     def _calls_and_steps(self) -> tuple[list[CallDraft], list[Step]]:
-        """The calls that may be run: none of an answer that was withheld, no last one that an early end has cut. And the
-        order of everything."""
+        """Return the calls that may be run, and the order of all parts. A refused reply has no calls, and a last call that
+        the token limit has cut is dropped."""
         calls: list[CallDraft] = []
         steps: list[Step] = []
         for block in self._blocks:
@@ -200,14 +199,14 @@ class StreamAccumulator:
                 if self._stop != "refusal" and not cut:
                     calls.append(call)
                     steps.append("call")
-            elif thoughts := block.thoughts():
-                steps.append(thoughts)
+            elif thinking := block.thinking():
+                steps.append(thinking)
             elif block.kind == "text":
                 steps.append(len("".join(block.pieces)))
         return calls, steps
 
-    def _counted(self) -> Usage | None:
-        """The service counts what came from its cache, and what went into it, beside the rest of the input."""
+    def _usage(self) -> Usage | None:
+        """Return the usage. The service counts tokens read from and written to its cache separately."""
         if "input_tokens" not in self._counts:
             return None
         fresh, output, written, cached = (self._counts.get(name, 0) for name in _COUNTS)
@@ -215,8 +214,8 @@ class StreamAccumulator:
 
 
 def parse_event(data: bytes) -> _Event:
-    """One event; text with lone surrogates is kept with replacements. Raises BadAnswer."""
+    """Decode an event, replacing lone surrogates. Raises BadAnswer."""
     try:
         return decoded(_event, data)
     except ValueError as error:
-        raise BadAnswer(f"Anthropic sent what is no event of an answer: {error_message(data[:200])}") from error
+        raise BadAnswer(f"Anthropic sent an invalid event: {error_message(data[:200])}") from error

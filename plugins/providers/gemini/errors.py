@@ -1,7 +1,7 @@
-"""What errors mean in Google's Gemini API, whether they come as a status or inside a stream.
+"""The errors of Google's Gemini API, as a status or inside a stream.
 
-After the API's troubleshooting page and Google's error model (`google.rpc.Status`): the status says little (a wrong key is
-a 400), the reason and the pause to make stand in `details`.
+Sources: the API's troubleshooting page and Google's error model (`google.rpc.Status`). The status says little (an invalid
+key is a 400); the reason and the pause are in `details`.
 """
 
 from __future__ import annotations
@@ -17,31 +17,37 @@ from plugins.support.http_errors import StatusRefused, error_details, error_mess
 _PAYLOAD = "payload size exceeds the limit"
 
 
-def meaning(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
-    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
-    to wait, where a header said so."""
+def error_for(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
+    """Return the error for an error status.
+
+    Args:
+        status: The HTTP status.
+        body: The body of the response.
+        model: The requested model, if the request was for a reply.
+        after: The pause in seconds that a header asks for.
+    """
     words = error_message(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")
     if openai_errors.is_overflow(body, _PAYLOAD):
         return ContextOverflow(f"The conversation is too long for the provider: {words}")
-    return openai_errors.meaning(status, body, model=model, after=after)
+    return openai_errors.error_for(status, body, model=model, after=after)
 
 
-def in_stream(error: Any, model: str) -> ProviderError:
-    """What an error object inside the stream of a model's answer means."""
+def stream_error(error: Any, model: str) -> ProviderError:
+    """Return the error for an error object inside a stream."""
     body = msgspec.json.encode({"error": error})
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code < 500:
-        return meaning(code, body, model=model, after=retry_info_delay(body))
-    return StreamCut(f"The provider broke off: {error_message(body)}")
+        return error_for(code, body, model=model, after=retry_info_delay(body))
+    return StreamCut(f"The provider interrupted the reply: {error_message(body)}")
 
 
-def worth_another_attempt(refused: StatusRefused) -> bool:
-    """Whether the same request may succeed in a moment: not where the day's quota is used up, of which Google says all
-    the same that a pause of seconds will do."""
-    used_up = any("PerDay" in str(violation.get("quotaId")) for violation in _violations(refused.body))
-    return not used_up and openai_errors.worth_another_attempt(refused)
+def can_retry(refused: StatusRefused) -> bool:
+    """Return True if the same request may succeed in a moment. An exhausted daily quota does not, although Google names a
+    pause of seconds for it."""
+    quota_exhausted = any("PerDay" in str(violation.get("quotaId")) for violation in _violations(refused.body))
+    return not quota_exhausted and openai_errors.can_retry(refused)
 
 
 def _violations(body: bytes) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""What Gemini signed in a reply, kept as the reply's `opaque`: which part carried which signature and which id.
+"""The signatures of a Gemini reply, kept in its `opaque`: which part has which signature and id.
 
-A reply comes in parts, and its signatures must be sent back on the parts that carried them, neither merged nor moved. Text
-and calls stand in the message already, so the parts are kept as sizes and order alone: `gemini:[{"size":12},{"signature":
-"…","id":"…"}]` is twelve characters of text, then a call.
+A reply has parts, and their signatures must be sent back on the same parts, neither merged nor moved. Text and calls are in
+the message already, so only sizes and order are kept: `gemini:[{"size":12},{"signature":"…","id":"…"}]` is twelve characters
+of text, then a call.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import msgspec
 from sessions.events.messages import AssistantMessage
 
 PREFIX = "gemini:"
-"""What is signed by others does not begin so."""
+"""The prefix of our `opaque`, which other providers' values do not have."""
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a reply: text of `size` characters, or, without one, its next call with the vendor's `id` if it has one."""
+class SignedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a reply: `size` characters of text, or the next call, with the vendor's `id` if there is one."""
 
     size: int | None = None
     id: str = ""
     signature: str = ""
 
 
-_decode = msgspec.json.Decoder(tuple[Signature, ...]).decode
+_decode = msgspec.json.Decoder(tuple[SignedPart, ...]).decode
 
 
-def write_seals(seals: Sequence[Signature]) -> str | None:
-    """The seals as `opaque`; None if nothing was signed or named."""
-    if not any(seal.signature or seal.id for seal in seals):
+def encode_signatures(signed: Sequence[SignedPart]) -> str | None:
+    """Return the parts as `opaque`; None if none has a signature or an id."""
+    if not any(part.signature or part.id for part in signed):
         return None
-    return PREFIX + msgspec.json.encode(seals).decode()
+    return PREFIX + msgspec.json.encode(signed).decode()
 
 
-def read_seals(message: AssistantMessage) -> tuple[Signature, ...]:
-    """The seals of a message; empty if it is not Gemini's, or is no longer what was signed."""
+def decode_signatures(message: AssistantMessage) -> tuple[SignedPart, ...]:
+    """Return the parts of a message; empty if it is not Gemini's, or was changed."""
     if not (message.opaque or "").startswith(PREFIX):
         return ()
     try:
-        seals = _decode((message.opaque or "").removeprefix(PREFIX))
+        signed = _decode((message.opaque or "").removeprefix(PREFIX))
     except msgspec.MsgspecError:
         return ()
-    sizes = [seal.size for seal in seals if seal.size is not None]
-    whole = sum(sizes) == len(message.text) and len(seals) - len(sizes) == len(message.calls)
-    return seals if whole and min(sizes, default=0) >= 0 else ()
+    sizes = [part.size for part in signed if part.size is not None]
+    whole = sum(sizes) == len(message.text) and len(signed) - len(sizes) == len(message.calls)
+    return signed if whole and min(sizes, default=0) >= 0 else ()

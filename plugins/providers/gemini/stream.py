@@ -1,7 +1,7 @@
 """The stream of Google's Gemini API as a reply.
 
-After the API's reference (`GenerateContentResponse`, `FinishReason`, `UsageMetadata`). A stream has no terminator of its
-own: an answer is whole when a chunk has said why it finished. Calls are never split over chunks.
+Source: the API's reference (`GenerateContentResponse`, `FinishReason`, `UsageMetadata`). A stream has no terminator: a reply
+is complete once a chunk has a finish reason. Calls are never split over chunks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from plugins.api.chat import CallDraft, Delta, Reply
-from plugins.providers.gemini.errors import in_stream
-from plugins.providers.gemini.signatures import Signature, write_seals
+from plugins.providers.gemini.errors import stream_error
+from plugins.providers.gemini.signatures import SignedPart, encode_signatures
 from plugins.support.errors import BadAnswer, BadRequest, StreamCut
 from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded
@@ -83,34 +83,36 @@ _STOPS: dict[str, StopReason] = {
 _BROKEN = frozenset(
     {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS", "UNEXPECTED_TOOL_CALL", "OTHER"}
 )
-"""Finish reasons by which the model says that it went astray; the next attempt may not."""
+"""Finish reasons of a failed generation, which may succeed in another attempt."""
 
 
 class StreamAccumulator:
-    """One answer as its chunks come. `take` gives the text that is new; `reply` the whole once `complete`."""
+    """One reply, built from the chunks of its stream."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._text: list[str] = []
         self._calls: list[CallDraft] = []
-        self._seals: list[Signature] = []
+        self._signed: list[SignedPart] = []
         self._finish: str | None = None
-        self._why = ""
+        self._finish_message = ""
         self._usage: Any = None
-        self.said = 0
-        """The parts with text, thoughts or calls that have come."""
+        self.done = False
+        """Always False: a stream has no terminator."""
+        self.progress = 0
+        """The number of parts with text, thinking or calls."""
 
     @property
     def complete(self) -> bool:
-        """Whether the answer has its end, by its own word."""
+        """True once the reply has a finish reason."""
         return self._finish is not None
 
     def take(self, data: bytes) -> Iterator[Delta]:
-        """The new text of one event's data. Raises BadAnswer, BadRequest, or what an error inside the stream means."""
+        """Add an event's data and yield its new text. Raises BadAnswer, BadRequest, or the error that it contains."""
         chunks = _parse(data)
         for chunk in chunks if isinstance(chunks, list) else (chunks,):
             if chunk.error:
-                raise in_stream(chunk.error, self._model)
+                raise stream_error(chunk.error, self._model)
             if (feedback := chunk.prompt_feedback) and feedback.block_reason:
                 words = error_message(f"{feedback.block_reason} {feedback.block_reason_message or ''}".encode())
                 raise BadRequest(f"The provider refused the conversation: {words}")
@@ -121,23 +123,23 @@ class StreamAccumulator:
                     yield from self._take_candidate(candidate)
 
     def _take_candidate(self, candidate: _Candidate) -> Iterator[Delta]:
-        self.said += bool(candidate.finish_reason)
+        self.progress += bool(candidate.finish_reason)
         for part in (candidate.content.parts if candidate.content else None) or ():
-            self.said += bool(part.text or part.function_call or part.thought_signature)
+            self.progress += bool(part.text or part.function_call or part.thought_signature)
             if part.function_call is not None:
                 self._take_call(part.function_call, part.thought_signature or "")
             elif not part.thought:
                 yield from self._take_text(part.text or "", part.thought_signature or "")
         self._finish = candidate.finish_reason or self._finish
-        self._why = candidate.finish_message or self._why
+        self._finish_message = candidate.finish_message or self._finish_message
 
     def _take_text(self, text: str, signature: str) -> Iterator[Delta]:
-        """Text without a signature continues such text; a signature may come on a part of its own without any."""
-        last = self._seals[-1] if self._seals else None
+        """Add text. Unsigned text continues unsigned text; a signature may be on a part without text."""
+        last = self._signed[-1] if self._signed else None
         if not signature and last and last.size is not None and not last.signature:
-            self._seals[-1] = Signature(size=last.size + len(text))
+            self._signed[-1] = SignedPart(size=last.size + len(text))
         elif text or signature:
-            self._seals.append(Signature(size=len(text), signature=signature))
+            self._signed.append(SignedPart(size=len(text), signature=signature))
         if text:
             self._text.append(text)
             yield Delta(text)
@@ -147,41 +149,41 @@ class StreamAccumulator:
             arguments = bytes(call.args).decode()
             arguments = "{}" if arguments in ("", "null") else arguments
             self._calls.append(CallDraft(id=call.id or "", tool=call.name, arguments=arguments))
-            self._seals.append(Signature(id=call.id or "", signature=signature))
+            self._signed.append(SignedPart(id=call.id or "", signature=signature))
 
     def reply(self) -> Reply:
-        """The whole answer; StreamCut if it has no end, BadRequest if the request was not what the model demands."""
+        """Return the whole reply. Raises StreamCut without an end, BadRequest for a request without a required signature."""
         if self._finish is None:
-            raise StreamCut("The answer broke off before its end.")
-        words = error_message(f"{self._finish} {self._why}".encode())
+            raise StreamCut("The reply was interrupted before its end.")
+        words = error_message(f"{self._finish} {self._finish_message}".encode())
         if self._finish in _BROKEN:
-            raise StreamCut(f"The provider broke off: {words}")
+            raise StreamCut(f"The provider interrupted the reply: {words}")
         if self._finish == "MISSING_THOUGHT_SIGNATURE":
             raise BadRequest(f"The provider refused the request: {words}")
         stop = _STOPS.get(self._finish, "end")
-        calls, seals = self._calls, self._seals
-        if stop == "refused":  # a call of an answer that was withheld is not run
-            calls, seals = [], [seal for seal in seals if seal.size is not None]
+        calls, signed = self._calls, self._signed
+        if stop == "refused":  # calls of a refused reply are not run
+            calls, signed = [], [part for part in signed if part.size is not None]
         return Reply(
             text="".join(self._text),
             model=self._model,
             stop="calls" if calls else stop,
             calls=tuple(calls),
             usage=_usage(self._usage),
-            opaque=write_seals(seals),
+            opaque=encode_signatures(signed),
         )
 
 
 def _parse(data: bytes) -> _Chunks:
-    """One chunk, or all of them where a proxy does not stream. Lone surrogates are replaced."""
+    """Decode a chunk, or all of them if a proxy does not stream, replacing lone surrogates."""
     try:
         return decoded(_chunks.decode, data)
     except ValueError as error:
-        raise BadAnswer(f"The provider sent what is no chunk of an answer: {error_message(data[:200])}") from error
+        raise BadAnswer(f"The provider sent an invalid chunk: {error_message(data[:200])}") from error
 
 
 def _usage(usage: Any) -> Usage | None:
-    """Thinking is output that was paid for; what was read from the cache is a part of the prompt."""
+    """Return the usage. Thinking counts as output; tokens from the cache are part of the prompt."""
     if (read := count(usage, "promptTokenCount")) is None:
         return None
     return Usage(

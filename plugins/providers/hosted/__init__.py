@@ -1,16 +1,16 @@
-"""What providers of hosted models share.
+"""Code shared by providers of hosted models.
 
-accounts           Where an embedding provider asks, and with whose key.
-batch_limits       How much a server takes at once
-embedding_errors   What it means that a server refuses to embed
-encoding_cache     Conversations as they were last encoded
-hosted_embeddings  An embedding model that a server runs
-images             Pictures in requests
-keys               A provider's keys
-known_models       What is known of embedding models without asking anyone
-model_limits       How much models take in and say
-model_listing      Which models a server has, from the list that every vendor gives away for nothing.
-openai_errors      What errors mean in OpenAI's API, whether they come as a status or inside a stream, and from
-                   whichever server.
-tool_names         Names of tools as services take them.
+accounts           The address and the key of an embedding provider
+batch_limits       The size of embedding requests
+embedding_errors   Errors of embedding servers
+encoding_cache     A cache of encoded conversations
+hosted_chat        The base class of chat providers
+hosted_embeddings  The base class of embedding providers
+images             Images in requests
+keys               The API keys of a provider
+known_models       Known properties of embedding models
+model_limits       The token limits of models
+model_listing      Requests for a server's list of models
+openai_errors      The errors of OpenAI's API and compatible servers
+tool_names         Names of tools in requests
 """

@@ -1,4 +1,4 @@
-"""Where an embedding provider asks, and with whose key. A vendor's key from the environment goes to that vendor alone."""
+"""The address and the key of an embedding provider. A vendor's key from the environment is sent to that vendor alone."""
 
 from __future__ import annotations
 
@@ -24,59 +24,68 @@ KEY, ADDRESS = "memory.embedding.api_key", "memory.embedding.base_url"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """An address without a slash at its end, and the key for it, empty where there is none, with more headers. `source` is
-    where the key is set, or would be looked for; `asks_key` says that nobody there answers without one."""
+    """The address of a server without a trailing slash, its key (empty if there is none) and additional headers. `source` is
+    where the key is set or looked for; `requires_key` is True if the server answers nobody without one."""
 
     base: str
     key: str
     source: str
-    asks_key: bool
-    more: Mapping[str, Secret] = {}
+    requires_key: bool
+    extra_headers: Mapping[str, Secret] = {}
 
     def __repr__(self) -> str:
         return f"Account({self.source})"  # never the key
 
     def missing(self) -> str:
-        """That there is no key, as the end of a sentence."""
+        """Return that there is no key, as the end of a sentence."""
         return f"{KEY} is not set" if self.source == KEY else f"neither {self.source} nor {KEY} is set"
 
     def headers(self, header: Callable[[str], dict[str, str]]) -> dict[str, str]:
-        """The headers of a request; CredentialsRefused where a key is missing, or was copied with something else."""
-        if self.asks_key and not self.key:
-            raise CredentialsRefused(f"There is no key: {self.missing()}.")
+        """Return the headers of a request. Raises CredentialsRefused for a missing or damaged key."""
+        if self.requires_key and not self.key:
+            raise CredentialsRefused(f"No API key: {self.missing()}.")
         check_copied(self.key, self.source)
         own = header(self.key) if self.key else {}
-        return own | {name: value.reveal() for name, value in self.more.items()}
+        return own | {name: value.reveal() for name, value in self.extra_headers.items()}
 
 
-def account_of(
+def find_account(
     context: ProviderContext,
     name: str,
     *,
-    usual: str,
+    default: str,
     variable: str,
     official: str | None = None,
-    spelled: Callable[[str], str] = lambda base: base.strip().rstrip("/"),
+    normalize: Callable[[str], str] = lambda base: base.strip().rstrip("/"),
 ) -> Account:
-    """The account that `[memory.embedding]` names, else that of the chat provider of this name, else the `usual` one, whose
-    key the environment has as `variable`. A key is shown at its own address alone. `official` is where nobody is answered
-    without one, by default the usual address."""
+    """Return the account of `[memory.embedding]`, else that of the chat provider of the same name, else the one at the
+    address `default`, whose key is the environment variable `variable`. A key is sent to its own address alone.
+
+    Args:
+        context: The provider's context.
+        name: The name of the provider.
+        default: The address if none is configured.
+        variable: The environment variable with the key for it.
+        official: The address that requires a key; `default` if it is None.
+        normalize: Returns the canonical form of an address.
+    """
     settings: EmbeddingKeys = context.settings
-    chat, home = context.account, spelled(usual)
-    theirs = spelled(chat.base_url or usual)
-    base = spelled(settings.base_url) if settings.base_url else theirs
-    more = settings.headers or (chat.headers if base == theirs else {})
+    chat, default_base = context.account, normalize(default)
+    chat_base = normalize(chat.base_url or default)
+    base = normalize(settings.base_url) if settings.base_url else chat_base
+    extra_headers = settings.headers or (chat.headers if base == chat_base else {})
     if settings.api_key is not None:
         key, source = settings.api_key.reveal(), KEY
-    elif chat.api_key and base == theirs:
+    elif chat.api_key and base == chat_base:
         key, source = chat.api_key[0].reveal(), f"providers.{name}.api_key"
-    elif base == home:
+    elif base == default_base:
         key, source = context.environment.get(variable, ""), variable
     else:
         key, source = "", KEY
-    return Account(base=base, key=key.strip(), source=source, asks_key=base == spelled(official or usual), more=more)
+    requires_key = base == normalize(official or default)
+    return Account(base=base, key=key.strip(), source=source, requires_key=requires_key, extra_headers=extra_headers)
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header in which most vendors want it."""
+    """Return the `Authorization` header for a key."""
     return {"Authorization": f"Bearer {key}"}

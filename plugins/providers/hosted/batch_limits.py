@@ -1,7 +1,7 @@
-"""How much a server takes at once: what is known of it, and what its refusals teach.
+"""The size of embedding requests: known limits of a server, and those that its refusals reveal.
 
-Where a request is refused that may hold too much, its halves are asked for instead; once they are taken, no larger one is
-sent again. A text that is refused alone as too long is embedded in pieces, and so is every text of its length from then on.
+A request that may have been refused for its size is split in halves; once they succeed, no larger one is sent again. A
+single text that is refused as too long is embedded in pieces, and so is every text of its length from then on.
 """
 
 from __future__ import annotations
@@ -9,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from plugins.providers.hosted.embedding_errors import may_be_too_much
+from plugins.providers.hosted.embedding_errors import may_be_too_large
 from plugins.support.embedding.text_splitting import FEWEST, batches, halves, pieces, together
 from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
 from sessions.events.tokens import estimate
 
-Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
-"""One request: the vectors of some texts. It raises ContextOverflow where they are too many or too long, and BadRequest
-where they are refused in other words."""
+SendBatch: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
+"""One request: returns the vectors of some texts. Raises ContextOverflow if they are too many or too long, and BadRequest if
+they are refused in other words."""
 
 
 class BatchLimits:
-    """`most` is how many texts a request holds, `total` how many tokens, `tokens` and `characters` how many of them one text
-    has at most; 0 is unknown. `too_much` says after which refusals of several texts fewer are tried."""
+    """Limits of a request, adjusted by refusals; 0 is unknown.
+
+    Args:
+        most: Texts of a request.
+        total: Tokens of a request.
+        tokens: Tokens of a text.
+        characters: Characters of a text.
+        may_be_too_large: Returns True for a refusal of several texts after which fewer are tried.
+    """
 
     def __init__(
         self,
@@ -31,57 +38,57 @@ class BatchLimits:
         total: int = 0,
         tokens: int = 0,
         characters: int = 0,
-        too_much: Callable[[ProviderError], bool] = may_be_too_much,
+        may_be_too_large: Callable[[ProviderError], bool] = may_be_too_large,
     ) -> None:
         self.most = most
-        self._too_much = too_much
+        self._may_be_too_large = may_be_too_large
         self._total = total
         self._tokens = tokens
         self._characters = characters
-        self._cuts = 0
+        self._splits = 0
 
-    async def embedded(self, texts: Sequence[str], ask: Ask) -> list[Vector]:
-        """The vectors of texts of any number and length. Raises what `ask` raises, and BadRequest for a text that is refused
-        however short its pieces are."""
-        laid_out = [pieces(text, self._fits) for text in texts]
-        vectors = iter(await self._several([piece for parts in laid_out for piece in parts], ask))
-        return [together([next(vectors) for _ in parts], parts) for parts in laid_out]
+    async def embed(self, texts: Sequence[str], send: SendBatch) -> list[Vector]:
+        """Return the vectors of texts of any number and length. Raises what `send` raises, and BadRequest for a text that is
+        refused even in short pieces."""
+        split = [pieces(text, self._fits) for text in texts]
+        vectors = iter(await self._embed_batches([piece for parts in split for piece in parts], send))
+        return [together([next(vectors) for _ in parts], parts) for parts in split]
 
     def _fits(self, text: str) -> bool:
         if self._characters and len(text) > self._characters:
             return False
         return not self._tokens or estimate(text) <= self._tokens
 
-    async def _several(self, texts: Sequence[str], ask: Ask) -> list[Vector]:
-        done: list[Vector] = []
-        while len(done) < len(texts):
-            # Laid out anew after each request, which may have taught something.
-            portion = next(batches(texts[len(done) :], self.most, self._total))
-            done += await self._portion(portion, ask)
-        return done
+    async def _embed_batches(self, texts: Sequence[str], send: SendBatch) -> list[Vector]:
+        vectors: list[Vector] = []
+        while len(vectors) < len(texts):
+            # Split again after each request, which may have changed the limits.
+            batch = next(batches(texts[len(vectors) :], self.most, self._total))
+            vectors += await self._embed_batch(batch, send)
+        return vectors
 
-    async def _portion(self, texts: Sequence[str], ask: Ask) -> list[Vector]:
+    async def _embed_batch(self, texts: Sequence[str], send: SendBatch) -> list[Vector]:
         try:
-            return await ask(texts)
+            return await send(texts)
         except (ContextOverflow, BadRequest) as error:
-            if len(texts) > 1 and self._too_much(error):
-                return await self._halved(texts, ask)
+            if len(texts) > 1 and self._may_be_too_large(error):
+                return await self._embed_halves(texts, send)
             if not isinstance(error, ContextOverflow):
                 raise
-            return [await self._cut(texts[0], ask, error)]
+            return [await self._embed_pieces(texts[0], send, error)]
 
-    async def _halved(self, texts: Sequence[str], ask: Ask) -> list[Vector]:
-        cuts, half = self._cuts, (len(texts) + 1) // 2
-        vectors = await self._portion(texts[:half], ask)
-        vectors += await self._several(texts[half:], ask)
-        if self._cuts == cuts:  # else it was refused for the length of one text
+    async def _embed_halves(self, texts: Sequence[str], send: SendBatch) -> list[Vector]:
+        splits, half = self._splits, (len(texts) + 1) // 2
+        vectors = await self._embed_batch(texts[:half], send)
+        vectors += await self._embed_batches(texts[half:], send)
+        if self._splits == splits:  # else the length of one text was the reason
             self.most = min(self.most, half)
         return vectors
 
-    async def _cut(self, text: str, ask: Ask, refusal: ContextOverflow) -> Vector:
+    async def _embed_pieces(self, text: str, send: SendBatch, refusal: ContextOverflow) -> Vector:
         if len(text) < 2 * FEWEST:
-            raise BadRequest(f"A text of {len(text)} characters is refused as too long. {refusal}") from refusal
-        self._cuts += 1
+            raise BadRequest(f"A text of {len(text)} characters was refused as too long. {refusal}") from refusal
+        self._splits += 1
         parts = halves(text)
         self._tokens = min(self._tokens or estimate(text), max(estimate(part) for part in parts))
-        return together([vector for part in parts for vector in await self._several([part], ask)], parts)
+        return together([vector for part in parts for vector in await self._embed_batches([part], send)], parts)

@@ -1,4 +1,4 @@
-"""Conversations as they were last encoded: each request repeats the one before, so only what is new is encoded."""
+"""A cache of encoded conversations: each request repeats the one before, so only new messages are encoded."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Sequence
 from sessions.events.messages import Message
 from sessions.state.context import starts_with
 
-REMEMBERED = 32 * 1024 * 1024
-"""Bytes of encoded conversations that a provider keeps."""
+CACHE_BYTES = 32 * 1024 * 1024
+"""The size of a provider's cache in bytes."""
 
 
 class EncodingCache:
-    """Of each session, messages and their bytes, within a limit in bytes; what was used longest ago is forgotten."""
+    """The messages of each session with their encoding, up to `limit` bytes; evicts the least recently used."""
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
-        self._known: dict[str, tuple[Sequence[Message], bytearray]] = {}
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._entries: dict[str, tuple[Sequence[Message], bytearray]] = {}
         self._limit = limit
         self.size = 0
-        """Bytes that are kept now."""
+        """The current size in bytes."""
 
     def take(self, session: str, messages: Sequence[Message]) -> tuple[int, bytearray]:
-        """How many of these messages, from the first on, are known, and their bytes, which are the caller's from here
-        on: they grow in place, since a copy of a long conversation costs page faults."""
-        before, encoded = self._known.pop(session, ((), bytearray()))
+        """Remove a session's entry and return how many of these messages, from the first on, are encoded in it, and their
+        bytes. The caller owns the bytes: they grow in place, since copying a long conversation costs page faults."""
+        before, encoded = self._entries.pop(session, ((), bytearray()))
         self.size -= len(encoded)
         return (len(before), encoded) if starts_with(messages, before) else (0, bytearray())
 
-    def keep(self, session: str, messages: Sequence[Message], encoded: bytearray) -> None:
-        """Remember these messages as these bytes."""
-        self._known[session] = messages, encoded
+    def put(self, session: str, messages: Sequence[Message], encoded: bytearray) -> None:
+        """Store messages with their encoding."""
+        self._entries[session] = messages, encoded
         self.size += len(encoded)
-        while self.size > self._limit and self._known:
-            _, forgotten = self._known.pop(next(iter(self._known)))
-            self.size -= len(forgotten)
+        while self.size > self._limit and self._entries:
+            _, evicted = self._entries.pop(next(iter(self._entries)))
+            self.size -= len(evicted)

@@ -1,7 +1,8 @@
-"""An embedding model that a server runs: all but its words on the wire, which each vendor has its own of.
+"""The base class of embedding providers whose models run on a server: everything but a vendor's request and response
+formats.
 
-A request holds no more than the server is known to take, and nothing is cut off (`portions`). An answer counts as a whole or
-not at all.
+A request never exceeds the known limits of the server, and no text is truncated (`batch_limits`). A response counts as a
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -37,71 +38,71 @@ from plugins.support.errors import (
 )
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
-AT_ONCE = 64
-"""Texts of a request at most, whatever a vendor takes: its answer is read in one go, and one of 64 vectors takes 20 ms."""
+MAX_TEXTS = 64
+"""The most texts of a request, whatever a vendor accepts: decoding a response of 64 vectors takes 20 ms."""
 
-_NO_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
-"""What JSON has no word for, and some servers write all the same."""
+_INVALID_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
+"""Values that are not valid JSON, and that some servers write nevertheless."""
 
-SECONDS = 30.0
-"""How long, where the server does not say it."""
+DEFAULT_PAUSE = 30.0
+"""The pause in seconds if the server names none."""
 
-LONGEST = 3600.0
-"""Whoever mends something at the vendor need not restart the gateway."""
+MAX_PAUSE = 3600.0
+"""The longest pause in seconds, so that a change at the vendor needs no restart."""
 
 
 class Cooldown:
-    """`now` is a clock in seconds that never goes back."""
+    """A pause after a failure that would repeat. `now` is a monotonic clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._until = 0.0
         self._error: ProviderError | None = None
 
-    def note(self, error: ProviderError) -> None:
-        """Let the server be after this, if it is one that will be the same in a moment."""
+    def record(self, error: ProviderError) -> None:
+        """Start a pause if the error is one of a server that is unavailable."""
         if isinstance(error, RateLimited | Unreachable):
             self._error = error
-            self._until = self._now() + min(error.retry_after or SECONDS, LONGEST)
+            self._until = self._now() + min(error.retry_after or DEFAULT_PAUSE, MAX_PAUSE)
 
     def check(self) -> None:
-        """Raise the last error anew while the server is let be."""
+        """Raise the last error again during a pause."""
         wait = self._until - self._now()
         if self._error is not None and wait > 0:
             raise type(self._error)(str(self._error), retry_after=wait)
 
 
 class HostedEmbeddings(ABC):
-    """An `EmbeddingProvider`. What is asked, and how an answer is read, its subclasses say."""
+    """An `EmbeddingProvider` whose model runs on a server. Subclasses define the requests and read the responses."""
 
     name: ClassVar[str]
-    USUAL: ClassVar[str]
-    """The model without a setting."""
-    MOST: ClassVar[int]
-    """Texts that the vendor takes in one request."""
-    PATIENT: ClassVar[float] = 8.0
-    """Seconds that a question waits for its vector at most: words answer it, too."""
-    Answer: ClassVar[type[msgspec.Struct]]
+    DEFAULT_MODEL: ClassVar[str]
+    """The model if none is configured."""
+    MAX_BATCH: ClassVar[int]
+    """The most texts that the vendor accepts in one request."""
+    QUERY_TIMEOUT: ClassVar[float] = 8.0
+    """The longest time in seconds for a query's vector: keyword search answers it, too."""
+    Response: ClassVar[type[msgspec.Struct]]
 
     def __init__(self, context: ProviderContext) -> None:
         settings: EmbeddingKeys = context.settings
         self._settings = settings
         self._transport = context.transport
         self._account = self.account(context)
-        self.named = settings.provider == self.name
-        """Whether the configuration names it."""
-        self._model = (settings.model or self.USUAL).strip().removeprefix("models/")
+        self.selected = settings.provider == self.name
+        """True if the configuration selects this provider."""
+        self._model = (settings.model or self.DEFAULT_MODEL).strip().removeprefix("models/")
         self._known = known_model(self.name, self._model)
-        # A server of the same kind may give other lengths under the same name. To guess wrong is to embed all notes again.
-        self._length = self.asked_dimensions() or (self._known.dimensions if self._account.asks_key else 0)
+        # A compatible server may return other lengths under the same name, and a wrong guess embeds all notes again.
+        self._dimensions = self.requested_dimensions() or (self._known.dimensions if self._account.requires_key else 0)
         self._measured = settings.dimensions is not None
-        self._portions = BatchLimits(
-            most=settings.batch_size or min(self.MOST, AT_ONCE),
+        self._limits = BatchLimits(
+            most=settings.batch_size or min(self.MAX_BATCH, MAX_TEXTS),
             total=self._known.total,
             tokens=self.known_tokens(),
             characters=settings.max_input_length or 0,
         )
-        self._resting = Cooldown(context.clock.monotonic)
+        self._cooldown = Cooldown(context.clock.monotonic)
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,60 +112,60 @@ class HostedEmbeddings(ABC):
     ) -> None:
         return None
 
-    # --- what each vendor says ----------------------------------------------------------------------------------------
+    # --- what each vendor defines -------------------------------------------------------------------------------------
 
     @abstractmethod
     def account(self, context: ProviderContext) -> Account:
-        """Where it asks, and with whose key."""
+        """Return the address and the key."""
 
     @abstractmethod
     def url(self, base: str, model: str) -> str:
-        """The address of a request."""
+        """Return the URL of a request."""
 
     @abstractmethod
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
-        """A request's body; `dimensions` None is as many as the model makes."""
+        """Return the body of a request; `dimensions` None is the model's own number."""
 
     @abstractmethod
-    def vectors(self, answer: Any) -> list[Vector]:
-        """The vectors in an `Answer`, in the order of the texts. Raises BadAnswer."""
+    def vectors(self, response: Any) -> list[Vector]:
+        """Return the vectors of a `Response` in the order of the texts. Raises BadAnswer."""
 
     def header(self, key: str) -> dict[str, str]:
-        """The header in which the key is shown."""
+        """Return the header with the key."""
         return bearer(key)
 
-    def meaning(self, refusal: StatusRefused) -> ProviderError:
-        """What a refusal means; a request that holds too much is a ContextOverflow."""
-        return embedding_errors.meaning(refusal, self._model)
+    def error_for(self, refused: StatusRefused) -> ProviderError:
+        """Return the error for a refused; ContextOverflow for a request that is too large."""
+        return embedding_errors.error_for(refused, self._model)
 
-    def worth_another_attempt(self, refusal: StatusRefused) -> bool:
-        """Whether a refused request may succeed in a moment."""
-        return embedding_errors.worth_another_attempt(refusal)
+    def can_retry(self, refused: StatusRefused) -> bool:
+        """Return True if a refused request may succeed in a moment."""
+        return embedding_errors.can_retry(refused)
 
     def known_tokens(self) -> int:
-        """How many tokens a text may have by our estimate; 0 is unknown."""
+        """Return the most tokens of a text by our estimate; 0 is unknown."""
         return self._known.tokens
 
-    def asked_dimensions(self) -> int | None:
-        """How many dimensions are asked for."""
+    def requested_dimensions(self) -> int | None:
+        """Return the number of dimensions to request; None requests the model's own."""
         return self._settings.dimensions
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
     def model(self) -> str | None:
-        """The model, once there is a key, or an address that asks for none."""
+        """Return the model if there is a key or an address that requires none."""
         return self._model if self.usable() else None
 
     def address(self, model: str) -> str:
-        """Return where the server is."""
+        """Return the server's address."""
         return bare_address(self._account.base)
 
     def usable(self) -> bool:
-        """Whether there is anybody to ask."""
-        return bool(self._account.key or self._settings.base_url or (self.named and not self._account.asks_key))
+        """Return True if requests can be sent."""
+        return bool(self._account.key or self._settings.base_url or (self.selected and not self._account.requires_key))
 
     def explain_default(self) -> str:
-        """Which of them is there, or is missing."""
+        """Return what is set or missing, as the end of a sentence."""
         if self._account.key:
             return f"{self._account.source} is set"
         if self.usable():
@@ -172,94 +173,96 @@ class HostedEmbeddings(ABC):
         return self._account.missing()
 
     def dimensions(self) -> int:
-        """How long its vectors are; 0 where only the server knows, which has not been asked yet."""
-        return self._length
+        """Return the length of the vectors; 0 until the first response if only the server knows it."""
+        return self._dimensions
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """The vectors of the texts; see `EmbeddingProvider.embed`. After a failure that will last, nobody is asked for a
-        while, and the same is raised again."""
+        """Return the vectors of texts; implements `EmbeddingProvider.embed`. After a lasting failure its error is raised
+        again for a while, without a request."""
         if not all(text.strip() for text in texts):
-            raise BadRequest("A text without a word has no vector.")
-        self._resting.check()
+            raise BadRequest("An empty text has no vector.")
+        self._cooldown.check()
         try:
-            return same_length(await self._portions.embedded(texts, partial(self._ask, purpose)))
+            return same_length(await self._limits.embed(texts, partial(self._request, purpose)))
         except ProviderError as error:
-            error.args = (f"{self.name}: {error}",)  # most come from places that do not know who is asked
-            self._resting.note(error)
+            error.args = (f"{self.name}: {error}",)  # most are raised where the provider is unknown
+            self._cooldown.record(error)
             self._measured = self._settings.dimensions is not None
             raise
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, purpose: Purpose, texts: Sequence[str]) -> list[Vector]:
-        """The vectors of so many texts, from one answer. For notes, one that broke off or is none is asked for once more;
-        what was refused the transport asks again."""
+    async def _request(self, purpose: Purpose, texts: Sequence[str]) -> list[Vector]:
+        """Return the vectors of one request. For notes, an interrupted or invalid response is requested once more; refuseds
+        are retried by the transport."""
         headers = self._account.headers(self.header)
-        before = self._known.before(purpose)
-        # Half of a surrogate pair, which a cut may leave, stands in no JSON.
-        whole = [(before + text).encode("utf-8", "replace").decode() for text in texts]
-        body = self.body(self._model, whole, purpose, self.asked_dimensions())
+        prefix = self._known.prefix(purpose)
+        # Lone surrogates, which splitting may leave, cannot be encoded.
+        valid = [(prefix + text).encode("utf-8", "replace").decode() for text in texts]
+        body = self.body(self._model, valid, purpose, self.requested_dimensions())
         encoded = msgspec.json.encode(body)
         if purpose == "note":
             with suppress(StreamCut, BadAnswer):
-                return self._read(await self._posted(headers, encoded, purpose), len(texts))
-        return self._read(await self._posted(headers, encoded, purpose), len(texts))
+                return self._read(await self._post(headers, encoded, purpose), len(texts))
+        return self._read(await self._post(headers, encoded, purpose), len(texts))
 
-    async def _posted(self, headers: Mapping[str, str], body: bytes, purpose: Purpose) -> bytes:
+    async def _post(self, headers: Mapping[str, str], body: bytes, purpose: Purpose) -> bytes:
         try:
             return await self._transport.post(
                 self.url(self._account.base, self._model),
                 headers=headers,
                 body=body,
-                timeouts=self._patience(purpose),
-                may_retry=self.worth_another_attempt,
+                timeouts=self._timeouts(purpose),
+                may_retry=self.can_retry,
             )
-        except StatusRefused as refusal:
-            error = self.meaning(refusal)
+        except StatusRefused as refused:
+            error = self.error_for(refused)
             if isinstance(error, CredentialsRefused):
-                whose = f"The key of {self._account.source}" if self._account.key else "A request without a key"
-                error = CredentialsRefused(f"{whose} is refused: {error_message(refusal.body)}")
-            raise error from refusal
+                subject = f"The key of {self._account.source}" if self._account.key else "A request without a key"
+                error = CredentialsRefused(f"{subject} was refused: {error_message(refused.body)}")
+            raise error from refused
 
-    def _patience(self, purpose: Purpose) -> Timeouts:
-        """Notes have time; a question is also answered by words."""
-        usual, most = self._transport.timeouts, self.PATIENT
+    def _timeouts(self, purpose: Purpose) -> Timeouts:
+        """Return the timeouts: a query has less time, since keyword search answers it, too."""
+        default, longest = self._transport.timeouts, self.QUERY_TIMEOUT
         if purpose == "note":
-            return usual
+            return default
         return msgspec.structs.replace(
-            usual,
-            connect=min(usual.connect, most),
-            first=min(usual.first, most),
-            between=min(usual.between, most),
-            whole=min(usual.whole, most),
-            attempts=min(usual.attempts, 2),
-            trying=min(usual.trying, most / 2),
+            default,
+            connect=min(default.connect, longest),
+            first=min(default.first, longest),
+            between=min(default.between, longest),
+            whole=min(default.whole, longest),
+            attempts=min(default.attempts, 2),
+            trying=min(default.trying, longest / 2),
         )
 
-    def _read(self, answer: bytes, count: int) -> list[Vector]:
+    def _read(self, body: bytes, count: int) -> list[Vector]:
         try:
-            told = msgspec.json.decode(answer, type=self.Answer)
+            response = msgspec.json.decode(body, type=self.Response)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            raise BadAnswer(f"The server answered what is no list of vectors: {_fault(answer, error)}.") from error
-        vectors = checked(self.vectors(told), count)
-        length = len(vectors[0]) if vectors else self._length
-        if self._measured and length != self._length:
+            raise BadAnswer(f"The server's response is not a list of vectors: {_fault(body, error)}.") from error
+        vectors = checked(self.vectors(response), count)
+        length = len(vectors[0]) if vectors else self._dimensions
+        if self._measured and length != self._dimensions:
             raise BadAnswer(self._changed(length))
-        self._length, self._measured = length, True
+        self._dimensions, self._measured = length, True
         return vectors
 
     def _changed(self, length: int) -> str:
         if self._settings.dimensions:
-            return f"The server gave vectors of {length} numbers, and memory.embedding.dimensions says {self._length}."
-        return f"The server gave vectors of {length} numbers, where it gave {self._length} before: is it another model?"
+            return f"The server returned vectors of {length} numbers, but memory.embedding.dimensions is {self._dimensions}."
+        return (
+            f"The server returned vectors of {length} numbers instead of {self._dimensions}; it may run another model now."
+        )
 
 
-def _fault(answer: bytes, error: Exception) -> str:
-    """What is wrong with an answer, as the end of a sentence."""
-    if not answer:
+def _fault(body: bytes, error: Exception) -> str:
+    """Return what is wrong with a response, as the end of a sentence."""
+    if not body:
         return "it is empty"
-    if found := _NO_NUMBER.search(answer):
-        return f"it has {found[0].decode()} among its numbers"
-    if answer.lstrip().startswith(b"{") and not error_object(answer).get("message"):
+    if found := _INVALID_NUMBER.search(body):
+        return f"it contains {found[0].decode()}"
+    if body.lstrip().startswith(b"{") and not error_object(body).get("message"):
         return str(error)
-    return f"it begins with {error_message(answer)[:60]!r}"
+    return f"it begins with {error_message(body)[:60]!r}"

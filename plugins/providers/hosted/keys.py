@@ -1,7 +1,7 @@
-"""A provider's keys: one is used until it is refused, then the next.
+"""The API keys of a provider: one is used until it is refused, then the next.
 
-One key at a time, and not each in turn: vendors keep what they have read of a conversation by the account that the key
-belongs to, and a request with another account's key pays for the whole conversation again.
+Keys are not used in rotation: vendors cache a conversation per account, and a request with another account's key pays for
+the whole conversation again.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from plugins.support.errors import CredentialsRefused, ProviderError, RateLimite
 from plugins.support.http_errors import StatusRefused, short_reason
 from plugins.support.secrets import Secret
 
-LIMITED_REST = 60.0
-"""Seconds for which a key rests that was refused for too many requests without being told for how long."""
+RATE_LIMITED_PAUSE = 60.0
+"""Seconds for which a rate-limited key is not used if the server names no time."""
 
-REFUSED_REST = 3600.0
-"""Seconds for which a key is set aside that is not accepted: whoever mends it at the vendor need not restart the gateway."""
+REFUSED_PAUSE = 3600.0
+"""Seconds for which a refused key is not used. It is tried again, so that a change at the vendor needs no restart."""
 
-LONGEST_REST = 3600.0
-"""Seconds for which a key rests at most, whatever a server asks for, for the same reason."""
+MAX_PAUSE = 3600.0
+"""The longest pause of a key in seconds, whatever the server asks for, for the same reason."""
 
 SHORT_WAIT = 5.0
-"""Seconds for which a model is waited for while another stands ready: what a person hardly notices."""
+"""The longest wait in seconds for a model while another one is available."""
 
 
 def check_copied(key: str, source: str) -> None:
-    """Raises CredentialsRefused if the key holds a character that no key has. `source` is where it stands: the name of a
-    setting or of a variable."""
+    """Raise CredentialsRefused if the key contains a character that no key has. `source` is the setting or the environment
+    variable that holds it."""
     if not (key.isascii() and key.isprintable()):
         raise CredentialsRefused(f"{source} holds a character that no key has; copy it again.")
 
 
 class ApiKeys:
-    """The keys given in the configuration as `setting`, or else the one in the environment as `variable`. `now` is a clock
-    in seconds that never goes back. A key is named by its place, never by its text."""
+    """The keys of the setting `setting`, or else the one of the environment variable `variable`. `now` is a monotonic clock
+    in seconds. Messages identify a key by its position, never by its text."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class ApiKeys:
         secrets = (given,) if isinstance(given, Secret) else given or ()
         texts = [secret.reveal().strip() for secret in secrets] or [environment.get(variable, "").strip()]
         several = len(texts) > 1
-        named = [(text, f"{setting}[{place}]" if several else setting) for place, text in enumerate(texts)]
+        named = [(text, f"{setting}[{index}]" if several else setting) for index, text in enumerate(texts)]
         self.source = setting if secrets else variable
-        """Where the keys are set."""
+        """The setting or the environment variable that holds the keys."""
         self._keys = [each for each in named if each[0]] if secrets else [(texts[0], variable)]
         self._keys = self._keys or [("", setting)]
-        self._rests: list[tuple[float, ProviderError | None]] = [(0.0, None) for _ in self._keys]
+        self._pauses: list[tuple[float, ProviderError | None]] = [(0.0, None) for _ in self._keys]
         self._current = 0
         self._now = now
 
@@ -62,70 +62,74 @@ class ApiKeys:
         return bool(self._keys[0][0])
 
     def current(self) -> str:
-        """The key in use; empty if there is none. CredentialsRefused if it holds a character that no key has."""
+        """Return the key in use, empty if there is none. Raises CredentialsRefused as `check_copied` does."""
         return self._checked(self._current)
 
-    def worth(self, request: ChatRequest, worth: Callable[[StatusRefused], bool]) -> Callable[[StatusRefused], bool]:
-        """Which refusals are worth another attempt with the same key: those that `worth` says, unless there is a shorter
-        way than waiting: another key, or a model that stands ready."""
+    def retry_policy(
+        self, request: ChatRequest, can_retry: Callable[[StatusRefused], bool]
+    ) -> Callable[[StatusRefused], bool]:
+        """Return the function that decides whether to retry with the same key: as `can_retry` does, unless another key or
+        another model can answer sooner."""
 
         def decide(refused: StatusRefused) -> bool:
-            if refused.status == 429 and (self._ready(besides=self._current) is not None):
+            if refused.status == 429 and (self._ready(other_than=self._current) is not None):
                 return False
-            long = refused.retry_after is not None and refused.retry_after > SHORT_WAIT
-            return not (request.has_fallback and long) and worth(refused)
+            long_wait = refused.retry_after is not None and refused.retry_after > SHORT_WAIT
+            return not (request.has_fallback and long_wait) and can_retry(refused)
 
         return decide
 
-    async def answer(self, ask: Callable[[str], AsyncGenerator[Delta | Reply, None]]) -> AsyncGenerator[Delta | Reply, None]:
-        """What `ask` yields with a key. A key that is refused rests, and what was not begun to be answered is asked again
-        with the next one. Raises what `ask` raises; when all keys rest, so says the error."""
+    async def answer(
+        self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield what `send` yields for a key. A refused key is paused, and the next one is tried unless something was
+        yielded. Raises what `send` raises, or an error that names the pauses if all keys are paused."""
         if len(self._keys) == 1:
-            async with aclosing(ask(self.current())) as parts:
+            async with aclosing(send(self.current())) as parts:
                 async for part in parts:
                     yield part
             return
-        begun = False
+        started = False
         while True:
-            place = self._ready()
-            if place is None:
+            index = self._ready()
+            if index is None:
                 raise self._exhausted()
-            self._current = place
+            self._current = index
             try:
-                async with aclosing(ask(self._checked(place))) as parts:
+                async with aclosing(send(self._checked(index))) as parts:
                     async for part in parts:
-                        begun = True
+                        started = True
                         yield part
                 return
             except (RateLimited, CredentialsRefused) as error:
-                self._rest(place, error)
-                if begun:
+                self._pause(index, error)
+                if started:
                     raise
 
-    def _checked(self, place: int) -> str:
-        text, name = self._keys[place]
+    def _checked(self, index: int) -> str:
+        text, name = self._keys[index]
         check_copied(text, name)
         return text
 
-    def _ready(self, besides: int | None = None) -> int | None:
-        """The place of the key to be used: the current one, else the next that does not rest."""
+    def _ready(self, other_than: int | None = None) -> int | None:
+        """Return the index of the key to use: the current one, else the next that is not paused; None if all are."""
         count, now = len(self._keys), self._now()
-        places = ((self._current + step) % count for step in range(count))
-        return next((place for place in places if place != besides and self._rests[place][0] <= now), None)
+        indices = ((self._current + step) % count for step in range(count))
+        return next((index for index in indices if index != other_than and self._pauses[index][0] <= now), None)
 
-    def _rest(self, place: int, error: ProviderError) -> None:
-        usual = LIMITED_REST if isinstance(error, RateLimited) else REFUSED_REST
-        rest = usual if error.retry_after is None else min(error.retry_after, LONGEST_REST)
-        self._rests[place] = self._now() + rest, error
+    def _pause(self, index: int, error: ProviderError) -> None:
+        default = RATE_LIMITED_PAUSE if isinstance(error, RateLimited) else REFUSED_PAUSE
+        pause = default if error.retry_after is None else min(error.retry_after, MAX_PAUSE)
+        self._pauses[index] = self._now() + pause, error
 
     def _exhausted(self) -> ProviderError:
-        """What is to be said when every key rests, of the one that is back first."""
-        place = min(range(len(self._keys)), key=lambda each: self._rests[each][0])
-        until, error = self._rests[place]
+        """Return the error if all keys are paused; it names the one that is used again first."""
+        first = min(range(len(self._keys)), key=lambda each: self._pauses[each][0])
+        until, error = self._pauses[first]
         wait = max(0.0, until - self._now())
-        again = f"{self._keys[place][1]} is used again in {wait:.0f} s"
-        why = short_reason(error) if error is not None else ""
-        sentence = f"All {len(self._keys)} keys of {self.source} rest; {again}: {why}."
+        again = f"{self._keys[first][1]} is used again in {wait:.0f} s"
+        reason = short_reason(error) if error is not None else ""
+        sentence = f"All {len(self._keys)} keys of {self.source} are paused; {again}: {reason}."
         if isinstance(error, RateLimited):
             return RateLimited(sentence, retry_after=wait)
         return CredentialsRefused(sentence)

@@ -1,4 +1,4 @@
-"""What is known of embedding models without asking anyone: the table `models.toml` beside this module."""
+"""Known properties of embedding models, from the table `models.toml` beside this module."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from plugins.api.services import Purpose
 TABLE = Path(__file__).with_name("models.toml")
 
 OPEN = "open"
-"""The table of models whose weights anybody may run, under whatever name a server gives them."""
+"""The table of open-weight models, under whatever name a server lists them."""
 
 
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the table: how long the vectors are, how many tokens a text and a request may have, and what is written
-    before a question and before a note. 0 is unknown."""
+    """A row of the table: the length of the vectors, the most tokens of a text (`tokens`) and of a request (`total`), and
+    the prefixes of queries and notes. 0 is unknown."""
 
     dimensions: int = 0
     tokens: int = 0
@@ -26,17 +26,17 @@ class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str = ""
     note: str = ""
 
-    def before(self, purpose: Purpose) -> str:
-        """What is written before a text that is for this."""
+    def prefix(self, purpose: Purpose) -> str:
+        """Return the prefix of a text for this purpose."""
         return self.query if purpose == "query" else self.note
 
 
 def known_model(vendor: str, model: str) -> KnownModel:
-    """What is known of a vendor's model, or of one that anybody may run."""
+    """Return the row of a vendor's model or of an open-weight model; an empty one if there is none."""
     name, tables = model.lower(), _tables()
-    own = {beginning: line for beginning, line in tables.get(vendor, {}).items() if name.startswith(beginning)}
-    fitting = own or {part: line for part, line in tables[OPEN].items() if part in name}
-    return fitting[max(fitting, key=len)] if fitting else KnownModel()
+    own = {prefix: row for prefix, row in tables.get(vendor, {}).items() if name.startswith(prefix)}
+    matches = own or {part: row for part, row in tables[OPEN].items() if part in name}
+    return matches[max(matches, key=len)] if matches else KnownModel()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How much models take in and say: what their servers told, else the table `limits.toml` beside this module."""
+"""The token limits of models: those that servers reported, else the table `limits.toml` beside this module."""
 
 from __future__ import annotations
 
@@ -18,35 +18,40 @@ from plugins.support.bounded_cache import bounded_cache
 TABLE = Path(__file__).with_name("limits.toml")
 
 _VERSION = re.compile(r"-\d{8}|-\d{4}-\d{2}-\d{2}|:latest")
-"""What lists write behind a name that people leave it out of."""
+"""The version suffixes in lists of models that people leave out."""
 
 T = TypeVar("T")
 
 
-def known_limits(vendor: str | None, model: str, told: Mapping[str, ReportedLimits] | None = None) -> ModelLimits:
-    """What is known of a model, in tokens: what its server `told`, else what the table has under its vendor (the name of its
-    provider; None where it is another's); None where neither has anything."""
-    said = told_limits(told or {}, model)
-    kept = _kept(model, vendor or "")
-    window, window_from = _first(said.window, kept.window)
-    output, output_from = _first(said.output, kept.output)
+def known_limits(vendor: str | None, model: str, reported: Mapping[str, ReportedLimits] | None = None) -> ModelLimits:
+    """Return the known limits of a model in tokens, None where a figure is unknown.
+
+    Args:
+        vendor: The name of the provider in the table; None for another vendor's server.
+        model: The name of the model.
+        reported: The limits that the model's server reported, which take precedence.
+    """
+    server = reported_limits(reported or {}, model)
+    table = _table_limits(model, vendor or "")
+    window, window_from = _first(server.window, table.window)
+    output, output_from = _first(server.output, table.output)
     return ModelLimits(window=window, window_from=window_from, output=output, output_from=output_from)
 
 
-def told_limits(told: Mapping[str, ReportedLimits], model: str) -> ReportedLimits:
-    """What a server told of a model: under its name, or under that of its newest version."""
-    versions = [name for name in told if name.startswith(model) and _VERSION.fullmatch(name[len(model) :])]
-    name = model if model in told else max(versions, default=None)
-    return ReportedLimits() if name is None else told[name]
+def reported_limits(reported: Mapping[str, ReportedLimits], model: str) -> ReportedLimits:
+    """Return the limits that a server reported for a model, under its name or that of its newest version."""
+    versions = [name for name in reported if name.startswith(model) and _VERSION.fullmatch(name[len(model) :])]
+    name = model if model in reported else max(versions, default=None)
+    return ReportedLimits() if name is None else reported[name]
 
 
-def told_at(url: str, told: ModelList | None) -> Mapping[str, ReportedLimits]:
-    """What was told, if it was the server at this address that did."""
-    return told.models if told is not None and told.address == bare_address(url) else {}
+def reported_at(url: str, models: ModelList | None) -> Mapping[str, ReportedLimits]:
+    """Return the limits in a list of models if it is from the server at this address."""
+    return models.models if models is not None and models.address == bare_address(url) else {}
 
 
 def bare_address(url: str) -> str:
-    """An address without a person's name and password; empty for one that is none."""
+    """Return a URL without user name, password and query; empty if it is invalid."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -54,29 +59,28 @@ def bare_address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def capped(limits: ModelLimits, most: int | None) -> ModelLimits:
-    """The limits where the configuration lets answers have so many tokens at most; None is as many as they like."""
-    if most is None or (limits.output is not None and limits.output <= most):
+def capped(limits: ModelLimits, max_output: int | None) -> ModelLimits:
+    """Return the limits with the configured limit of a reply in tokens; None is no limit."""
+    if max_output is None or (limits.output is not None and limits.output <= max_output):
         return limits
-    return msgspec.structs.replace(limits, output=most, output_from="configuration")
+    return msgspec.structs.replace(limits, output=max_output, output_from="configuration")
 
 
-def longest(known: Mapping[str, T], name: str) -> T | None:
-    """What stands under the longest beginning of the name; None if none fits."""
-    fitting = [beginning for beginning in known if name.startswith(beginning)]
-    return known[max(fitting, key=len)] if fitting else None
+def longest_prefix(known: Mapping[str, T], name: str) -> T | None:
+    """Return the value of the longest key that the name begins with; None if there is none."""
+    prefixes = [prefix for prefix in known if name.startswith(prefix)]
+    return known[max(prefixes, key=len)] if prefixes else None
 
 
-def _first(told: int | None, kept: int | None) -> tuple[int | None, LimitSource | None]:
-    if told is not None:
-        return told, "vendor"
-    return kept, None if kept is None else "table"
+def _first(server: int | None, table: int | None) -> tuple[int | None, LimitSource | None]:
+    if server is not None:
+        return server, "vendor"
+    return table, None if table is None else "table"
 
 
 @bounded_cache(256)
-def _kept(model: str, vendor: str) -> ReportedLimits:
-    """What the table has; every turn asks."""
-    return longest(_table().get(vendor, {}), model) or ReportedLimits()
+def _table_limits(model: str, vendor: str) -> ReportedLimits:
+    return longest_prefix(_table().get(vendor, {}), model) or ReportedLimits()
 
 
 @cache

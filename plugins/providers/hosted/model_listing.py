@@ -1,4 +1,4 @@
-"""Which models a server has, from the list that every vendor gives away for nothing."""
+"""Requests for a server's list of models, which cost nothing at any vendor."""
 
 from __future__ import annotations
 
@@ -13,39 +13,50 @@ from plugins.http.client import Timeouts, Transport
 from plugins.support.errors import BadAnswer, ProviderError
 from plugins.support.http_errors import StatusRefused
 
-BRIEF = Timeouts(connect=5.0, first=15.0, between=15.0, whole=60.0, attempts=1)
-"""A person waits for the answer, and whether it comes is the question."""
+LIST_TIMEOUTS = Timeouts(connect=5.0, first=15.0, between=15.0, whole=60.0, attempts=1)
+"""The timeouts of such requests. A person waits for the result, so there is one attempt."""
 
-MUTE = re.compile(
+NON_CHAT_MODEL = re.compile(
     r"embed|rerank|whisper|transcri|\btts\b|moderation|dall-e|diffusion|-image|\bbge-|\bgte-|\be5-|minilm|realtime|\bsora\b",
     re.I,
 )
-"""In the names of models that make vectors, pictures or sounds instead of answers."""
+"""Matches the names of models that produce vectors, images or audio."""
 
 
-async def listed(
+async def fetch_model_list(
     transport: Transport,
     url: str,
     headers: Mapping[str, str],
     *,
-    under: str,
-    named: str,
-    meaning: Callable[[int, bytes], ProviderError],
+    list_field: str,
+    name_field: str,
+    error_for: Callable[[int, bytes], ProviderError],
 ) -> dict[str, Any]:
-    """The entries of a server's list of models by their names: an object whose member `under` lists objects with a member
-    `named`. `meaning` is what an error status means there. Raises a ProviderError."""
+    """Return the entries of a server's list of models by their names.
+
+    Args:
+        transport: The HTTP client.
+        url: The URL of the list.
+        headers: The headers of the request.
+        list_field: The field of the response that holds the list.
+        name_field: The field of an entry that holds the model's name.
+        error_for: Returns the error for a status and its body.
+
+    Raises:
+        ProviderError: The request failed, or the response is not such a list.
+    """
     try:
-        body = await transport.get(url, headers=headers, timeouts=BRIEF)
+        body = await transport.get(url, headers=headers, timeouts=LIST_TIMEOUTS)
     except StatusRefused as refused:
-        raise meaning(refused.status, refused.body) from refused
+        raise error_for(refused.status, refused.body) from refused
     try:
-        return {str(entry[named]): entry for entry in msgspec.json.decode(body)[under]}
+        return {str(entry[name_field]): entry for entry in msgspec.json.decode(body)[list_field]}
     except (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, TypeError) as error:
-        raise BadAnswer("What the server gave for a list of its models is none.") from error
+        raise BadAnswer("The server's list of models is not valid.") from error
 
 
-def tokens(entry: object, *path: str) -> int | None:
-    """A number of tokens in an entry, by the names of the members that lead to it; None if nothing there can be one."""
+def token_count(entry: object, *path: str) -> int | None:
+    """Return the number of tokens at a path of field names in an entry; None if there is no valid one."""
     for name in path:
         entry = entry.get(name) if isinstance(entry, dict) else None
     try:

@@ -1,6 +1,6 @@
-"""What errors mean in OpenAI's API, whether they come as a status or inside a stream, and from whichever server.
+"""The errors of OpenAI's API and compatible servers, as a status or inside a stream.
 
-Only an error's own words are looked at, never those of a message: a person may write anything.
+Only the error's own text is examined, never that of a message, in which a person may write anything.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _OVERFLOW_WORDS = (
     "prompt is too long",
     "range of input length should be",
     "reduce the length of the messages",
-    "request too large for",  # more than the account may send in a minute: waiting does not help, a shorter one does
+    "request too large for",  # more than the limit per minute: only a shorter request succeeds
     "too many tokens in the prompt",
 )
-"""How OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio say it, in lower case."""
+"""The words of OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio, in lower case."""
 
 _ABOUT_LENGTH = re.compile(r"context|exceed|large|length|limit|long|max|size|token|window", re.I)
-"""What a code has in it that may be that of a request that is too long."""
+"""Matches error codes that may mean that a request is too long."""
 
 _MISSING_CODES = frozenset({"model_not_found", "invalid_model", "DeploymentNotFound"})
 _MISSING_WORDS = re.compile(
@@ -63,8 +63,8 @@ _MISSING_WORDS = re.compile(
     r"|\b(invalid|unknown|no such) model\b",
     re.I,
 )
-"""How OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio say that there is no such model: some
-with a status 400 or 403."""
+"""The words of OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio for an unknown model; some send
+them with status 400 or 403."""
 
 _ABOUT_MODELS = re.compile(r"access|deployment|exist|found|model|permission", re.I)
 
@@ -74,46 +74,51 @@ _BARRED_WORDS = re.compile(
     rf"|{_RIGHT}(?:(?!{_RIGHT}).){{0,200}}?\bmodel\b",
     re.I,
 )
-"""How a status 403 says that the key is good, and not for this model."""
+"""The words of a status 403 for a valid key without access to the model."""
 
-_BLIND_WORDS = "image input"
+_IMAGE_WORDS = "image input"
 
-UNREADABLE = "invalid_encrypted_content"
-"""The code of the refusal of reasoning that was sent back and cannot be decrypted."""
+UNREADABLE_REASONING = "invalid_encrypted_content"
+"""The error code if reasoning in the request cannot be decrypted."""
 
 
-def meaning(  # noqa: PLR0911 - one for each kind
+def error_for(  # noqa: PLR0911 - one for each kind
     status: int, body: bytes, *, model: str | None = None, after: float | None = None
 ) -> ProviderError:
-    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
-    to wait."""
+    """Return the error for an error status.
+
+    Args:
+        status: The HTTP status.
+        body: The body of the response.
+        model: The requested model, if the request was for a reply.
+        after: The pause in seconds that the server asks for.
+    """
     words = error_message(body)
     if model is not None and is_missing(status, body):
-        return missing("The provider", model, body)
+        return missing_model("The provider", model, body)
     if status in (401, 403):
         return CredentialsRefused(f"The provider refused the key: {words}")
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if status in (402, 429):
-        return RateLimited(f"The provider takes no request now: {words}", retry_after=after)
-    if is_blind(body):
-        return BadRequest(f"The model takes no picture: {words}")
+        return RateLimited(f"The provider accepts no requests now: {words}", retry_after=after)
+    if rejects_images(body):
+        return BadRequest(f"The model accepts no images: {words}")
     if status >= 500 or status in (408, 409):
         return Unreachable(f"The provider failed ({status}): {words}")
     if status < 400:
-        return BadRequest(f"The provider answered {status} instead of a reply: its address is not the one to ask.")
+        return BadRequest(f"The provider answered {status} instead of a reply: its address is wrong.")
     return BadRequest(f"The provider refused the request ({status}): {words}")
 
 
-def in_stream(error: Any, model: str) -> ProviderError:
-    """What an error object inside the stream of a model's answer means. Some servers give the status it would have had as
-    its code."""
+def stream_error(error: Any, model: str) -> ProviderError:
+    """Return the error for an error object inside a stream. Some servers put the corresponding status into its code."""
     body = msgspec.json.encode({"error": error})
     code = error_code(body)
     status = int(code[:9]) if code.isdecimal() else 404 if says_missing(body) else 0
     if 400 <= status < 500:
-        return meaning(status, body, model=model)
-    sentence = f"The provider broke off: {error_message(body)}"
+        return error_for(status, body, model=model)
+    sentence = f"The provider interrupted the reply: {error_message(body)}"
     if is_overflow(body):
         return ContextOverflow(sentence)
     if "rate_limit" in code or code == "insufficient_quota":
@@ -125,27 +130,27 @@ def in_stream(error: Any, model: str) -> ProviderError:
     return StreamCut(sentence) if code in ("", "server_error") or code.isdecimal() else Unreachable(sentence)
 
 
-def worth_another_attempt(refused: StatusRefused) -> bool:
-    """Whether the same request may succeed in a moment, for a status after which some do."""
-    hopeless = error_code(refused.body) == "insufficient_quota" or is_blind(refused.body)
-    return not hopeless and not is_overflow(refused.body)
+def can_retry(refused: StatusRefused) -> bool:
+    """Return True if the same request may succeed in a moment."""
+    permanent = error_code(refused.body) == "insufficient_quota" or rejects_images(refused.body)
+    return not permanent and not is_overflow(refused.body)
 
 
-def missing(who: str, model: str, body: bytes) -> NoSuchModel:
-    """The error for a model that is not there; a body that speaks of no model may be that of any server."""
-    what = f"{who} has no model {model!r}"
+def missing_model(who: str, model: str, body: bytes) -> NoSuchModel:
+    """Return the error for an unknown model; a body that does not mention a model may come from any server."""
+    sentence = f"{who} has no model {model!r}"
     if not says_missing(body):
-        what += ", or not for this key" if _is_barred(body) else ", or its address is not the one to ask"
-    return NoSuchModel(f"{what}: {error_message(body)}")
+        sentence += ", or the key has no access to it" if _is_barred(body) else ", or the address is wrong"
+    return NoSuchModel(f"{sentence}: {error_message(body)}")
 
 
 def is_missing(status: int, body: bytes) -> bool:
-    """Whether a request for a model's answer was refused because the model is not there, or not for this key."""
+    """Return True if a request was refused because the model is unknown or the key has no access to it."""
     return status == 404 or (status == 403 and _is_barred(body)) or (400 <= status < 500 and says_missing(body))
 
 
 def says_missing(body: bytes) -> bool:
-    """Whether an error's body says that the model is not there."""
+    """Return True if the body of an error says that the model is unknown."""
     error = error_object(body)
     if {str(error.get("code")), str(error.get("type"))} & _MISSING_CODES:
         return True
@@ -157,22 +162,23 @@ def _is_barred(body: bytes) -> bool:
 
 
 def is_overflow(body: bytes, *more_words: str) -> bool:
-    """Whether an error's body says that the request was too long, by its code, or in one of the known phrases (or of
-    `more_words`, in lower case) where no code says something else."""
+    """Return True if the body of an error says that the request is too long: by its code, or by one of the known phrases (or
+    `more_words`, in lower case) if the code says nothing else."""
     error = error_object(body)
     if {str(error.get("code")), str(error.get("type"))} & _OVERFLOW_CODES:
         return True
     message = str(error.get("message", "")).lower()
-    told = any(words in message for words in (*_OVERFLOW_WORDS, *more_words))
-    return told and not names_another_reason(body, _ABOUT_LENGTH)
+    matches = any(words in message for words in (*_OVERFLOW_WORDS, *more_words))
+    return matches and not names_another_reason(body, _ABOUT_LENGTH)
 
 
-def is_blind(body: bytes) -> bool:
-    """Whether an error's body says that the model sees no pictures, which llama.cpp and Ollama tell as their own failure."""
-    return _BLIND_WORDS in str(error_object(body).get("message", "")).lower()
+def rejects_images(body: bytes) -> bool:
+    """Return True if the body of an error says that the model accepts no images, which llama.cpp and Ollama report as an
+    internal error."""
+    return _IMAGE_WORDS in str(error_object(body).get("message", "")).lower()
 
 
 def error_code(body: bytes) -> str:
-    """The error's own code or type; empty if it has none."""
+    """Return the code or type of an error; empty if it has none."""
     error = error_object(body)
     return str(error.get("code") or error.get("type") or "")

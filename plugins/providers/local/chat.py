@@ -1,7 +1,7 @@
-"""The chat provider `local`: a model file on this machine, run in a subprocess of its own.
+"""The chat provider `local`: a model file on this machine, run in a subprocess.
 
-Without settings it is the bundled model, so small that it only shows how a chat goes. The model is loaded by the first
-request and leaves the memory when it is idle. Requests are answered one at a time, in the order they came.
+By default it is the bundled model, which is so small that it only demonstrates a chat. The model is loaded by the first
+request and unloaded when it is idle. Requests are answered one at a time, in order.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The form of `[providers.local]`.
+    """`[providers.local]`.
 
-    `model_path` is any chat model as a GGUF file, instead of the bundled one. The memory for all of `context_window`
-    (tokens) is taken at once, and reading as much takes the bundled model most of a minute. `threads` is one less than
-    the processors, at most four, when it is not set.
+    `model_path` is any chat model as a GGUF file, instead of the bundled one. The memory for the whole `context_window`
+    (tokens) is allocated at once, and reading that much takes the bundled model most of a minute. `threads` defaults to one
+    less than the number of processors, at most four.
     """
 
     model_path: str | None = None
@@ -40,7 +40,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class LocalProvider:
-    """See the module. One subprocess serves all sessions."""
+    """The `ChatProvider` for local models. One subprocess serves all sessions."""
 
     name: ClassVar[str] = "local"
     Settings: ClassVar[type] = LocalSettings
@@ -49,11 +49,11 @@ class LocalProvider:
         settings: LocalSettings = context.settings
         self._settings = settings
         self._environment = context.environment
-        self._model, self._path = _chosen(settings.model_path)
+        self._model, self._path = _select_model(settings.model_path)
         self._installed = local_model.runtime_installed()
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._worker: Worker | None = None
-        self._rest: asyncio.TimerHandle | None = None
+        self._unload_timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,50 +61,50 @@ class LocalProvider:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stay_awake()
+        self._cancel_unload()
         if self._worker:
             await self._worker.end()
 
     def default_model(self) -> str | None:
-        """The model's name when its file and the library that runs it are there."""
+        """Return the model's name if its file and the runtime library are there."""
         return self._model if self._installed and self._path else None
 
     def explain_default(self) -> str:
-        """What is there or missing, as the end of a sentence."""
+        """Return what is there or missing, as the end of a sentence."""
         if not self._installed or (self._path is None and self._settings.model_path is None):
             return f"no local model is installed ({local_model.HOW_TO_INSTALL})"
         if self._path is None:
-            return f"providers.local.model_path names no file: {self._settings.model_path}"
+            return f"providers.local.model_path is not a file: {self._settings.model_path}"
         if self._settings.model_path:
-            return "providers.local.model_path names its file"
+            return "providers.local.model_path is set"
         return "it is installed here and needs no key; it is a small demonstration model"
 
     def limits(self, model: str) -> ModelLimits:
-        """The configured window, and nothing of models that are not this provider's."""
+        """Return the configured window; nothing for other models."""
         window = self._settings.context_window if model == self._model else None
         source: LimitSource | None = None if window is None else "configuration"
         return ModelLimits(window=window, window_from=source, small=self._settings.model_path is None)
 
     def address(self, model: str) -> str:
-        """Return an empty address: nothing is sent to anybody."""
+        """Return an empty address: requests do not leave this machine."""
         return ""
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Answer, when those that asked before are answered."""
-        from plugins.providers.local import stream as local_answer  # noqa: PLC0415 - the first request pays, not every start
+        """Answer after all earlier requests; implements `ChatProvider.stream`."""
+        from plugins.providers.local import stream as local_answer  # noqa: PLC0415 - not needed at start
 
         if request.options.require_tool:
-            raise BadRequest("A local model here calls no tools.")
+            raise BadRequest("Local models do not support tool calls.")
         if request.model != self._model:
-            raise NoSuchModel(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
-        async with self._one_at_a_time:
-            self._stay_awake()
+            raise NoSuchModel(f"There is no local model {request.model!r}; available: {self._model!r}.")
+        async with self._lock:
+            self._cancel_unload()
             try:
                 async with aclosing(local_answer.answer(await self._loaded(), request)) as answer:
-                    async for piece in answer:
-                        yield piece
+                    async for part in answer:
+                        yield part
             finally:
-                self._rest_later()
+                self._schedule_unload()
 
     async def _loaded(self) -> Worker:
         from plugins.providers.local import stream as local_answer  # noqa: PLC0415 - as above
@@ -122,17 +122,17 @@ class LocalProvider:
         )
         return self._worker
 
-    def _rest_later(self) -> None:
+    def _schedule_unload(self) -> None:
         if self._worker:
-            self._rest = asyncio.get_running_loop().call_later(self._settings.idle_unload_seconds, self._worker.kill)
+            self._unload_timer = asyncio.get_running_loop().call_later(self._settings.idle_unload_seconds, self._worker.kill)
 
-    def _stay_awake(self) -> None:
-        if self._rest:
-            self._rest.cancel()
+    def _cancel_unload(self) -> None:
+        if self._unload_timer:
+            self._unload_timer.cancel()
 
 
-def _chosen(model_path: str | None) -> tuple[str, Path | None]:
-    """The model's name and its file, None if that is missing."""
+def _select_model(model_path: str | None) -> tuple[str, Path | None]:
+    """Return the model's name and its file; None if that is missing."""
     if model_path is None:
         return local_model.BUNDLED_NAME, local_model.bundled_model()
     path = Path(model_path).expanduser()

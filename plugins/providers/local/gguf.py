@@ -1,4 +1,4 @@
-"""Any embedding model as a GGUF file, which `memory.embedding.local_model_path` names, run by llama.cpp in a subprocess."""
+"""Embedding models as GGUF files (`memory.embedding.local_model_path`), run by llama.cpp in a subprocess."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from plugins.providers.local.in_process import ModelInProcess
 from plugins.providers.local.process import Load
 from plugins.support.errors import SettingsRefused
 
-LONGEST = 1024
-"""Tokens of a text that are read at once; longer ones are read in pieces. The memory for it is taken at the start."""
+MAX_TOKENS = 1024
+"""The most tokens that are embedded at once; longer texts are split. The memory for it is allocated at start."""
 
-HEADER = 1 << 20
-"""Bytes of a file in which what it says of itself is looked for; the vocabulary, which is long, comes after."""
+HEADER_BYTES = 1 << 20
+"""The number of bytes that are searched for metadata; the vocabulary, which is long, comes after."""
 
 _MAGIC = b"GGUF"
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
-_POOLED = (1, 2, 3)
-"""By mean, by the first token, by the last; 0 is not at all, 4 is for ranking pairs of texts."""
+_POOLING_TYPES = (1, 2, 3)
+"""The pooling types mean, first token and last token; 0 is none, 4 ranks pairs of texts."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GGUF file says of its model: how long its vectors are, how many tokens it reads (0: it does not say), and how
-    it makes one vector of a text (None: it does not say, as chat models do)."""
+    """The metadata of a GGUF file: the length of its vectors, its window in tokens (0 if missing), and its pooling type
+    (None if missing, as in chat models)."""
 
     dimensions: int
     window: int
@@ -40,31 +40,31 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gguf_model(path: str, environment: Mapping[str, str]) -> ModelInProcess:
-    """What runs the model of a file. Raises SettingsRefused for a path that is relative to nobody knows what."""
+    """Return the runtime of a model file. Raises SettingsRefused for a relative path."""
     file = Path(path).expanduser()
     if not file.is_absolute():
         raise SettingsRefused(f"memory.embedding.local_model_path must begin with `/` or `~`: {path}")
-    described = GgufModel(file)
-    prefixes = known_model("local", file.stem)
+    model_file = GgufModel(file)
+    known = known_model("local", file.stem)
     return ModelInProcess(
         name=file.stem.lower(),
-        dimensions=lambda: header.dimensions if (header := described.header()) else 0,
-        missing=described.missing,
-        load=lambda: Load(model=str(file), window=described.window(), threads=None, embeds=True),
+        dimensions=lambda: header.dimensions if (header := model_file.header()) else 0,
+        missing=model_file.missing,
+        load=lambda: Load(model=str(file), window=model_file.window(), threads=None, embeds=True),
         environment=environment,
-        before=prefixes.before,
+        prefix=known.prefix,
     )
 
 
 class GgufModel:
-    """A model file, read again when it is another one."""
+    """A model file; its metadata is read again when the file changes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._read: tuple[tuple[int, int, int], Header | None] | None = None
 
     def header(self) -> Header | None:
-        """What it says of its model; None where there is no such file, or it is none in this format."""
+        """Return its metadata; None if there is no such file or it has another format."""
         try:
             state = os.stat(self._file)
             stamp = (state.st_ino, state.st_size, state.st_mtime_ns)
@@ -75,33 +75,33 @@ class GgufModel:
         return self._read[1]
 
     def window(self) -> int:
-        """How many tokens are read at once."""
+        """Return how many tokens are embedded at once."""
         header = self.header()
-        return min(LONGEST, header.window) if header and header.window else LONGEST
+        return min(MAX_TOKENS, header.window) if header and header.window else MAX_TOKENS
 
     def missing(self) -> str | None:
-        """Why the model cannot be used, as the end of a sentence; None where it can."""
+        """Return why the model cannot be used, as the end of a sentence; None if it can."""
         file = f"memory.embedding.local_model_path is {self._file}"
         if not self._file.is_file():
-            return f"{file}, and there is no such file"
+            return f"{file}, which does not exist"
         header = self.header()
         if header is None:
-            return f"{file}, which is no GGUF file"
-        if header.pooling not in _POOLED:
-            return f"{file}, which is a chat model and makes no vectors of texts"
+            return f"{file}, which is not a GGUF file"
+        if header.pooling not in _POOLING_TYPES:
+            return f"{file}, which is a chat model, not an embedding model"
         if not local_model.runtime_installed():
             return f"the library that runs it is not installed ({local_model.HOW_TO_INSTALL})"
         return None
 
 
 def read_header(file: Path) -> Header | None:
-    """The description at the beginning of a file, None if it is none in this format. The format:
+    """Return the metadata at the start of a file; None if it has another format. Format:
     https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Raises OSError."""
     with file.open("rb") as source:
-        beginning = source.read(HEADER)
-    if not beginning.startswith(_MAGIC):
+        start = source.read(HEADER_BYTES)
+    if not start.startswith(_MAGIC):
         return None
-    fields = dict(_fields(BytesIO(beginning)))
+    fields = dict(_fields(BytesIO(start)))
     kind = fields.get("general.architecture")
 
     def number(key: str) -> int | None:
@@ -114,7 +114,7 @@ def read_header(file: Path) -> Header | None:
 
 
 def _fields(source: BinaryIO) -> Iterator[tuple[str, str | float | None]]:
-    """The fields up to the vocabulary, or to the end of what was read."""
+    """Yield the fields before the vocabulary, or to the end of what was read."""
     try:
         source.seek(len(_MAGIC) + 4 + 8)  # the version, the number of tensors
         for _ in range(_number(source, "<Q")):
@@ -131,7 +131,7 @@ def _value(source: BinaryIO, kind: int) -> str | float | None:
         return _string(source)
     if kind == _ARRAY:
         kind, count = _number(source, "<I"), _number(source, "<Q")
-        for _ in range(min(count, HEADER)):
+        for _ in range(min(count, HEADER_BYTES)):
             _value(source, kind)
         return None
     value: float = _number(source, _NUMBERS[kind])
@@ -140,7 +140,7 @@ def _value(source: BinaryIO, kind: int) -> str | float | None:
 
 def _string(source: BinaryIO) -> str:
     length = _number(source, "<Q")
-    return source.read(min(length, HEADER)).decode()
+    return source.read(min(length, HEADER_BYTES)).decode()
 
 
 def _number(source: BinaryIO, form: str) -> Any:

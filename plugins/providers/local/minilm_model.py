@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 (Apache-2.0), quantised to 8 bits: an English sentence model of 384 dimensions, run by onnxruntime.
 
-The weights are another package's, and only its file is used; the tokenizer is shipped here, since that package has none.
-This module imports what is heavy, and is imported by the thread that uses it.
+The weights are a file of another package; the tokenizer is shipped here, since that package has none. The heavy imports are
+in this module, which is imported by the thread that uses it.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Any
 
 from plugins.api.services import Purpose
 
-# Part of an extra: whoever checks types need not have them.
+# From an optional extra, so that type checking does not require them.
 np: Any = import_module("numpy")
 onnxruntime: Any = import_module("onnxruntime")
 tokenizers: Any = import_module("tokenizers")
 
-LONGEST = 256
-"""Word pieces that the model reads at once, the two at the ends among them; a longer text is read in parts."""
+MAX_PIECES = 256
+"""The most word pieces that are embedded at once, the two special ones included; longer texts are split."""
 
 TOKENIZER = Path(__file__).parent / "minilm" / "tokenizer.json"
 
 
 class MiniLM:
-    """The loaded model. `embed` blocks, and holds one processor thread."""
+    """The loaded model. `embed` blocks one processor thread."""
 
     def __init__(self, weights: Path) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        options.enable_cpu_mem_arena = False  # what the longest text once needed would be held for ever
+        options.enable_cpu_mem_arena = False  # else the memory for the longest text is never freed
         self._session = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
         self._tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
 
     def embed(self, texts: Sequence[str], purpose: Purpose = "note") -> list[list[float]]:
-        """A vector of length 1 for each text: the mean over its word pieces. One by one: texts of different lengths in one
-        batch would cost what the longest costs."""
+        """Return a vector of length 1 for each text: the mean over its word pieces. Texts are embedded one by one, since in
+        a batch each would cost as much as the longest."""
         return [self._one(text) for text in texts]
 
     def _one(self, text: str) -> list[float]:
-        whole = text.encode("utf-8", "replace").decode()  # half of a pair is no character
-        begin, *pieces, end = self._tokenizer.encode(whole).ids
+        valid = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be encoded
+        begin, *pieces, end = self._tokenizer.encode(valid).ids
         parts = [[begin, *part, end] for part in _parts(pieces)]
         mean = np.mean([self._mean(part) for part in parts], axis=0)
         vector: list[float] = (mean / max(float(np.linalg.norm(mean)), 1e-9)).tolist()
@@ -52,11 +52,11 @@ class MiniLM:
 
     def _mean(self, part: Sequence[int]) -> Any:
         pieces = np.array([part], dtype=np.int64)
-        given = {"input_ids": pieces, "attention_mask": np.ones_like(pieces), "token_type_ids": np.zeros_like(pieces)}
-        return self._session.run(None, given)[0][0].mean(axis=0)
+        inputs = {"input_ids": pieces, "attention_mask": np.ones_like(pieces), "token_type_ids": np.zeros_like(pieces)}
+        return self._session.run(None, inputs)[0][0].mean(axis=0)
 
 
 def _parts(pieces: Sequence[int]) -> list[Sequence[int]]:
-    """The pieces in as few parts as can be read, all of about the same length."""
-    count = max(1, math.ceil(len(pieces) / (LONGEST - 2)))
+    """Split the pieces into as few parts as possible, of about equal length."""
+    count = max(1, math.ceil(len(pieces) / (MAX_PIECES - 2)))
     return [pieces[at * len(pieces) // count : (at + 1) * len(pieces) // count] for at in range(count)]

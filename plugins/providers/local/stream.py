@@ -1,4 +1,4 @@
-"""One answer of a local model: what its subprocess says, as deltas, a reply, or the error that it means."""
+"""A reply of a local model: the messages of its subprocess as deltas, a reply, or an error."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from plugins.providers.local.process import (
     WorkerGone,
     Working,
 )
-from plugins.providers.local.prompt import chat_messages, held_to, sampling
+from plugins.providers.local.prompt import chat_messages, response_constraint, sampling
 from plugins.support.errors import BadRequest, ContextOverflow, StreamCut, Unreachable
 from sessions.events.messages import Usage
 
 
 async def start_worker(model: Path, *, window: int, threads: int | None, environment: Mapping[str, str]) -> Worker:
-    """A subprocess that has loaded a model file; `window` in tokens. Raises Unreachable with the reason."""
+    """Return a subprocess that has loaded a model file; `window` in tokens. Raises Unreachable with the reason."""
     try:
         return await Worker.start(COMMAND, Load(model=str(model), window=window, threads=threads), environment)
     except (WorkerGone, OSError) as error:
@@ -34,15 +34,15 @@ async def start_worker(model: Path, *, window: int, threads: int | None, environ
 
 
 async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-    """What ChatProvider.stream promises, from a worker that does nothing else meanwhile."""
+    """Yield deltas and the reply of an idle worker; implements `ChatProvider.stream`."""
     text: list[str] = []
     try:
         form = request.options.response_format
-        # Only the house's own instructions may be put in fewer words: a program's are what it wants done.
-        messages = chat_messages(request.context, told_all=form is not None or request.purpose == "api")
-        await worker.ask(messages, sampling(request.context) | held_to(form))
+        # Only the gateway's own instructions may be shortened, not those of an API client.
+        messages = chat_messages(request.context, full_instructions=form is not None or request.purpose == "api")
+        await worker.ask(messages, sampling(request.context) | response_constraint(form))
         while True:
-            match await worker.hear():
+            match await worker.receive():
                 case Piece(text=piece):
                     text.append(piece)
                     yield Delta(piece)
@@ -53,19 +53,19 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
                     return
                 case TooLong(tokens=tokens, window=window):
                     raise ContextOverflow(
-                        f"The conversation is {tokens} tokens long; the local model reads {window} with its answer."
+                        f"The conversation has {tokens} tokens; the local model's window has {window}, with the reply."
                     )
                 case Refused(sentence=sentence):
-                    raise BadRequest(f"The local model refuses this request: {sentence}")
+                    raise BadRequest(f"The local model refused this request: {sentence}")
                 case Broke(sentence=sentence):
                     await worker.end()
                     raise WorkerGone(sentence)
                 case never:
                     assert_never(never)
-    except WorkerGone as gone:
+    except WorkerGone as error:
         if text:
-            raise StreamCut(f"The local model broke off: {gone}.") from None
-        raise Unreachable(f"The local model does not answer: {gone}.") from None
+            raise StreamCut(f"The local model failed: {error}.") from None
+        raise Unreachable(f"The local model does not answer: {error}.") from None
     finally:
         worker.stop()
 

@@ -1,8 +1,8 @@
 """Ollama.
 
-address     Where an Ollama server is, out of the many spellings of OLLAMA_HOST.
+address     The URL of an Ollama server from the notations of OLLAMA_HOST
 chat        The `ollama` chat provider
 embeddings  The embedding provider `ollama`
-errors      What errors of an Ollama server mean.
-protocol    Ollama's chat on the wire
+errors      The errors of an Ollama server
+protocol    Requests and responses of Ollama's chat API
 """

@@ -1,6 +1,6 @@
-"""Where an Ollama server is, out of the many spellings of OLLAMA_HOST.
+"""The URL of an Ollama server from the notations of OLLAMA_HOST.
 
-After Ollama's FAQ and its command-line client: an address that the server listens on is taken for one to connect to.
+Sources: Ollama's FAQ and its command-line client. An address that the server listens on is also accepted.
 """
 
 from __future__ import annotations
@@ -8,40 +8,40 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 PORT = 11434
-"""Ollama's own port, where no scheme says otherwise."""
+"""Ollama's port, unless a scheme implies another."""
 CLOUD = "ollama.com"
-"""The host of the vendor's own servers."""
+"""The host of the vendor's cloud."""
 
 
 def server_address(text: str) -> str:
-    """The URL, without a slash at its end, of a server written as `host`, `host:port`, `:port`, an IPv6 address with or
-    without brackets, or a URL, in quotes or not. Empty means this machine, and so does an address such as 0.0.0.0. A port
-    that is none becomes the usual one. The `/api` and `/v1` that people copy along are left out."""
+    """Return the URL, without a trailing slash, of a server given as `host`, `host:port`, `:port`, an IPv6 address with or
+    without brackets, or a URL, quoted or not. Empty and wildcard addresses such as 0.0.0.0 mean this machine. An invalid
+    port is replaced by the default. The paths `/api` and `/v1`, which are often copied along, are removed."""
     text = text.strip().strip("\"'").strip()
-    scheme, found, rest = text.partition("://")
-    scheme, rest = (scheme.lower(), rest) if found else ("http", text)
-    person, at, place = rest.rpartition("@")
-    place, _, path = place.partition("/")
-    if place.lower() == CLOUD:
-        scheme, found = "https", "://"
-    usual = {"http": 80, "https": 443}.get(scheme, PORT) if found else PORT
-    host, port = _host_and_port(place, usual)
+    scheme, separator, rest = text.partition("://")
+    scheme, rest = (scheme.lower(), rest) if separator else ("http", text)
+    user, at, location = rest.rpartition("@")
+    location, _, path = location.partition("/")
+    if location.lower() == CLOUD:
+        scheme, separator = "https", "://"
+    default = {"http": 80, "https": 443}.get(scheme, PORT) if separator else PORT
+    host, port = _host_and_port(location, default)
     path = "/" + path.strip("/")
     for suffix in ("/api", "/v1"):
         path = path.removesuffix(suffix)
-    return f"{scheme}://{person}{at}{_reachable(host)}:{port}{path}".rstrip("/")
+    return f"{scheme}://{user}{at}{_reachable(host)}:{port}{path}".rstrip("/")
 
 
-def _host_and_port(place: str, usual: int) -> tuple[str, int]:
-    host, colon, port = place.rpartition(":")
-    if not colon or place.endswith("]") or (":" in host and not host.endswith("]")):
-        return place.strip("[]"), usual
+def _host_and_port(location: str, default: int) -> tuple[str, int]:
+    host, colon, port = location.rpartition(":")
+    if not colon or location.endswith("]") or (":" in host and not host.endswith("]")):
+        return location.strip("[]"), default
     valid = port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= 65535
-    return host.strip("[]"), int(port) if valid else usual
+    return host.strip("[]"), int(port) if valid else default
 
 
 def _reachable(host: str) -> str:
-    """The host as it stands in a URL; one that is no address to connect to is this machine."""
+    """Return the host as written in a URL, and this machine for a wildcard address."""
     try:
         address = ip_address(host or "127.0.0.1")
     except ValueError:

@@ -1,9 +1,9 @@
-"""Ollama's chat on the wire: a context as a request's body, the lines of a stream as a reply.
+"""Requests and responses of Ollama's chat API.
 
-After Ollama's API documentation (`POST /api/chat`, tool calling, thinking, context length). Three things differ from the
-other services. A request that does not fit is cut in silence unless it says `truncate` and `shift` are false, and by old
-releases even then, which only the count of tokens shows. Arguments of calls are objects, not text. And a model that thinks
-before it calls a tool wants its thoughts back with the result.
+Source: Ollama's API documentation (`POST /api/chat`, tool calling, thinking, context length). Three things differ from other
+services. A request that does not fit is truncated without an error unless `truncate` and `shift` are false, and by old
+releases even then, which only the token count shows. Arguments of calls are objects, not text. A model that thinks before a
+tool call needs its thinking sent back with the result.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.providers.hosted.encoding_cache import EncodingCache
-from plugins.providers.hosted.images import quoted, sent_with
-from plugins.providers.ollama.errors import in_stream
+from plugins.providers.hosted.images import available_images, json_string
+from plugins.providers.ollama.errors import stream_error
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
 from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import as_object, decoded
@@ -24,75 +24,80 @@ from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMe
 
 _encode = msgspec.json.Encoder().encode
 
-THOUGHTS = "ollama:"
-"""What a reply's `opaque` begins with when it holds the thoughts before a call; another provider's are not sent."""
+THINKING = "ollama:"
+"""The prefix of `opaque` with the thinking before a call; other providers' values are not sent."""
 
-BEYOND = 10
-"""How many windows a request may seem to fill: a larger count is not that of one."""
+IMPLAUSIBLE_WINDOWS = 10
+"""The number of windows above which a prompt count is not credible."""
 
 _OPTIONS = {"max_tokens": "num_predict"}
-"""Names of parameters that Ollama calls otherwise."""
+"""Ollama's names of parameters."""
 
 
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
 class Encoder:
-    """Encodes requests; of each session's messages only those that are new since its last one."""
+    """An encoder of requests. The messages of each session's last request are kept as bytes; only new ones are encoded."""
 
     def __init__(self) -> None:
-        self._remembered = EncodingCache()
+        self._cache = EncodingCache()
 
     def body(self, request: ChatRequest, *, window: int | None, max_tokens: int | None, **fields: Any) -> bytes:
-        """The JSON body of a streaming request. `window` and `max_tokens` are in tokens; what is None is left to the
-        server, also of the other fields. Raises BadRequest for a wish that Ollama has no word for."""
+        """Return the JSON body of a streaming request.
+
+        Args:
+            request: The request.
+            window: The window in tokens; None is the server's default.
+            max_tokens: The limit of the reply in tokens; None is the server's default.
+            fields: More fields of the body; None leaves a field out.
+
+        Raises:
+            BadRequest: The request requires a tool call, which Ollama does not support.
+        """
         context, request_options = request.context, request.options
         if request_options.require_tool:
-            raise BadRequest("Ollama cannot be told that a tool must be called; leave tool_choice to the model.")
+            raise BadRequest("Ollama cannot require a tool call; leave tool_choice to the model.")
         if request_options.response_format is not None:
-            fields = {
-                **fields,
-                "format": "json"
-                if request_options.response_format.schema is None
-                else request_options.response_format.schema,
-            }
+            schema = request_options.response_format.schema
+            fields = {**fields, "format": "json" if schema is None else schema}
         options = {"num_ctx": window, "num_predict": max_tokens}
         options |= {_OPTIONS.get(name, name): value for name, value in context.parameters.items() if value is not None}
         tools = [{"type": "function", "function": tool} for tool in context.tools] or None
         fixed = {"model": request.model, "stream": True, "truncate": False, "shift": False}
-        head = _encode(fixed | _given(fields) | {"options": _given(options)} | _given({"tools": tools}))
+        head = _encode(fixed | _without_none(fields) | {"options": _without_none(options)} | _without_none({"tools": tools}))
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
         messages = self._messages(request.session, context.messages, request.pictures)
         between = b"," if system and messages else b""
         return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
 
     def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
-        """The messages, joined by commas."""
-        known, joined = self._remembered.take(session, messages)
+        """Return the messages, joined by commas."""
+        known, joined = self._cache.take(session, messages)
         for message in messages[known:]:
             joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
-        self._remembered.keep(session, messages, joined)
+        self._cache.put(session, messages, joined)
         return joined
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:
-    """One message as Ollama takes it. Any order of them is allowed, and so is empty content."""
+    """Return one message in Ollama's format. Any order and empty content are allowed."""
     match message:
         case UserMessage():
-            images = [quoted(base64) for _, base64 in sent_with(message, pictures)]
+            images = [json_string(base64) for _, base64 in available_images(message, pictures)]
             return {"role": "user", "content": message.text} | ({"images": images} if images else {})
         case ToolMessage():
-            # Ollama has no mark for a failure, and templates show the name of the tool, not the id.
+            # Ollama has no field for a failure, and templates show the name of the tool, not the id.
             text = f"Error: {message.text}" if message.failed else message.text
             return {"role": "tool", "tool_name": message.tool, "tool_call_id": message.id, "content": text}
         case AssistantMessage():
             wire: dict[str, Any] = {"role": "assistant", "content": message.text}
-            if message.opaque and message.opaque.startswith(THOUGHTS):
-                wire["thinking"] = message.opaque.removeprefix(THOUGHTS)
+            if message.opaque and message.opaque.startswith(THINKING):
+                wire["thinking"] = message.opaque.removeprefix(THINKING)
             if message.calls:
                 wire["tool_calls"] = [_wire_call(index, call) for index, call in enumerate(message.calls)]
             return wire
@@ -102,7 +107,7 @@ def _wire_call(index: int, call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "function": {"index": index, "name": call.tool, "arguments": as_object(call.arguments)}}
 
 
-# --- the answer -------------------------------------------------------------------------------------------------------
+# --- the reply --------------------------------------------------------------------------------------------------------
 
 
 class _Function(msgspec.Struct):
@@ -136,34 +141,35 @@ _line = msgspec.json.Decoder(_Line, strict=False).decode
 
 
 class StreamAccumulator:
-    """One answer as its lines come. `take` gives the text that is new; `reply` the whole once `complete`. `window` is how
-    many tokens the model was told to read."""
+    """One reply, built from the lines of its stream. `window` is the requested window in tokens."""
 
     def __init__(self, model: str, window: int | None) -> None:
         self._model = model
         self._window = window
         self._text: list[str] = []
-        self._thoughts: list[str] = []
+        self._thinking: list[str] = []
         self._calls: list[CallDraft] = []
         self._last: _Line | None = None
-        self.said = 0
-        """The lines that have brought text, thoughts or calls."""
+        self.progress = 0
+        """The number of lines with text, thinking or calls."""
 
     @property
     def complete(self) -> bool:
-        """Whether the line that ends an answer has come."""
+        """True after the last line."""
         return self._last is not None
 
+    done = complete
+
     def take(self, data: bytes) -> Iterator[Delta]:
-        """The new text of one line. Raises BadAnswer, or what an error inside the stream means."""
+        """Add a line and yield its new text. Raises BadAnswer, or the error that the line contains."""
         line = parse_line(data)
         if line.error:
-            raise in_stream(line.error)
+            raise stream_error(line.error)
         self._model = line.model or self._model
         message = line.message or _Message()
-        self.said += bool(message.content or message.thinking or message.tool_calls or line.done)
+        self.progress += bool(message.content or message.thinking or message.tool_calls or line.done)
         if message.thinking:
-            self._thoughts.append(message.thinking)
+            self._thinking.append(message.thinking)
         for call in message.tool_calls or ():
             self._take_call(call)
         if line.done:
@@ -173,7 +179,7 @@ class StreamAccumulator:
             yield Delta(message.content)
 
     def _take_call(self, call: _Call) -> None:
-        """Calls always come whole."""
+        """Add a call; calls are never split."""
         function = call.function or _Function()
         arguments = function.arguments
         if not isinstance(arguments, str):
@@ -182,30 +188,30 @@ class StreamAccumulator:
             self._calls.append(CallDraft(id=call.id or "", tool=function.name, arguments=arguments))
 
     def reply(self) -> Reply:
-        """The whole answer. StreamCut if it has no end, ContextOverflow if the server cut the request in silence."""
+        """Return the whole reply. Raises StreamCut without an end, ContextOverflow if the server truncated the request."""
         last = self._last
         if last is None:
-            raise StreamCut("The answer broke off before its end.")
+            raise StreamCut("The reply was interrupted before its end.")
         read = clamp_count(last.prompt_eval_count)
-        if read is not None and self._window and self._window <= read < BEYOND * self._window:
+        if read is not None and self._window and self._window <= read < IMPLAUSIBLE_WINDOWS * self._window:
             raise ContextOverflow(f"The conversation is too long for the model: it fills all of its {self._window} tokens.")
-        thoughts = "".join(self._thoughts)
+        thinking = "".join(self._thinking)
         return Reply(
             text="".join(self._text),
             model=self._model,
             stop="calls" if self._calls else "length" if last.done_reason == "length" else "end",
             calls=tuple(self._calls),
             usage=_usage(last),
-            opaque=THOUGHTS + thoughts if thoughts and self._calls else None,
+            opaque=THINKING + thinking if thinking and self._calls else None,
         )
 
 
 def parse_line(data: bytes) -> _Line:
-    """One line; BadAnswer if it is something else."""
+    """Decode a line. Raises BadAnswer."""
     try:
         return decoded(_line, data)
     except ValueError as error:
-        raise BadAnswer(f"Ollama sent what is no line of an answer: {error_message(data[:200])}") from error
+        raise BadAnswer(f"Ollama sent an invalid line: {error_message(data[:200])}") from error
 
 
 def _usage(last: _Line) -> Usage | None:

@@ -1,7 +1,7 @@
-"""OpenAI's chat completions on the wire: a context as a request's body, a stream's chunks as a reply.
+"""Requests and responses of OpenAI's chat completions.
 
-After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible servers make of it: ids that are missing,
-`[DONE]` that never comes, usage that is null, errors inside the stream, several calls under one index, text in parts.
+Sources: OpenAI's API reference (`POST /v1/chat/completions`) and the behaviour of compatible servers: missing ids, no
+`[DONE]`, usage that is null, errors inside the stream, several calls under one index, text in parts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
 from plugins.providers.hosted.encoding_cache import EncodingCache
-from plugins.providers.hosted.images import data_url, sent_with
-from plugins.providers.hosted.openai_errors import in_stream
-from plugins.providers.hosted.tool_names import taken_name
+from plugins.providers.hosted.images import available_images, data_url
+from plugins.providers.hosted.openai_errors import stream_error
+from plugins.providers.hosted.tool_names import accepted_name
 from plugins.support.errors import BadAnswer, StreamCut
 from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded, is_json
@@ -31,13 +31,13 @@ DONE = b"[DONE]"
 
 
 class Encoder:
-    """Encodes requests. Of each session's last one the messages are kept as bytes: only what is new is encoded."""
+    """An encoder of requests. The messages of each session's last request are kept as bytes; only new ones are encoded."""
 
-    def __init__(self, remembered: EncodingCache | None = None) -> None:
-        self._remembered = remembered or EncodingCache()
+    def __init__(self, cache: EncodingCache | None = None) -> None:
+        self._cache = cache or EncodingCache()
 
     def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str, effort: str | None = None) -> bytes:
-        """The JSON body of a streaming request. `effort` is how much a model that reasons does, in the service's words."""
+        """Return the JSON body of a streaming request. `effort` is the service's reasoning effort."""
         context = request.context
         head: dict[str, Any] = {"model": request.model, "stream": True, "stream_options": {"include_usage": True}}
         options = {name: value for name, value in context.parameters.items() if value is not None}
@@ -56,34 +56,33 @@ class Encoder:
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
     def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
-        """The messages, joined by commas."""
-        known, joined = self._remembered.take(session, messages)
+        """Return the messages, joined by commas."""
+        known, joined = self._cache.take(session, messages)
         for message in messages[known:]:
             joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
-        self._remembered.keep(session, messages, joined)
+        self._cache.put(session, messages, joined)
         return joined
 
 
 def _option_fields(request_options: RequestOptions) -> dict[str, Any]:
-    """What a request asks for beside its messages."""
-    wished: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if request_options.require_tool:
         named = {"type": "function", "function": {"name": request_options.tool}}
-        wished["tool_choice"] = named if request_options.tool else "required"
+        fields["tool_choice"] = named if request_options.tool else "required"
     if request_options.single_tool_call:
-        wished["parallel_tool_calls"] = False
+        fields["parallel_tool_calls"] = False
     if (form := request_options.response_format) is not None:
         schema = {"name": form.name, "schema": form.schema, "description": form.description or None, "strict": form.strict}
-        given = {name: value for name, value in schema.items() if value is not None}
-        wished["response_format"] = (
-            {"type": "json_object"} if form.schema is None else {"type": "json_schema", "json_schema": given}
+        present = {name: value for name, value in schema.items() if value is not None}
+        fields["response_format"] = (
+            {"type": "json_object"} if form.schema is None else {"type": "json_schema", "json_schema": present}
         )
-    return wished
+    return fields
 
 
 def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:
     match message:
-        case UserMessage() if sent := sent_with(message, pictures):
+        case UserMessage() if sent := available_images(message, pictures):
             images = [{"type": "image_url", "image_url": {"url": data_url(*each)}} for each in sent]
             words = [{"type": "text", "text": message.text}] if message.text else []
             return {"role": "user", "content": [*images, *words]}
@@ -95,13 +94,17 @@ def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, 
             return {"role": "assistant", "content": message.text}
         case AssistantMessage():
             calls = [
-                {"id": c.id, "type": "function", "function": {"name": taken_name(c.tool), "arguments": c.arguments or "{}"}}
+                {
+                    "id": c.id,
+                    "type": "function",
+                    "function": {"name": accepted_name(c.tool), "arguments": c.arguments or "{}"},
+                }
                 for c in message.calls
             ]
             return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
 
 
-# --- the answer -------------------------------------------------------------------------------------------------------
+# --- the reply --------------------------------------------------------------------------------------------------------
 
 
 class _Function(msgspec.Struct):
@@ -154,11 +157,11 @@ _STOPS: dict[str, StopReason] = {
 }
 
 _BROKEN = frozenset({"abort", "aborted", "error", "insufficient_system_resource"})
-"""Finish reasons by which a server says that it could not finish."""
+"""Finish reasons of a failed generation."""
 
 
 class _Draft:
-    """A tool call as its pieces come."""
+    """A tool call that grows with each piece."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -167,7 +170,7 @@ class _Draft:
         self.arguments: list[str] = []
 
     def take(self, id_: str | None, function: _Function) -> None:
-        """One piece more; the id and the tool's name are given once, or again and again."""
+        """Add a piece. The id and the tool's name may come once or with every piece."""
         self.id = self.id or id_ or ""
         self.tool = self.tool or function.name or ""
         arguments = function.arguments
@@ -178,34 +181,34 @@ class _Draft:
 
 
 class StreamAccumulator:
-    """One answer as its chunks come. `take` gives the text that is new; `reply` the whole once `complete`."""
+    """One reply, built from the chunks of its stream."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._text: list[str] = []
         self._calls: list[_Draft] = []
-        self._growing: dict[int, _Draft] = {}
+        self._open_calls: dict[int, _Draft] = {}
         self._finish: str | None = None
         self._usage: Any = None
         self._refused = False
         self.done = False
-        """`[DONE]` came: nothing follows."""
-        self.said = 0
-        """The pieces of text, of reasoning and of calls that have come."""
+        """True after `[DONE]`: nothing follows."""
+        self.progress = 0
+        """The number of pieces with text, reasoning or part of a call."""
 
     @property
     def complete(self) -> bool:
-        """Whether the answer has its end, by its own word."""
+        """True once the reply has a finish reason."""
         return self._finish is not None
 
     def take(self, data: bytes) -> Iterator[Delta]:
-        """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means."""
+        """Add an event's data and yield its new text. Raises BadAnswer, or the error that it contains."""
         if data.strip() == DONE:
             self.done = True
             return
         chunk = parse_chunk(data)
         if chunk.error:
-            raise in_stream(chunk.error, self._model)
+            raise stream_error(chunk.error, self._model)
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices or ():
@@ -215,7 +218,7 @@ class StreamAccumulator:
     def _take_choice(self, choice: _Choice) -> Iterator[Delta]:
         piece = choice.delta or choice.message or _Piece()
         self._refused = self._refused or bool(piece.refusal)
-        self.said += _says_something(piece) or bool(choice.finish_reason)
+        self.progress += _has_content(piece) or bool(choice.finish_reason)
         for text in (_text(piece.content), piece.refusal):
             if text:
                 self._text.append(text)
@@ -225,23 +228,23 @@ class StreamAccumulator:
         self._finish = choice.finish_reason or self._finish
 
     def _take_call(self, call: _Call) -> None:
-        """Calls come in pieces under an index. Servers that give none send whole calls, one behind the other; and some
-        give every call the same, with an id of its own."""
+        """Add a piece of a call. Pieces belong together by their index. Servers without an index send whole calls, and some
+        send every call under the same index with an id of its own."""
         function = call.function or _Function()
         if call.index is None:
             draft = self._calls[-1] if self._calls and not function.name else None
         else:
-            draft = self._growing.get(call.index)
+            draft = self._open_calls.get(call.index)
             if draft and draft.id and call.id and function.name and draft.id != call.id:
                 draft = None
         if draft is None:
             draft = _Draft(index=len(self._calls) if call.index is None else call.index)
             self._calls.append(draft)
-            self._growing[draft.index] = draft
+            self._open_calls[draft.index] = draft
         draft.take(call.id, function)
 
     def _whole_calls(self) -> tuple[CallDraft, ...]:
-        """The calls that may be run: none of an answer that was withheld, no last one that an early end has cut."""
+        """Return the calls that may be run: none of a refused reply, and not a last call that the token limit has cut."""
         calls = sorted(self._calls, key=lambda draft: draft.index)
         if self._finish == "content_filter":
             return ()
@@ -252,11 +255,11 @@ class StreamAccumulator:
         )
 
     def reply(self) -> Reply:
-        """The whole answer; StreamCut if it has no end."""
+        """Return the whole reply. Raises StreamCut without an end."""
         if self._finish is None and not (self.done and (self._text or self._calls)):
-            raise StreamCut("The answer broke off before its end.")
+            raise StreamCut("The reply was interrupted before its end.")
         if self._finish in _BROKEN:
-            raise StreamCut(f"The provider broke off: {self._finish}.")
+            raise StreamCut(f"The provider interrupted the reply: {self._finish}.")
         calls = self._whole_calls()
         stop = "calls" if calls else _STOPS.get(self._finish or "stop", "end")
         if stop == "calls" and not calls:
@@ -271,20 +274,20 @@ class StreamAccumulator:
 
 
 def parse_chunk(data: bytes) -> _Chunk:
-    """One chunk; text with lone surrogates is kept with replacements. Raises BadAnswer."""
+    """Decode a chunk, replacing lone surrogates. Raises BadAnswer."""
     try:
         return decoded(_chunk, data)
     except ValueError as error:
-        raise BadAnswer(f"The provider sent what is no chunk of an answer: {error_message(data[:200])}") from error
+        raise BadAnswer(f"The provider sent an invalid chunk: {error_message(data[:200])}") from error
 
 
 def _text(content: str | list[_Part] | None) -> str | None:
-    """The text of a piece; of a list its text parts, where a model's thinking has parts of another form."""
+    """Return the text of a piece. In a list, parts with thinking have no text."""
     return "".join(part.text or "" for part in content) if isinstance(content, list) else content
 
 
-def _says_something(piece: _Piece) -> bool:
-    """Return True if a piece has text, a part of a call, or reasoning under one of the names that servers give it."""
+def _has_content(piece: _Piece) -> bool:
+    """Return True if a piece has text, part of a call, or reasoning under one of the names that servers use."""
     parts = piece.content if isinstance(piece.content, list) else ()
     functions = [call.function for call in piece.tool_calls or () if call.function]
     return bool(

@@ -1,11 +1,11 @@
-"""What of a reply over OpenAI's Responses API must come back beside its text and calls, as `opaque` keeps it.
+"""Reasoning and compaction items of a reply over OpenAI's Responses API, kept in its `opaque`.
 
-That is the reasoning, encrypted by the service, the phase of each message (a remark on the way or the final answer), and
-the order of everything. Text and calls stand in the message already, so they are kept as sizes and order alone. Only the
-model that thought is given its reasoning again: others refuse it. Other providers' opaque is never read.
+These are the reasoning, encrypted by the service, the phase of each message (commentary or the final answer), and the order
+of all items. Text and calls are in the message already, so only their sizes and order are kept. Reasoning is sent back only
+to the model that produced it: others refuse it. The `opaque` of other providers is ignored.
 
-Where the service compacted the conversation by itself, the item in which it did so is kept too, encrypted as well; a prefix
-of its own tells such messages without looking into them.
+If the service compacted the conversation, the compaction item is kept too, also encrypted; a separate prefix identifies such
+messages without decoding them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import msgspec
 from sessions.events.messages import AssistantMessage, Message
 
 PREFIX = "openai.responses:"
-"""What our `opaque` begins with; behind it stands a `_Kept` as JSON."""
+"""The prefix of our `opaque`; a `_Content` follows as JSON."""
 
 COMPACTED = "openai.responses.compacted:"
-"""What it begins with where one of the steps is a compaction."""
+"""The prefix if one of the steps is a compaction."""
 
-LONGEST = 1024 * 1024
-"""Characters of reasoning that are kept; a line of the journal has to carry them beside the text."""
+MAX_LENGTH = 1024 * 1024
+"""The most characters of reasoning that are kept, since they share a line of the journal with the text."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a reply: reasoning or a compaction, just as it has to come back; or `size` characters of text, behind `gap`
-    characters that are ours; or, without any of them, the next call."""
+    """A part of a reply: reasoning or a compaction, in the form to send back; or `size` characters of text, after `gap`
+    characters that the gateway added; or, without any of them, the next call."""
 
     thought: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None
@@ -39,32 +39,32 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_call(self) -> bool:
-        """Whether the next call stands here."""
+        """True for the next call."""
         return self.thought is None and self.compaction is None and self.size is None
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
     model: str
     steps: tuple[Step, ...]
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(_Content).decode
 
 
-def written(model: str, steps: Sequence[Step]) -> str | None:
-    """The steps of a model's reply as `opaque`; None if text and calls say it all."""
+def encode_steps(model: str, steps: Sequence[Step]) -> str | None:
+    """Return the steps of a model's reply as `opaque`; None if text and calls are enough."""
     ends = max((index for index, step in enumerate(steps, 1) if step.thought is None), default=0)
-    kept = tuple(steps[:ends])  # reasoning that nothing follows would be refused for ever
+    kept = tuple(steps[:ends])  # reasoning at the end would be refused in every request
     if not any(step.thought or step.compaction or step.phase for step in kept):
         return None
     prefix = COMPACTED if any(step.compaction for step in kept) else PREFIX
-    text = prefix + _encode(_Kept(model, kept)).decode()
-    return text if len(text) <= LONGEST else None
+    text = prefix + _encode(_Content(model, kept)).decode()
+    return text if len(text) <= MAX_LENGTH else None
 
 
-def steps_of(message: AssistantMessage, model: str) -> tuple[Step, ...]:
-    """The steps of a message; empty if they are not this model's, or no longer fit the text and the calls."""
+def decode_steps(message: AssistantMessage, model: str) -> tuple[Step, ...]:
+    """Return the steps of a message; empty if they are another model's, or do not match the text and the calls."""
     if message.opaque is None or not message.opaque.startswith((PREFIX, COMPACTED)):
         return ()
     try:
@@ -77,8 +77,8 @@ def steps_of(message: AssistantMessage, model: str) -> tuple[Step, ...]:
     return kept.steps if fits and kept.model == model else ()
 
 
-def compacts(message: Message, model: str) -> bool:
-    """Whether a message carries a compaction by this model's service, which stands for all that came before."""
+def has_compaction(message: Message, model: str) -> bool:
+    """Return True if a message carries a compaction by this model's service, which replaces everything before it."""
     if not (isinstance(message, AssistantMessage) and message.opaque and message.opaque.startswith(COMPACTED)):
         return False
-    return any(step.compaction for step in steps_of(message, model))
+    return any(step.compaction for step in decode_steps(message, model))

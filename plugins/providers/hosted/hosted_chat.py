@@ -1,0 +1,192 @@
+"""The base class of chat providers whose models run on a server: keys, timeouts, one streamed request, errors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from types import TracebackType
+from typing import ClassVar, Protocol, Self
+
+import msgspec
+
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.context import ProviderContext
+from plugins.http.sse import ServerSentEvent
+from plugins.providers.hosted.keys import ApiKeys
+from plugins.providers.hosted.model_limits import bare_address, reported_at
+from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError, StreamCut
+from plugins.support.http_errors import StatusRefused
+from plugins.support.secrets import Secret
+
+
+class HostedChatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of every hosted chat provider. `first_seconds` limits the time until the first text or reasoning,
+    `between_seconds` each pause after it, `reply_seconds` the whole reply."""
+
+    api_key: tuple[Secret, ...] | None = None
+    max_output_tokens: int | None = None
+    first_seconds: float = 300.0
+    between_seconds: float = 60.0
+    reply_seconds: float = 1800.0
+
+
+class Accumulator(Protocol):
+    """A reply that is built from the chunks of a stream."""
+
+    @property
+    def progress(self) -> int:
+        """The number of chunks so far that carried text, reasoning or part of a call."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """True once the server has given a reason for the end of the reply."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """True once nothing more can follow."""
+        ...
+
+    def take(self, data: bytes) -> Iterator[Delta]:
+        """Add a chunk and yield its new text. Raises a ProviderError."""
+        ...
+
+    def reply(self) -> Reply:
+        """Return the whole reply. Raises a ProviderError if there is none."""
+        ...
+
+
+class VendorErrors(Protocol):
+    """The module that maps a vendor's errors to ours."""
+
+    def error_for(self, status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
+        """Return the error for an error status."""
+        ...
+
+    def can_retry(self, refused: StatusRefused) -> bool:
+        """Return True if the same request may succeed in a moment."""
+        ...
+
+
+class HostedChatProvider(ABC):
+    """A `ChatProvider` whose models run on a server. Subclasses define the requests and how to read the stream."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """The service's name in messages."""
+    key_variable: ClassVar[str]
+    """The environment variable with the API key."""
+    errors: ClassVar[VendorErrors]
+    streams_lines: ClassVar[bool] = False
+    """True for a stream of JSON lines instead of server-sent events."""
+
+    _settings: HostedChatSettings
+
+    def __init__(self, context: ProviderContext, base: str, *, url_source: str, requires_key: bool) -> None:
+        """`base` is the server's address, `url_source` the setting or variable that may name it; `requires_key` is True if
+        the server answers nobody without a key."""
+        settings = self._settings = context.settings
+        self._transport = context.transport
+        self._key_setting = f"providers.{self.name}.api_key"
+        now = context.clock.monotonic
+        self._keys = ApiKeys(settings.api_key, self._key_setting, context.environment, self.key_variable, now)
+        self._base = base
+        self._url_source = url_source
+        self._requires_key = requires_key
+        self._discovered = False
+        """True while the default model is one that the server has listed."""
+        self._reported = reported_at(base, context.reported_models)
+        self._timeouts = msgspec.structs.replace(
+            context.transport.timeouts,
+            first=settings.first_seconds,
+            between=settings.between_seconds,
+            whole=settings.reply_seconds,
+            section=f"providers.{self.name}",
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    @abstractmethod
+    def _headers(self, key: str) -> dict[str, str]:
+        """Return the headers of a request; `key` is empty if there is none."""
+
+    @abstractmethod
+    def _url(self, model: str) -> str:
+        """Return the URL of a chat request."""
+
+    @abstractmethod
+    def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
+        """Return the JSON body of a chat request; `reduced` is True after `_can_reduce` returned True."""
+
+    @abstractmethod
+    def _accumulator(self, request: ChatRequest) -> Accumulator:
+        """Return an empty accumulator for a reply."""
+
+    def _can_reduce(self, request: ChatRequest, refused: StatusRefused) -> bool:
+        """Return True if a refused request is to be sent once more without an optional part."""
+        return False
+
+    def explain_default(self) -> str:
+        """Return what is set, as the end of a sentence."""
+        return f"{self._keys.source if self._keys else self._url_source} is set"
+
+    def address(self, model: str) -> str:
+        """Return the server's address."""
+        return bare_address(self._base)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Send a request and yield deltas and the reply; implements `ChatProvider.stream`."""
+        self._check_key()
+        try:
+            async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
+                async for part in parts:
+                    yield part
+        except NoSuchModel:
+            self._discovered = False  # the server may have another model by now
+            raise
+
+    def _check_key(self) -> None:
+        if self._requires_key and not self._keys:
+            raise CredentialsRefused(f"No API key for {self.title}: set {self.key_variable} or {self._key_setting}.")
+
+    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        accumulator, reduced = self._accumulator(request), False
+        while True:
+            try:
+                async with aclosing(self._chunks(request, key, accumulator, reduced=reduced)) as chunks:
+                    async for chunk in chunks:
+                        for delta in accumulator.take(chunk if isinstance(chunk, bytes) else chunk.data):
+                            yield delta
+                break
+            except StatusRefused as refused:
+                if reduced or not self._can_reduce(request, refused):
+                    after = refused.retry_after
+                    raise self.errors.error_for(refused.status, refused.body, model=request.model, after=after) from refused
+                reduced = True
+            except StreamCut:
+                if not accumulator.complete:  # what is cut off after the end of the reply is not part of it
+                    raise
+                break
+        yield accumulator.reply()
+
+    def _chunks(
+        self, request: ChatRequest, key: str, accumulator: Accumulator, *, reduced: bool
+    ) -> AsyncGenerator[ServerSentEvent, None] | AsyncGenerator[bytes, None]:
+        send = self._transport.stream_lines if self.streams_lines else self._transport.stream_events
+        return send(
+            self._url(request.model),
+            headers=self._headers(key),
+            body=self._body(request, reduced=reduced),
+            until=lambda: accumulator.done,
+            said=lambda: accumulator.progress,
+            timeouts=self._timeouts,
+            may_retry=self._keys.retry_policy(request, self.errors.can_retry),
+        )
