@@ -179,7 +179,7 @@ def empty_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ollama_address, "PORT", int(NOBODY.rpartition(":")[2]))
         for kind in (LlamaServer, LMStudio):
-            patch.setattr(kind, "usual", NOBODY)
+            patch.setattr(kind, "default_url", NOBODY)
         yield
 
 
