@@ -213,7 +213,7 @@ def test_make_run_prints_nothing_of_its_own_before_the_gateway_starts(tmp_path: 
 
 _REFUSED = (
     "what mends", "heeded", "is asked in time", "not this gateway's", "in hand", "of it cached", "no session is called",
-    "stands behind it",
+    "stands behind it", "given up", "held up",
 )  # fmt: skip
 """Words that docs/glossary.md replaces. Formats that keep one, such as `held_up.json`, do not contain it as written here."""
 
