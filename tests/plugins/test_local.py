@@ -395,7 +395,7 @@ async def test_nonsense_on_the_pipe_is_a_bad_answer_and_ends_the_worker(nonsense
 
 
 async def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_process, "SILENCE", 0.3)
+    monkeypatch.setattr(local_process, "SILENCE_TIMEOUT", 0.3)
     worker = await started(f"{READY}    time.sleep(60)")
     await worker.ask([], {"max_tokens": 1})
     async with deadline():
