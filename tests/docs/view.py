@@ -1,4 +1,4 @@
-"""What the model was shown, computed from a journal's lines as docs/events.md says, with nothing of the house."""
+"""What the model was shown, computed from a journal's lines as docs/events.md says, without any code of the product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Frame = dict[str, Any]
 PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
-RECALLED = PAGE.partition("the last one:\n\n```text\n")[2].partition("\n")[0]
+RECALLED = PAGE.partition("the last line:\n\n```text\n")[2].partition("\n")[0]
 FRAME = PAGE.partition("The frame of a summary is\n\n```text\n")[2].partition("\n```\n")[0]
 
 
