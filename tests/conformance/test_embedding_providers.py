@@ -214,7 +214,7 @@ class Unsorted(Sound):
 
 
 class Wide(Sound):
-    def asked_dimensions(self) -> int | None:
+    def requested_dimensions(self) -> int | None:
         return None
 
 

@@ -399,7 +399,7 @@ async def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     worker = await started(f"{READY}    time.sleep(60)")
     await worker.ask([], {"max_tokens": 1})
     async with deadline():
-        with pytest.raises(WorkerGone, match="said nothing"):
+        with pytest.raises(WorkerGone, match="sent nothing"):
             await worker.receive()
     assert not worker.alive
 
@@ -504,7 +504,7 @@ class Told:
     async def ask(self, messages: list[dict[str, str]], options: dict[str, Any]) -> None:
         self.system = messages[0]["content"]
 
-    async def hear(self) -> local_process.Done:
+    async def receive(self) -> local_process.Done:
         return local_process.Done(ask=1, stop="stop", input=1, output=1, cached=0)
 
     def stop(self) -> None: ...

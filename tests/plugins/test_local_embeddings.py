@@ -196,7 +196,7 @@ def end_of_header(source: bytes) -> int:
 async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf, "LONGEST", 64)
+    monkeypatch.setattr(gguf, "MAX_TOKENS", 64)
     model, chat = tmp_path / "Own-Model.gguf", bundled_model()
     assert chat
     pooled(chat, model)
