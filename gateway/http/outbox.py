@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from aiohttp import ClientConnectionError, WSMsgType, web
 
@@ -38,6 +39,9 @@ class Outbox:
         self._waiting = 0
         self._promised: dict[tuple[str, int], list[bytes]] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._watchers: dict[str, Callable[[], None]] = {}
+        self._ready: dict[str, None] = {}
+        """The keys of subscriptions that may have something to send, in the order of their news."""
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -84,14 +88,17 @@ class Outbox:
         """Subscribe to a chat after this seq of this session; replaces the key's subscription."""
         self.unfollow(chat.key)
         self._subscriptions[chat.key] = Subscription(chat, session, after)
-        chat.watch(self._notice)
+        self._watchers[chat.key] = watcher = partial(self._notice, chat.key)
+        chat.watch(watcher)
+        self._ready[chat.key] = None
         self._wake.set()
 
     def unfollow(self, key: str) -> None:
         """End the key's subscription, if any."""
         subscription = self._subscriptions.pop(key, None)
         if subscription is not None:
-            subscription.chat.unwatch(self._notice)
+            subscription.chat.unwatch(self._watchers.pop(key))
+            self._ready.pop(key, None)
 
     def unfollow_all(self) -> None:
         """End all subscriptions."""
@@ -116,12 +123,14 @@ class Outbox:
             return
 
     async def _pass(self) -> bool:
-        """Send all waiting answers, then one portion of each subscription. Return False if there was nothing to send."""
+        """Send all waiting answers, then one portion of each subscription with news. Return False if nothing is left."""
         await self._send_answers()
-        sent = False
-        for key, subscription in tuple(self._subscriptions.items()):
-            sent |= await self._send_portion(key, subscription)
-        return sent or bool(self._answers)
+        ready, self._ready = self._ready, {}
+        for key in ready:
+            subscription = self._subscriptions.get(key)
+            if subscription is not None and await self._send_portion(key, subscription):
+                self._ready[key] = None  # there may be more
+        return bool(self._ready or self._answers)
 
     async def _send_portion(self, key: str, subscription: Subscription) -> bool:
         """Send the next frames of a subscription; return False if there were none."""
@@ -172,10 +181,11 @@ class Outbox:
         if not promised:
             self._promised.pop((session, seq), None)
 
-    def _notice(self) -> None:
+    def _notice(self, key: str) -> None:
         """Wake the writer: a chat has news."""
+        self._ready[key] = None
         if not self._wake.is_set():
             self._wake.set()
-        elif any(subscription.is_flooded for subscription in self._subscriptions.values()):
+        elif (subscription := self._subscriptions.get(key)) is not None and subscription.is_flooded:
             # The writer was woken before and has not run since: the client does not read.
             self._close(TRY_AGAIN_LATER, "too much is unread; reconnect with `after`")

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.http.outbox import Outbox
-from gateway.http.subscribers import Cursor, Outgoing
+from gateway.http.subscribers import Cursor, Outgoing, Subscription
 from gateway.protocol.frames import GREETING_LIMIT, PROTOCOL
 from sessions.catalog.receipt_batches import CollectedReceipts
 from sessions.events.errors import StorageFailed
@@ -318,6 +318,32 @@ async def test_once_a_subscription_is_replaced_or_ended_nothing_of_it_comes_any_
         await reader.until_type("pong")
         seqs = [event["seq"] for _, event in reader.events()]
         assert seqs == ([1, 2, *range(1, seqs[-1] + 1)] if frame == "subscribe" else [1, 2])
+
+
+async def test_news_of_one_session_touches_no_subscription_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined: list[str] = []
+    take, is_flooded = Subscription.take, vars(Subscription)["is_flooded"].fget
+
+    async def counted_take(self: Subscription) -> list[Outgoing]:
+        examined.append(self.chat.key)
+        return await take(self)
+
+    def counted_is_flooded(self: Subscription) -> bool:
+        examined.append(self.chat.key)
+        return bool(is_flooded(self))
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        for key in ("one", "two", "three"):
+            await client.chat("hi", session=key)
+        await client.say("ping", id="p")
+        await client.until_type("pong", id="p")
+        monkeypatch.setattr(Subscription, "take", counted_take)
+        monkeypatch.setattr(Subscription, "is_flooded", property(counted_is_flooded))
+        assert await client.chat("a b c d e f", session="two") == "a b c d e f"
+        assert set(examined) == {"two"}
 
 
 async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:
