@@ -4,7 +4,7 @@ An author imports the public names from `exuvia` (or from here). Each is importe
 module never pays for the others.
 
     api/        All that a plugin author imports: protocols, values and hooks.
-    builtin     The built-ins, offered through the same hooks as a stranger's.
+    builtin     The built-in plugins, registered through the same hooks as third-party ones.
     commands/   The built-in slash commands.
     facts/      Facts: small statements that are extracted, distilled and recalled.
     host/       Loading plugins and calling their hooks.

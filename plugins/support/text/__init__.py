@@ -1,9 +1,8 @@
 """Words, stems and sentences of a text, in any script.
 
-sentences        Sentences, and which of them say what was decided, wished or corrected.
-spelling         The same word, written in several ways
-stemming         What is known of languages
-trivial_queries  What people say that asks for nothing
-words            The words of a text, in every script, as the keyword index sees them and as a question is looked
-                 up.
+sentences        Splitting a text into sentences, and recognising decisions, wishes and corrections.
+spelling         Normalisation of spelling variants: width, accents, vowel signs.
+stemming         Question words and stemmers of each language.
+trivial_queries  Detection of greetings, thanks and assent, for which nothing is recalled.
+words            Tokenisation for the keyword index and for queries.
 """
