@@ -6,6 +6,8 @@ every place. Each time the gateway goes on, somebody else's turn is answered, an
 
 from __future__ import annotations
 
+import itertools
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -101,10 +103,18 @@ async def with_plugin(
     monkeypatch.setattr(lifecycle, "STOPPING_SECONDS", 0.5)
     monkeypatch.setattr(providers, "CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(providers, "LAST_SECONDS", 0.2)
-    Shelf(root / "shelf", monkeypatch).install("exuvia_evil", "evil", source)
+    # A module of its own for each: an import that hangs holds the lock of its module's name for ever.
+    Shelf(root / "shelf", monkeypatch).install(f"exuvia_evil_{next(_NUMBERS)}", "evil", source)
+    terminated = signal.getsignal(signal.SIGTERM)
     wanted = {"plugins.allow": ["evil"], "memory.embedding.provider": "none", **settings}
-    async with gateway(root / "home", settings=wanted, script=script) as g:
-        yield g
+    try:
+        async with gateway(root / "home", settings=wanted, script=script) as g:
+            yield g
+    finally:
+        signal.signal(signal.SIGTERM, terminated)
+
+
+_NUMBERS = itertools.count()
 
 
 async def serves(g: Gateway, client: Client) -> None:
