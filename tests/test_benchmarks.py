@@ -174,7 +174,7 @@ async def test_a_turn_that_is_not_answered_as_it_should_is_not_measured(serve: S
 
 
 async def test_a_refused_connection_says_why(serve: Serve) -> None:
-    with pytest.raises(Gone, match=r"401(?s:.*)The token is not"):
+    with pytest.raises(Gone, match=r"401(?s:.*)Invalid token"):
         await Client.open(await serve(status=401), "token", "s")
 
 

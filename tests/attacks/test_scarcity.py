@@ -115,7 +115,7 @@ def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_hel
     with budget.share("ben") as bens:
         with budget.share("ana") as anas:
             anas.grow(10)
-            with pytest.raises(request_bodies.BodyRefused, match="too much of your memory"):
+            with pytest.raises(request_bodies.BodyRefused, match="too much of the gateway's memory"):
                 anas.grow(11)
             bens.grow(5)
             with pytest.raises(request_bodies.BodyRefused, match="too much of everybody's memory"):

@@ -115,7 +115,7 @@ async def test_nothing_is_acknowledged_in_a_folder_that_was_moved_away_and_the_g
         await client.send("and now?", id_="x")
         error = await client.until_answered("x")
         assert (error["type"], error["code"]) == ("error", "storage_failed")
-        assert f"The folder {tmp_path / 'sessions'} is gone" in error["message"]
+        assert f"The folder {tmp_path / 'sessions'} is missing" in error["message"]
         async with http.get(f"http://127.0.0.1:{gateway.port}/readyz") as answer:
             assert answer.status == 503
         async with deadline():
