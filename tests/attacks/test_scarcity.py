@@ -115,10 +115,10 @@ def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_hel
     with budget.share("ben") as bens:
         with budget.share("ana") as anas:
             anas.grow(10)
-            with pytest.raises(request_bodies.BodyRefused, match="too much of the gateway's memory"):
+            with pytest.raises(request_bodies.BodyRefused, match="Your requests use too much"):
                 anas.grow(11)
             bens.grow(5)
-            with pytest.raises(request_bodies.BodyRefused, match="too much of everybody's memory"):
+            with pytest.raises(request_bodies.BodyRefused, match="All requests together use too much"):
                 bens.grow(6)
         bens.grow(10)
 
