@@ -159,7 +159,11 @@ async def test_what_comes_while_no_descriptor_is_left_is_refused_and_is_no_fault
         with without_descriptors(gateway):
             async with http.post(f"{url}/v1/chat/completions", json=asked, headers=headers) as answer:
                 assert answer.status == 503
-            assert (await client.until_answered(await client.send("hi")))["code"] in ("busy", "storage_failed")
+            answered = await client.until_answered(await client.send("hi"))
+            # A descriptor that was closed meanwhile may have been enough for it.
+            assert answered["type"] == "accepted" or answered["code"] in ("busy", "storage_failed")
+        if answered["type"] == "accepted":
+            await client.until_event("turn_ended")
         assert await client.chat("again") == "again"
         assert await gateway.stop() == 0
         assert "Traceback" not in gateway.log.read_text()
