@@ -43,7 +43,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Said, ...]
 
     def events(self) -> Iterator[tuple[int | None, Event]]:
-        """What the gateway would have recorded, each with its turn."""
+        """Yield the events that the gateway would have recorded, each with its turn."""
         yield None, SessionOpened(format=FORMAT, session=self.name, key=self.name, person="owner")
         for turn, each in enumerate(self.turns, 1):
             yield None, _received(f"{self.name}-{turn}", each.said)
@@ -77,7 +77,7 @@ class Dialogues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dialogues() -> Dialogues:
-    """What stands in the file."""
+    """Return the content of the file."""
     return msgspec.convert(tomllib.loads(FILE.read_text("utf-8")), Dialogues)
 
 

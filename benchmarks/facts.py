@@ -67,7 +67,7 @@ class Held:
 
 
 def run(setting: Setting) -> list[Figure]:
-    """What is lost of the dialogues, and how long recall takes among full stores."""
+    """Measure what is lost of the dialogues, and the time of a recall from full stores."""
     with tempfile.TemporaryDirectory(dir=setting.folder, ignore_cleanup_errors=True) as folder:
         return asyncio.run(_measure(Path(folder)))
 
@@ -155,7 +155,7 @@ def _share(measure: str, count: int, of: int) -> Figure:
 
 
 async def _told(facts: Facts, question: str) -> list[str]:
-    """What stands behind a question, best first."""
+    """Return the facts that are recalled for a question, best first."""
     hits = _chosen(await facts.recall(question, "owner", least=COVERED))
     book = await facts.book()
     return [book.facts[each].content for each in hits]

@@ -41,7 +41,7 @@ async def fitted(lines: list[dict[str, Any]]) -> list[Fitted]:
 
 
 def figures_of(each: Fitted) -> Iterator[Figure]:
-    """What became of the session's requests."""
+    """Return the figures of the session's requests."""
     what, tokens = f"agent's session at {each.window:,}, {each.what}", [sent.tokens for sent in each.session.sent]
     yield figure("pruning", f"{what}: a request", "tokens", [float(count) for count in tokens])
     yield figure("pruning", f"{what}: largest", "tokens", [max(tokens)], against="window", reference=each.window)

@@ -131,7 +131,7 @@ def _figures(window: int, played: Played, journal: Path) -> Iterator[Figure]:
 
 
 def _wrong(played: Played, journal: Path) -> dict[str, int]:
-    """What must not be, each with how often it was."""
+    """Return the number of occurrences of each fault."""
     sent = [each.sha256 for each in played.events if isinstance(each, RequestSent) and each.purpose == "answer"]
     again = hashes_of_the_log(played.lines)
     return {
@@ -144,7 +144,7 @@ def _wrong(played: Played, journal: Path) -> dict[str, int]:
 
 
 def _flushes(events: list[Event]) -> list[float]:
-    """How many flushes each compaction had before it. There are more than one where a later cut was needed."""
+    """Count the flushes before each compaction: more than one if a later cut was needed."""
     flushes = Counter(each.compaction for each in events if isinstance(each, MemoryFlushed))
     return [float(flushes[each.compaction]) for each in events if isinstance(each, ContextCompacted)]
 

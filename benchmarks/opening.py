@@ -22,7 +22,7 @@ SHORTER = 100
 
 
 class Folded:
-    """What the gateway does with each line of a journal that it opens."""
+    """The work of the gateway for each line of a journal that it opens."""
 
     def __init__(self) -> None:
         self.transcript = Transcript()

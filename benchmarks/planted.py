@@ -61,7 +61,7 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
     old: str = ""
 
     def is_known(self, text: str) -> bool:
-        """Whether it can be answered from the text: the value beside what it is about, and no replaced one after it."""
+        """Return True if the text answers it: the value next to its subject, and no replaced value after it."""
         if self.kind == "identifiers":
             return self.value in text
         lines = [
@@ -121,7 +121,7 @@ def _among(chance: random.Random, sentences: list[str]) -> list[str]:
 
 
 def _listing(chance: random.Random) -> str:
-    """What a tool prints: mostly noise, with numbers and names that nobody will ask for."""
+    """Return the output of a tool: mostly noise, with numbers and names that nobody will ask for."""
     return "\n".join(
         f"{chance.randint(10, 23)}:{chance.randint(10, 59)} {chance.choice(('info', 'warn', 'debug'))} {_word(chance)}"
         f" {chance.choice(_TALK).lower()} took {chance.randint(1, 900)} ms"

@@ -125,7 +125,7 @@ class PrunedSession:
         self._note(ToolReturned(call=call, outcome="returned", output=output))
 
     def compact(self, keep_from: int, summary: str) -> None:
-        """What stands before a seq gives way to a summary."""
+        """Replace everything before a seq by a summary."""
         number = self.recorder.transcript.cut + 1
         self._note(
             ContextCompacted(
@@ -149,7 +149,7 @@ class PrunedSession:
         return self.sent[-1]
 
     async def shrink(self) -> None:
-        """What is done before a request for it to be small."""
+        """Reduce the context before a request."""
         await self.prune(0)
 
     async def prune(self, reserve: int) -> None:

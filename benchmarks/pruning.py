@@ -88,7 +88,7 @@ def _figures(what: str, session: PrunedSession) -> Iterator[Figure]:
 
 
 def _saved(what: str, session: PrunedSession) -> Iterator[Figure]:
-    """How many characters the edits saved, by who proposed them and their kind."""
+    """Return the characters that the edits saved, by proposer and kind."""
     saved: dict[str, list[float]] = {}
     for _, edit in session.edits:
         saved.setdefault(f"{edit.by}, {type(edit).__name__.lower()}", []).append(float(edit.saved))

@@ -21,8 +21,7 @@ LEFT, RIGHT = 70, 840
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something is drawn, in pixels from the top; `most` is the value at the top of it, `step` lies between two
-    lines."""
+    """A plot's position in pixels from the top; `most` is the value at its top, `step` the value between two lines."""
 
     top: int
     bottom: int
@@ -30,7 +29,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
     def y(self, value: float) -> float:
-        """Where a value stands."""
+        """Return the position of a value in pixels from the top."""
         return round(self.bottom - (self.bottom - self.top) * min(value, self.most) / self.most, 1)
 
 

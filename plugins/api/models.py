@@ -37,7 +37,7 @@ LimitSource: TypeAlias = Literal["configuration", "vendor", "table", "default"]
 
 
 class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a model.
+    """The limits and abilities of a model, as far as they are known.
 
     Attributes:
         window: The context window in tokens; None if unknown.

@@ -103,7 +103,7 @@ def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
     """Call the function and return a callback that sets its outcome on a future."""
     try:
         value = call()
-    except BaseException as odd:  # a stranger's KeyboardInterrupt is nobody at the terminal
+    except BaseException as odd:  # a KeyboardInterrupt of third-party code is not a Ctrl-C
         failed = odd if isinstance(odd, PluginCallFailed) else PluginCallFailed(type(odd).__name__)
         return lambda result: result.set_exception(failed)
     return lambda result: result.set_result(value)

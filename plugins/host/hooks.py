@@ -359,7 +359,7 @@ def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None
     """Return the seq of a result if it is a valid cut, and what is wrong with it otherwise."""
     if answer is None:
         return None, ""
-    if type(answer) is not int:  # a stranger's own kind of number may compare as it likes
+    if type(answer) is not int:  # a subclass of int may compare in any way
         raise InvalidPlugin(f"it returned {type(answer).__name__} where a seq or None was promised")
     if answer not in context.cuts:
         raise InvalidPlugin(f"it answered {answer}, which is none of context.cuts")

@@ -54,7 +54,7 @@ class CompactionPolicyConformance:
     """How long an answer may take."""
 
     def hooks(self) -> Hooks:
-        """The policy alone, as a stranger's."""
+        """Return the policy alone, as a third-party plugin."""
         return as_third_party(self.plugin, self.seconds)
 
     async def planned(self, hooks: Hooks, context: CompactionContext, trigger: Trigger = "budget") -> CompactionProposal:

@@ -103,7 +103,7 @@ class MemoryBackendConformance:
             yield index
 
     def take(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
-        """Have it take these in as the house does: while they are being read."""
+        """Add documents as the gateway does: while they are being read."""
         index.take(each for each in documents)
 
     # --- words --------------------------------------------------------------------------------------------------------

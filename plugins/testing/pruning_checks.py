@@ -76,7 +76,7 @@ class PruningPolicyConformance:
     """How long an answer may take."""
 
     def hooks(self) -> Hooks:
-        """The policy alone, as a stranger's."""
+        """Return the policy alone, as a third-party plugin."""
         return as_third_party(self.plugin, self.seconds)
 
     async def proposed(

@@ -15,7 +15,7 @@ __all__ = ["browser"]
 
 @pytest.fixture
 def restored_logs() -> Iterator[None]:
-    """What `logs.configure` changes belongs to the whole process."""
+    """Restore the logging of the process, which `logs.configure` changes."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

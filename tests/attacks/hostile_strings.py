@@ -53,7 +53,7 @@ class _Maker:
         self.characters = list(dict.fromkeys([*_CHARACTERS, *literals]))[:120]
 
     def pumps(self) -> Iterator[tuple[str, str]]:
-        """What stands before a part of the pattern and what that part takes, which can be repeated."""
+        """Yield a prefix for each part of the pattern with a repeatable text that the part matches."""
         for before, run in self._runs(self._parsed, ""):
             for start in dict.fromkeys(("", before)):
                 for each in self._samples(run):

@@ -79,7 +79,7 @@ async def asked(g: Gateway, route: Route, headers: Mapping[str, str], query: str
 
 
 def upgrade(route: Route) -> dict[str, str]:
-    """What a websocket's request has beside."""
+    """Return the additional headers of a websocket request."""
     if route[1] != "/ws":
         return {}
     return {

@@ -320,7 +320,7 @@ NAMES = {
 
 
 async def shows_no_harm(page: Page) -> None:
-    """What the page has is ours: nothing ran, nothing is there that a text made."""
+    """Assert that no script ran and that no text became markup."""
     assert await page.evaluate("window.hit") is None
     assert await page.evaluate("({}).hit") is None
     await expect(

@@ -132,7 +132,7 @@ class Trap:
         return spelling.replace("{session}", SESSION)
 
     def changed(self) -> set[str]:
-        """What was changed of the trap, removed from it, or added elsewhere than among the plain files of the workspace."""
+        """Return the changes outside the plain files of the workspace: files that were changed, removed or added."""
         now = self._snapshot()
         lost = {place for place, was in self._before.items() if now.get(place) != was}
         added = {place for place in now.keys() - self._before.keys() if not self._may_be_added(Path(place))}

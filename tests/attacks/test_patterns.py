@@ -16,7 +16,7 @@ _SCRIPTS = ROOT / "gateway/http/console/static"
 
 
 def _refused(package: str, given: list[Pattern] | None = None) -> list[str]:
-    """What is too slow among the patterns of a package, or among those that are given."""
+    """Return the patterns that are too slow, of a package or of those given."""
     tried, refused = measured("tests.attacks.patterns", package, msgspec.json.encode(given or []))
     assert len(tried) == len(given) if given else len(tried) > 5
     return refused

@@ -256,7 +256,7 @@ async def test_a_note_that_drips_is_not_waited_for(tmp_path: Path, monkeypatch: 
 
 
 async def answer_to(g: Gateway, address: str) -> bytes:
-    """What a connection from an address is answered, which asks whether the gateway runs; nothing where it is closed."""
+    """Return the response to a health check from an address; empty if the connection is closed."""
     assert g.daemon.address is not None
     reader, writer = await asyncio.open_connection(*g.daemon.address, local_addr=(address, 0))
     try:

@@ -39,14 +39,14 @@ def settings(vendor: Vendor, server: FaultyServer[Any]) -> dict[str, Any]:
 
 
 async def answered(g: Gateway, body: Mapping[str, Any], **headers: str) -> str:
-    """What the API answers, refusal or stream."""
+    """Return the response of the API, an error or a stream."""
     headers = {"Authorization": f"Bearer {BOB}", **headers}
     async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
         return await response.text()
 
 
 async def pages(g: Gateway) -> str:
-    """What the gateway says of itself to its owner."""
+    """Return the texts of all status pages, as the owner sees them."""
     said = ""
     for path in ("/status.json", "/metrics", "/readyz"):
         async with g.http.get(f"{g.url}{path}", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
