@@ -111,6 +111,8 @@ class ChromaBackend(LocalBackend):
             asked["ids"] = sorted(inside)
         answer = collection.query(**asked)
         near = {digest: 1 - away for digest, away in zip(answer["ids"][0], answer["distances"][0], strict=True)}
+        if len(near) < min(limit, len(inside)):  # its graph does not reach every one of many equal vectors
+            near = _exact(collection, vector, inside)
         return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
@@ -118,8 +120,7 @@ class ChromaBackend(LocalBackend):
         digests = {key: it for key in keys if (it := self._digests.get(key, "")) in there}
         if not digests:
             return {}
-        answer = collection.get(ids=sorted(set(digests.values())), include=["embeddings"])
-        near = dict(zip(answer["ids"], _cosines(vector, answer["embeddings"]), strict=True))
+        near = _exact(collection, vector, set(digests.values()))
         return {key: near[digest] for key, digest in digests.items()}
 
 
@@ -132,8 +133,13 @@ def _some(digests: list[str]) -> Iterator[list[str]]:
     yield from (digests[at : at + AT_ONCE] for at in range(0, len(digests), AT_ONCE))
 
 
-def _cosines(one: Sequence[float], others: Any) -> list[float]:
+def _exact(collection: Any, vector: Sequence[float], digests: Collection[str]) -> dict[str, float]:
+    """Return the cosine of a vector and each vector of `digests`."""
     np: Any = import_module("numpy")  # a dependency of Chroma
-    lengths = np.linalg.norm(others, axis=1) * np.linalg.norm(one)
-    cosines: list[float] = (others @ np.asarray(one) / np.maximum(lengths, 1e-12)).tolist()
+    cosines: dict[str, float] = {}
+    for some in _some(sorted(digests)):
+        answer = collection.get(ids=some, include=["embeddings"])
+        lengths = np.linalg.norm(answer["embeddings"], axis=1) * np.linalg.norm(vector)
+        near = (answer["embeddings"] @ np.asarray(vector) / np.maximum(lengths, 1e-12)).tolist()
+        cosines.update(zip(answer["ids"], near, strict=True))
     return cosines
