@@ -361,7 +361,8 @@ class Connection:
     async def _send(self, frame: frames.Send) -> None:
         if not frame.text.strip() and not frame.attachments:
             raise FrameRefused("bad_request", "A message needs a text or an attachment.")
-        if frame.attachments and parse_command(frame.text) is not None:
+        typed = parse_command(frame.text)
+        if frame.attachments and typed is not None:
             raise FrameRefused("bad_request", "A command takes no attachments.")
         if (reason := self._server.refuses()) is not None:
             raise reason
@@ -377,6 +378,7 @@ class Connection:
                 sender=self._person,
                 channel="websocket",
                 text=frame.text,
+                typed=typed,
                 attachments=attachments,
             )
         )

@@ -28,7 +28,7 @@ from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation, ResumeRules
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.conversation_files import ConversationFiles
-from gateway.conversations.turn.inbox import Inbox
+from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.turn import Turn, TurnRules
@@ -37,7 +37,6 @@ from gateway.metrics.session_meter import SessionMeter
 from gateway.models.providers import OpenProviders
 from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
-from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import GatewayError
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
@@ -49,7 +48,6 @@ from plugins.host.hooks import Hooks
 from sessions.attachments.store import Attachments
 from sessions.events.events import MessageReceived, Recorded, TurnEnded
 from sessions.events.vision import VisionSupport
-from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
 
 
@@ -96,14 +94,12 @@ class ConversationFactory:
             recorder, commands=dependencies.commands, configured=lambda: dependencies.settings.current.sessions.queue
         )
 
-        async def run_command(
-            conversation: Conversation, command: Command, typed: TypedCommand, waiting: WaitingMessage
-        ) -> str:
+        async def run_command(conversation: Conversation, command: Command, waiting: WaitingCommand) -> str:
             try:
                 view = CommandContext(chat, conversation, waiting, dependencies.command_services, meter)
-                return await command.run(typed.argument, view)
+                return await command.run(waiting.typed.argument, view)
             finally:
-                if typed.opens_session:
+                if waiting.typed.opens_session:
                     chat.switched()
 
         return Conversation(

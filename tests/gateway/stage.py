@@ -24,12 +24,12 @@ from gateway.conversations.notes.pending_notes import PendingNotes
 from gateway.conversations.routing.conversation import Conversation, ResumeRules
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.conversation_files import ConversationFiles
-from gateway.conversations.turn.inbox import Inbox, QueueMode
+from gateway.conversations.turn.inbox import Inbox, QueueMode, WaitingCommand
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.turn import Turn, TurnRules
 from gateway.models.registry import ModelRegistry
-from gateway.protocol.slash_commands import TypedCommand
+from gateway.protocol.slash_commands import parse_command
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.command import Command
 from plugins.api.context import NoSettings
@@ -46,11 +46,11 @@ from plugins.testing.contexts import NOON, ManualClock
 from sessions.attachments.store import Attachments
 from sessions.events.codec import decode
 from sessions.events.errors import StorageFailed
-from sessions.events.events import Event
+from sessions.events.events import Event, MessageReceived
 from sessions.events.messages import ToolDefinition
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
-from sessions.state.transcript import Transcript, WaitingMessage
+from sessions.state.transcript import Transcript
 from sessions.store.protocols import START, Log, Position
 from sessions.store.recorder import Recorder
 from tests.stories import MemoryLog, opened, received
@@ -277,10 +277,8 @@ class Stage:
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 
-    async def _run_command(
-        self, conversation: Conversation, command: Command, typed: TypedCommand, waiting: WaitingMessage
-    ) -> str:
-        return await command.run(typed.argument, None)  # type: ignore[arg-type]
+    async def _run_command(self, conversation: Conversation, command: Command, waiting: WaitingCommand) -> str:
+        return await command.run(waiting.typed.argument, None)  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
@@ -295,7 +293,10 @@ class Stage:
                 raise error
 
     def hear(self, text: str, id_: str = "m1") -> int:
-        return self.conversation.receive(received(text, id_))
+        return self.receive(received(text, id_))
+
+    def receive(self, message: MessageReceived) -> int:
+        return self.conversation.receive(message, parse_command(message.text))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await until(condition)

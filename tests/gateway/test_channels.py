@@ -247,7 +247,7 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
     delivering.opened(stage.recorder)
     async with stage.playing():
         message = msgspec.structs.replace(received("hi"), channel="lines", reply_to="kitchen")
-        stage.conversation.receive(message)
+        stage.receive(message)
         await stage.until(lambda: bool(stage.told(ReplyDelivered)))
     await delivering.close()
     assert delivered == [("hello", True)]

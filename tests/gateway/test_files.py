@@ -45,7 +45,7 @@ async def kept(folder: Path, *contents: bytes) -> list[Attachment]:
 
 async def told(stage: Stage, text: str, *attachments: Attachment, id_: str = "m1") -> None:
     """Say something with files and wait for the turn's end."""
-    stage.conversation.receive(msgspec.structs.replace(received(text, id_), attachments=attachments))
+    stage.receive(msgspec.structs.replace(received(text, id_), attachments=attachments))
     await stage.until_settled()
 
 
@@ -156,7 +156,7 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
     stage.turn._choose = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
     stage.turn.answering._files = ConversationFiles(AttachmentRenderer(Unread(tmp_path)))
     async with stage.playing():
-        stage.conversation.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))
+        stage.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))
         await reading.wait()
         assert stage.turn.cancel()
         await stage.until_settled()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
 
 from gateway.conversations.turn.inbox import MODES, QueueMode
+from gateway.protocol import slash_commands
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.command import Command, CommandTime, ConversationView
 from sessions.events.events import (
@@ -25,6 +28,8 @@ from sessions.events.events import (
 )
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
+from sessions.state.transcript import WaitingMessage
+from tests.gateway.gateways import gateway
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline, until
@@ -296,3 +301,49 @@ async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
     assert bool(joined) == (mode in ("steer", "changing"))
     assert bool(cancelled) == (mode in ("interrupt", "changing"))
     assert bool(together) == (mode != "followup")
+
+
+class Pattern:
+    """The pattern of commands, which keeps the texts that it was matched with."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.texts: list[str] = []
+        self._pattern = pattern
+
+    def match(self, text: str) -> re.Match[str] | None:
+        self.texts.append(text)
+        return self._pattern.match(text)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were parsed as commands."""
+    pattern = Pattern(slash_commands._COMMAND)
+    monkeypatch.setattr(slash_commands, "_COMMAND", pattern)
+    return pattern.texts
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_message_is_parsed_once(mode: QueueMode, tmp_path: Path, parsed: list[str]) -> None:
+    texts = ["one", "two", "/status", "/compact", "three", "/nothing", "/new", "four"]
+    async with gateway(tmp_path, settings={"sessions.queue": mode}) as running:
+        client = await running.connect()
+        for text in texts:
+            await client.send(text)
+
+        def all_answered() -> bool:
+            kinds = [[event["kind"] for event in events] for events in running.journals().values()]
+            return len(kinds) == 2 and kinds[0][-1] == "session_closed" and kinds[1][-1] == "turn_ended"
+
+        await until(all_answered)
+    assert sorted(parsed) == sorted(texts)
+
+
+def test_a_message_that_waits_is_parsed_once_when_its_session_is_opened_again(parsed: list[str]) -> None:
+    texts = ["one", "/now", "two", "/between", "three"]
+    messages = [received(text, f"m{number}") for number, text in enumerate(texts)]
+    stage = Stage(Model(says("")), lines=lines_of([opened(), *messages]), commands={"now": Now(), "between": Between()})
+    inbox = stage.conversation.inbox
+    waits = [inbox.count(commands=True), inbox.count(commands=False), inbox.first(), inbox.messages(), inbox.together()]
+    first = WaitingMessage(seq=2, message=messages[0])
+    assert (waits, parsed) == ([2, 3, first, [2, 4], [2]], texts)

@@ -34,7 +34,7 @@ def workspace(tmp_path: Path) -> Path:
 async def talk(stage: Stage, *texts: str, **fields: Any) -> None:
     for number, text in enumerate(texts):
         message = received(text, f"{stage.recorder.transcript.head}-{number}")
-        stage.conversation.receive(msgspec.structs.replace(message, **fields))
+        stage.receive(msgspec.structs.replace(message, **fields))
         await stage.until_settled()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from gateway.conversations.routing.chat import IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.protocol.slash_commands import parse_command
 from sessions.events.errors import StorageFailed
 from sessions.files.append_file import AppendFile
 from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
@@ -176,7 +177,9 @@ async def test_a_new_session_after_a_damaged_one_whose_asker_left_is_the_one_tha
         chat = await board.chat("owner", "main", create=True)
         assert chat is not None
         monkeypatch.setattr(AppendFile, "sync", slow_sync)
-        asked = IncomingMessage(id="n", client="c", sender="owner", channel="websocket", text="/new")
+        asked = IncomingMessage(
+            id="n", client="c", sender="owner", channel="websocket", text="/new", typed=parse_command("/new")
+        )
         leaving = asyncio.create_task(chat.receive(asked))
         await asyncio.to_thread(writing.wait, 10)
         leaving.cancel()

@@ -87,7 +87,7 @@ async def ask(stage: Stage, *texts: str, **fields: Any) -> list[str]:
     """Have each message answered; returns the texts of the last request."""
     for number, text in enumerate(texts):
         message = received(text, f"{stage.recorder.transcript.head}-{number}")
-        stage.conversation.receive(msgspec.structs.replace(message, **fields))
+        stage.receive(msgspec.structs.replace(message, **fields))
         await stage.until_settled()
     return [message.text for message in stage.model.requests[-1].context.messages]
 

@@ -11,6 +11,7 @@ import structlog
 
 from gateway.conversations.routing.chat import IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from plugins.api.channel import InboundMessage, MessageRejected
 from plugins.support.workspace import OWNER
@@ -62,6 +63,7 @@ class GatewayChannelInbox:
                     sender=person,
                     channel=self._channel,
                     text=text,
+                    typed=parse_command(text),
                     reply_to=replace_surrogates(message.chat),
                     group=message.group,
                 )

@@ -16,6 +16,7 @@ from gateway.conversations.commands.memory_view import MemoryView
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import VERBOSE, Conversation
 from gateway.conversations.turn import inbox
+from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.registry import AUTO
 from gateway.models.tokenizer.counting import o200k
@@ -49,7 +50,7 @@ from sessions.events.events import (
 from sessions.events.messages import Usage
 from sessions.events.vision import VisionSupport, text_with_attachments
 from sessions.state.context import assemble
-from sessions.state.transcript import Transcript, WaitingMessage
+from sessions.state.transcript import Transcript
 
 HISTORY_BYTES = 2 * 1024 * 1024
 """Bytes of the journal that `/history` reads backwards at most."""
@@ -59,7 +60,7 @@ class CommandContext(MemoryView):
     """The `ConversationView` of one command's message."""
 
     def __init__(
-        self, chat: Chat, conversation: Conversation, waiting: WaitingMessage, services: CommandServices, meter: SessionMeter
+        self, chat: Chat, conversation: Conversation, waiting: WaitingCommand, services: CommandServices, meter: SessionMeter
     ) -> None:
         self._chat = chat
         self._conversation = conversation

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.memory_report import memory_found, memory_report
 from gateway.conversations.notes.appending import NoteNotWritten
+from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.command import CommandFailed, MemoryFound, MemoryReport
 from plugins.api.facts.fact_errors import FactsError
@@ -15,7 +16,6 @@ from plugins.facts.persons_facts import PersonsFacts
 from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.errors import ProviderError
-from sessions.state.transcript import WaitingMessage
 
 
 class MemoryView:
@@ -25,7 +25,7 @@ class MemoryView:
     """
 
     def __init__(
-        self, services: CommandServices, waiting: WaitingMessage, session: str, model: Callable[[], str | None]
+        self, services: CommandServices, waiting: WaitingCommand, session: str, model: Callable[[], str | None]
     ) -> None:
         self._services = services
         self._session = session

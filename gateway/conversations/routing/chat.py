@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.conversations.routing.conversation import Conversation
-from gateway.protocol.slash_commands import parse_command
+from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.catalog.lineage import SessionRow
 from sessions.catalog.receipts import Receipt, Receipts, digest_of
@@ -34,14 +34,16 @@ COMMANDS_WAITING = 100
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A received message. `sender` and `channel` are decided by the gateway. `reply_to` is the address for answers on a
-    plugin's channel; `group` marks a chat with several readers."""
+    """A received message. `sender` and `channel` are decided by the gateway; `typed` is the command in `text`, None for an
+    ordinary message. `reply_to` is the address for answers on a plugin's channel; `group` marks a chat with several
+    readers."""
 
     id: str
     client: str
     sender: str
     channel: str
     text: str
+    typed: TypedCommand | None
     attachments: tuple[Attachment, ...] = ()
     reply_to: str = ""
     group: bool = False
@@ -126,8 +128,7 @@ class Chat:
         """
         while self._switching is not None:
             await asyncio.shield(self._switching)
-        typed = parse_command(incoming.text)
-        opens = typed is not None and typed.opens_session
+        opens = incoming.typed is not None and incoming.typed.opens_session
         if opens and self.damaged is not None and self.receipts.find(incoming.id) is None:
             return await self._leave_damaged(self.damaged, incoming)
         if receipt := self.receipts.find(incoming.id):
@@ -138,7 +139,7 @@ class Chat:
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._sessions.storage_is_full():
             raise Busy("The disk cannot keep up; try again shortly.")
-        self._check_room(current, is_command=typed is not None)
+        self._check_room(current, is_command=incoming.typed is not None)
         if opens:
             self._switch()
         try:
@@ -150,10 +151,8 @@ class Chat:
 
     def _check_room(self, current: Conversation, *, is_command: bool) -> None:
         """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
-        waiting = current.recorder.transcript.waiting
-        commands = sum(parse_command(w.message.text) is not None for w in waiting)
         limit = COMMANDS_WAITING if is_command else self._sessions.queue_limit
-        if (commands if is_command else len(waiting) - commands) >= limit:
+        if current.inbox.count(commands=is_command) >= limit:
             raise Busy(f"{limit} wait already; try again when some are answered.")
 
     def _append(self, current: Conversation, incoming: IncomingMessage) -> int:
@@ -167,7 +166,7 @@ class Chat:
             attachments=incoming.attachments,
             reply_to=incoming.reply_to,
         )
-        seq = current.receive(message)
+        seq = current.receive(message, incoming.typed)
         self.receipts.add(current.session, seq, message)
         return seq
 
@@ -191,8 +190,7 @@ class Chat:
 
     def wait_for_successor(self) -> None:
         """Hold back new messages if the current session has a `/new` to answer, as an interrupted one may."""
-        typed = [parse_command(waiting.message.text) for waiting in self._require().recorder.transcript.waiting]
-        if self._switching is None and any(command is not None and command.opens_session for command in typed):
+        if self._switching is None and any(each.typed.opens_session for each in self._require().inbox.commands()):
             self._switch()
 
     def _switch(self) -> None:

@@ -16,11 +16,11 @@ import msgspec
 
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.routing.session_indexer import TITLE
-from gateway.conversations.turn.inbox import Inbox
+from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.turn import Turn
 from gateway.conversations.turn.typed_commands import TypedCommands
-from gateway.protocol.slash_commands import TypedCommand, parse_command
+from gateway.protocol.slash_commands import TypedCommand
 from plugins.api.command import Command
 from plugins.api.context import Clock
 from sessions.events.errors import StorageFailed
@@ -62,7 +62,7 @@ class Conversation:
         inbox: Inbox,
         verbose: Callable[[], bool],
         commands: Mapping[str, Command],
-        run_command: Callable[[Conversation, Command, TypedCommand, WaitingMessage], Awaitable[str]],
+        run_command: Callable[[Conversation, Command, WaitingCommand], Awaitable[str]],
         resume: Callable[[], ResumeRules],
         clock: Clock,
     ) -> None:
@@ -74,7 +74,7 @@ class Conversation:
         self.retired = False
         """Another session of the key has begun: finish what was received, then close."""
         self.inbox = inbox
-        self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._wake.set)
+        self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
         self._verbose = verbose
         self._resume = resume
         self._clock = clock
@@ -83,8 +83,8 @@ class Conversation:
         self._interruptions: set[asyncio.Task[None]] = set()
         self._newest = 0.0
         """The time of the newest message on the event loop's clock."""
-        for waiting in recorder.transcript.waiting:
-            self._sort(waiting)
+        for command in inbox.commands():
+            self._put_if_now(command)
 
     @property
     def session(self) -> str:
@@ -125,16 +125,18 @@ class Conversation:
         start."""
         self._paused = True
 
-    def receive(self, message: MessageReceived) -> int:
-        """Append a message to the log and the inbox, and return its seq at once. It is accepted only once that is
-        durable."""
+    def receive(self, message: MessageReceived, typed: TypedCommand | None) -> int:
+        """Append a message, which is a command if `typed` is given, to the log and the inbox, and return its seq at once.
+        It is accepted only once that is durable."""
         seq = self.recorder.append(message, urgent=True)
         self._newest = asyncio.get_running_loop().time()
-        self._sort(WaitingMessage(seq=seq, message=message))
-        if self.inbox.mode == "interrupt" and parse_command(message.text) is None:
+        if (command := self.inbox.add(seq, message, typed)) is not None:
+            self._put_if_now(command)
+        elif self.inbox.mode == "interrupt":
             task = asyncio.create_task(self._interrupt(seq))
             self._interruptions.add(task)
             task.add_done_callback(self._interruptions.discard)
+        self._wake.set()
         return seq
 
     async def _interrupt(self, seq: int) -> None:
@@ -166,10 +168,12 @@ class Conversation:
         self.commands.by_successor = answered
         self._wake.set()
 
-    def _sort(self, waiting: WaitingMessage) -> None:
-        typed = parse_command(waiting.message.text)
-        if typed is not None and self.inbox.is_now(typed):
-            self.commands.put(waiting)
+    def _put_if_now(self, command: WaitingCommand) -> None:
+        if self.inbox.is_now(command):
+            self.commands.put(command)
+
+    def _answered(self, command: WaitingCommand) -> None:
+        self.inbox.remove(command)
         self._wake.set()
 
     async def _take_turns(self) -> None:
@@ -204,8 +208,8 @@ class Conversation:
             self.turn.break_off()
             self._wake.set()
 
-    async def _take(self, waiting: WaitingMessage) -> None:
-        if parse_command(waiting.message.text) is not None:
+    async def _take(self, waiting: WaitingMessage | WaitingCommand) -> None:
+        if isinstance(waiting, WaitingCommand):
             await self.commands.answer_between_turns(waiting)
             return
         await self.recorder.until_durable(self.inbox.together()[-1])
@@ -249,8 +253,7 @@ class Conversation:
     def _is_interrupted(self) -> bool:
         """Return True if a durable message waits that would have cancelled the turn. One that is not durable yet cancels
         it later."""
-        waiting = (w for w in self.recorder.transcript.waiting if w.seq <= self.recorder.durable)
-        return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
+        return self.inbox.mode == "interrupt" and self.inbox.has_message(upto=self.recorder.durable)
 
     async def _close(self) -> None:
         """Write the final notes, then record that the session is closed. While a note is pending it stays open, and the

@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
+import msgspec
+
 from gateway.protocol.slash_commands import TypedCommand, parse_command
 from plugins.api.command import Command
+from sessions.events.events import MessageReceived
 from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
 
@@ -27,13 +30,27 @@ SETTING = "queue"
 """The session's setting that overrides `sessions.queue`."""
 
 
+class WaitingCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting message that is a command."""
+
+    seq: int
+    message: MessageReceived
+    typed: TypedCommand
+
+
 class Inbox:
-    """A session's waiting messages. `configured` returns the mode of sessions that chose none."""
+    """A session's waiting messages and commands. `configured` returns the mode of sessions that chose none.
+
+    Each message is parsed once: where it arrives, or here if it was waiting when the session was opened.
+    """
 
     def __init__(self, recorder: Recorder, *, commands: Mapping[str, Command], configured: Callable[[], QueueMode]) -> None:
         self._recorder = recorder
         self._commands = commands
         self._configured = configured
+        self._waiting_commands: dict[int, WaitingCommand] = {}
+        for waiting in recorder.transcript.waiting:
+            self.add(waiting.seq, waiting.message, parse_command(waiting.message.text))
 
     @property
     def mode(self) -> QueueMode:
@@ -41,17 +58,45 @@ class Inbox:
         chosen = self._recorder.transcript.settings.get(SETTING)
         return next((mode for mode in MODES if mode == chosen), self._configured())
 
-    def first(self) -> WaitingMessage | None:
+    def add(self, seq: int, message: MessageReceived, typed: TypedCommand | None) -> WaitingCommand | None:
+        """Add a message that was appended to the log; return it as a command if it is one."""
+        if typed is None:
+            return None
+        command = self._waiting_commands[seq] = WaitingCommand(seq=seq, message=message, typed=typed)
+        return command
+
+    def remove(self, command: WaitingCommand) -> None:
+        """Remove a command that was answered."""
+        self._waiting_commands.pop(command.seq, None)
+
+    def commands(self) -> Sequence[WaitingCommand]:
+        """Return the waiting commands, in order of arrival."""
+        return tuple(self._waiting_commands.values())
+
+    def count(self, *, commands: bool) -> int:
+        """Return the number of waiting commands, or else of waiting messages."""
+        return sum((waiting.seq in self._waiting_commands) is commands for waiting in self._recorder.transcript.waiting)
+
+    def has_message(self, upto: int) -> bool:
+        """Return True if a message waits whose seq is at most `upto`, not counting commands."""
+        waiting = self._recorder.transcript.waiting
+        return any(each.seq <= upto and each.seq not in self._waiting_commands for each in waiting)
+
+    def first(self) -> WaitingMessage | WaitingCommand | None:
         """Return the oldest waiting message, or command that runs between turns."""
-        return next((waiting for waiting in self._recorder.transcript.waiting if not self._is_now(waiting)), None)
+        for waiting in self._recorder.transcript.waiting:
+            command = self._waiting_commands.get(waiting.seq)
+            if command is None or not self.is_now(command):
+                return command or waiting
+        return None
 
     def messages(self) -> Sequence[int]:
         """Return the seqs of all messages before the next command that runs between turns."""
         seqs = []
         for waiting in self._recorder.transcript.waiting:
-            if parse_command(waiting.message.text) is None:
+            if (command := self._waiting_commands.get(waiting.seq)) is None:
                 seqs.append(waiting.seq)
-            elif not self._is_now(waiting):
+            elif not self.is_now(command):
                 break
         return seqs
 
@@ -64,11 +109,7 @@ class Inbox:
         """Return the seqs that the running turn takes now, after the results of its tools."""
         return self.messages() if self.mode == "steer" else ()
 
-    def is_now(self, typed: TypedCommand) -> bool:
+    def is_now(self, waiting: WaitingCommand) -> bool:
         """Return True if a command is answered during the running turn; an unknown one is."""
-        command = self._commands.get(typed.name)
+        command = self._commands.get(waiting.typed.name)
         return command is None or command.when == "now"
-
-    def _is_now(self, waiting: WaitingMessage) -> bool:
-        typed = parse_command(waiting.message.text)
-        return typed is not None and self.is_now(typed)

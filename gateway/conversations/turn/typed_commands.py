@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 
-from gateway.protocol.slash_commands import TypedCommand, parse_command
+from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.support.errors import sentence_of
 from plugins.api.command import Command, CommandFailed
 from plugins.support import task_leaks
@@ -21,7 +21,6 @@ from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import CommandAnswered, PluginFailed
-from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
 
 NOW_SECONDS = 30.0
@@ -38,15 +37,14 @@ ANSWER_LIMIT = 256 * 1024
 
 
 class TypedCommands:
-    """Answers the commands of one session. `run` runs a command; `answered` is called after each answer to one that runs
-    `now`."""
+    """Answers the commands of one session. `run` runs a command; `answered` is called after each answer."""
 
     def __init__(
         self,
         recorder: Recorder,
         commands: Mapping[str, Command],
-        run: Callable[[Command, TypedCommand, WaitingMessage], Awaitable[str]],
-        answered: Callable[[], None],
+        run: Callable[[Command, WaitingCommand], Awaitable[str]],
+        answered: Callable[[WaitingCommand], None],
     ) -> None:
         self.by_successor: int | None = None
         """The seq of the command that opened the next session, answered by its existence."""
@@ -54,11 +52,11 @@ class TypedCommands:
         self._commands = commands
         self._run = run
         self._answered = answered
-        self._now: asyncio.Queue[WaitingMessage] = asyncio.Queue()
+        self._now: asyncio.Queue[WaitingCommand] = asyncio.Queue()
         self._between: asyncio.Task[tuple[str, bool]] | None = None
         self._stopped = False
 
-    def put(self, waiting: WaitingMessage) -> None:
+    def put(self, waiting: WaitingCommand) -> None:
         """Queue a command that runs `now`."""
         self._now.put_nowait(waiting)
 
@@ -69,14 +67,14 @@ class TypedCommands:
         async with asyncio.TaskGroup() as answering:
             while True:
                 waiting = await self._now.get()
-                typed = _typed(waiting)
+                typed = waiting.typed
                 name = "" if typed.opens_session else typed.name  # a session has one successor, whichever command opened it
                 of_name = {other: task for other, task in of_name.items() if not task.done()}
                 before = None if typed.is_urgent else last
                 last = of_name[name] = answering.create_task(self._answer_behind(before, of_name.get(name), waiting))
 
     async def _answer_behind(
-        self, before: asyncio.Task[None] | None, of_its_name: asyncio.Task[None] | None, waiting: WaitingMessage
+        self, before: asyncio.Task[None] | None, of_its_name: asyncio.Task[None] | None, waiting: WaitingCommand
     ) -> None:
         if of_its_name is not None:
             await asyncio.wait([of_its_name])
@@ -85,9 +83,8 @@ class TypedCommands:
         with suppress(StorageFailed):  # the conversation itself ends with it
             await self._recorder.until_durable(waiting.seq)
             await self._record(waiting, *await self._result(waiting, self._within_time))
-            self._answered()
 
-    async def answer_between_turns(self, waiting: WaitingMessage) -> None:
+    async def answer_between_turns(self, waiting: WaitingCommand) -> None:
         """Answer a command between turns. Raises StorageFailed if the answer cannot be recorded."""
         await self._recorder.until_durable(waiting.seq)
         self._stopped = False
@@ -97,7 +94,7 @@ class TypedCommands:
         except asyncio.CancelledError:
             if not self._stopped or is_cancelling():
                 raise
-            answer, failed = f"/{_typed(waiting).name} was stopped.", True
+            answer, failed = f"/{waiting.typed.name} was stopped.", True
         finally:
             self._between = None
         await self._record(waiting, answer, failed)
@@ -109,28 +106,29 @@ class TypedCommands:
         self._stopped = True
         return self._between.cancel()
 
-    async def _record(self, waiting: WaitingMessage, answer: str, failed: bool) -> None:
+    async def _record(self, waiting: WaitingCommand, answer: str, failed: bool) -> None:
         answer = head_and_tail(replace_surrogates(answer), ANSWER_LIMIT)
         await self._recorder.append_durable(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
+        self._answered(waiting)
 
     async def _result(  # noqa: PLR0911 - each way that a command ends
-        self, waiting: WaitingMessage, run: Callable[[Command, TypedCommand, WaitingMessage], Awaitable[str]]
+        self, waiting: WaitingCommand, run: Callable[[Command, WaitingCommand], Awaitable[str]]
     ) -> tuple[str, bool]:
         """Return the answer, and True if it reports a failure."""
         if waiting.seq == self.by_successor:
             return "A new session has begun.", False
-        typed = _typed(waiting)
-        command = self._commands.get(typed.name)
+        name = waiting.typed.name
+        command = self._commands.get(name)
         if command is None:
-            meant = did_you_mean(typed.name, self._commands, before="/", mark="`") or "."
-            return f"There is no command /{typed.name}{meant} `/help` lists them all.", True
+            meant = did_you_mean(name, self._commands, before="/", mark="`") or "."
+            return f"There is no command /{name}{meant} `/help` lists them all.", True
         try:
             with (
                 nullcontext()
                 if is_own_object(command)
                 else task_leaks.cancelling_leaks(command.name, partial(self._leaked, command))
             ):
-                answer = await run(command, typed, waiting)
+                answer = await run(command, waiting)
             if not isinstance(answer, str):
                 raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
             return answer, False
@@ -146,17 +144,17 @@ class TypedCommands:
             reraise_cancellation(error)  # the gateway stops and the next start answers the command, or it was stopped
             return self._failed(command, error)
 
-    async def _within_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
+    async def _within_time(self, command: Command, waiting: WaitingCommand) -> str:
         # A slow disk must not leave a session half open.
-        return await self._bounded(None if typed.opens_session else NOW_SECONDS, command, typed, waiting)
+        return await self._bounded(None if waiting.typed.opens_session else NOW_SECONDS, command, waiting)
 
-    async def _in_its_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
-        return await self._bounded(BETWEEN_SECONDS, command, typed, waiting)
+    async def _in_its_time(self, command: Command, waiting: WaitingCommand) -> str:
+        return await self._bounded(BETWEEN_SECONDS, command, waiting)
 
-    async def _bounded(self, seconds: float | None, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
+    async def _bounded(self, seconds: float | None, command: Command, waiting: WaitingCommand) -> str:
         try:
             async with asyncio.timeout(seconds) as limit:
-                return await self._run(command, typed, waiting)
+                return await self._run(command, waiting)
         except TimeoutError as error:
             if limit.expired():
                 raise TimeoutError(f"it did not answer within {seconds:.0f} seconds and was stopped") from error
@@ -171,9 +169,3 @@ class TypedCommands:
         sentence = f"{type(error).__name__}: {sentence_of(error)}"
         self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
         return f"/{command.name} failed: {sentence_of(error)}", True
-
-
-def _typed(waiting: WaitingMessage) -> TypedCommand:
-    typed = parse_command(waiting.message.text)
-    assert typed is not None
-    return typed

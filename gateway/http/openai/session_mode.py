@@ -29,7 +29,7 @@ from gateway.http.openai.schema import ChatBody
 from gateway.http.subscribers import Cursor
 from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
-from gateway.protocol.slash_commands import parse_command
+from gateway.protocol.slash_commands import TypedCommand, parse_command
 from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Attachment
 
@@ -50,9 +50,10 @@ _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for a session: its text, and the bytes of its pictures."""
+    """A message for a session: its text, the command in it if it is one, and the bytes of its pictures."""
 
     text: str
+    typed: TypedCommand | None
     pictures: tuple[bytes, ...]
 
 
@@ -93,6 +94,7 @@ class SessionMode:
             sender=person,
             channel=CHANNEL,
             text=message.text,
+            typed=message.typed,
             attachments=attachments,
         )
         received = await chat.receive(incoming)
@@ -186,8 +188,11 @@ def new_message(body: ChatBody) -> NewMessage:
         raise bad_request(f"{place}: the text of a message is limited to {FRAME_LIMIT:,} bytes.", place)
     if not said.text.strip() and not said.attachments:
         raise bad_request(f"{place}: a message needs a text or a picture.", place)
-    if said.attachments and parse_command(said.text) is not None:
+    typed = parse_command(said.text)
+    if said.attachments and typed is not None:
         raise bad_request(f"{place}: a command takes no pictures.", place)
     if len(said.attachments) > ATTACHMENTS:
         raise bad_request(f"{place}: a message is limited to {ATTACHMENTS} pictures.", place)
-    return NewMessage(text=said.text, pictures=tuple(pictures.content[each.sha256] for each in said.attachments))
+    return NewMessage(
+        text=said.text, typed=typed, pictures=tuple(pictures.content[each.sha256] for each in said.attachments)
+    )
