@@ -33,8 +33,8 @@ from plugins.facts.scoring import RecallStats
 from sessions.catalog.lineage import SessionRow
 from sessions.files.committer import Committer
 from sessions.files.journal import Journals
+from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Log, Position
-from sessions.store.recorder import stamp
 
 KEPT, DAILY = 100, 1800
 """Facts of full stores: as many as stay, and thirty days of twenty turns with three each."""

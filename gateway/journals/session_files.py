@@ -29,7 +29,7 @@ from sessions.events.events import (
 from sessions.events.vision import text_with_attachments
 from sessions.files.header import JournalHeader, read_header
 from sessions.files.reader import read_lines
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 
 SUFFIX = ".jsonl"
 PAGE_BYTES = 1024 * 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import msgspec
 
 from plugins.api.services import LogEntry, LogUnusable
-from sessions.events.codec import encode_line
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.files.journal import Journals
+from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import START, Log, Position
-from sessions.store.recorder import stamp
 
 NAME = "log"
 """The name of the file, without its suffix."""
@@ -44,32 +42,23 @@ class DurablePluginLog:
         self._journals = journals
         self._now = now
         self._opening = asyncio.Lock()
-        self._log: Log | None = None
-        self._end = START
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._writer: LogWriter[_Logged, None] | None = None
 
     async def append(self, entry: Any) -> int:
         """Append an entry and wait until it is durable, see `PluginLog.append`. A cancelled wait does not remove the
         entry."""
         raw = _encoded(entry)
-        log = await self._opened()
-        if log.end + len(raw) > FULL:
-            raise LogUnusable(f"The plugin's log is full: it has {log.end:,} bytes, and {FULL:,} at most.")
-        seq = self._end.seq + 1
-        line, digest = encode_line(seq, stamp(self._now()), None, _Logged(msgspec.Raw(raw)), self._end.sum)
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        writer = await self._opened()
+        if writer.log.end + len(raw) > FULL:
+            raise LogUnusable(f"The plugin's log is full: it has {writer.log.end:,} bytes, and {FULL:,} at most.")
         try:
-            log.append(line, urgent=True)
-            self._end = Position(seq=seq, offset=log.end, sum=digest)
-            self._waiting.append((log.end, durable))
-            await durable
+            return await writer.append_durable(_Logged(msgspec.Raw(raw)))
         except StorageFailed as error:
             raise LogUnusable(f"The entry could not be written: {error}") from error
-        return seq
 
     async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
         """Return entries in order, see `PluginLog.entries`."""
-        log, found = await self._opened(), list[LogEntry]()
+        log, found = (await self._opened()).log, list[LogEntry]()
         try:
             while len(found) < limit and (lines := await log.lines(after + len(found) + 1, limit=ENTRY)):
                 found += [_decoded(line) for line in lines]
@@ -79,18 +68,17 @@ class DurablePluginLog:
 
     async def close(self) -> None:
         """Commit all entries and close the file."""
-        if self._log is not None:
-            await self._log.close()
+        if self._writer is not None:
+            await self._writer.close()
 
-    async def _opened(self) -> Log:
+    async def _opened(self) -> LogWriter[_Logged, None]:
         async with self._opening:
-            if self._log is None:
+            if self._writer is None or self._writer.failure is not None:  # entries that were not durable are lost
                 try:
-                    self._log, self._end = await self._open()
+                    self._writer = LogWriter(*await self._open(), None, self._now, _ignore)
                 except (JournalDamaged, StorageFailed) as error:
                     raise LogUnusable(f"The plugin's log cannot be used: {error}") from error
-                self._log.on_commit(self._settle, self._fail)
-            return self._log
+            return self._writer
 
     async def _open(self) -> tuple[Log, Position]:
         path = self._journals.path(NAME)
@@ -99,18 +87,9 @@ class DurablePluginLog:
             return await self._journals.create(NAME), START
         return await self._journals.open(NAME, fold=lambda _: None)
 
-    def _settle(self, durable: int) -> None:
-        while self._waiting and self._waiting[0][0] <= durable:
-            _, waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
 
-    def _fail(self, failure: StorageFailed) -> None:
-        self._log = None  # entries that were not durable are lost; the next call opens the log again
-        while self._waiting:
-            _, waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(failure)
+def _ignore(state: None, event: _Logged, *, seq: int, at: str, turn: int | None, size: int) -> None:
+    """Fold nothing: the gateway does not interpret entries."""
 
 
 def _encoded(entry: Any) -> bytes:

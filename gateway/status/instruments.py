@@ -25,7 +25,7 @@ from gateway.support.home import Home
 from plugins.api.context import Clock
 from sessions.catalog.catalog import Catalog
 from sessions.files.committer import Committer
-from sessions.store.recorder import stamp
+from sessions.store.log_writer import stamp
 
 
 class Instruments:

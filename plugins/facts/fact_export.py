@@ -19,7 +19,7 @@ import msgspec
 
 from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft
 from sessions.events.codec import replace_surrogates
-from sessions.store.recorder import stamp
+from sessions.store.log_writer import stamp
 
 LONGEST_FILE = 32 * 1024 * 1024
 """Maximum size in bytes of a document."""

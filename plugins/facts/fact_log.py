@@ -1,105 +1,68 @@
-"""The writer of the facts' log: it numbers, applies and encodes events. There is one per log."""
+"""The facts' log: its writer, and the decoding of its lines, in the format of `sessions.events.codec`."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 import msgspec
 
-from plugins.api.facts.fact_events import FactEvent, LoggedFactEvent
+from plugins.api.facts.fact_events import KINDS, FactEvent, LoggedFactEvent, Unknown
 from plugins.api.facts.fact_values import Fact
 from plugins.facts.fact_book import FactBook
-from plugins.facts.fact_codec import decode, encode
-from sessions.events.errors import StorageFailed
-from sessions.store.protocols import Log, Position
-from sessions.store.recorder import LONGEST_LINE, stamp
+from sessions.events.codec import InvalidLine, decode_fields
+from sessions.store.log_writer import LogWriter
+from sessions.store.protocols import LONGEST_LINE, Log, Position
 
 PORTION = LONGEST_LINE // 2
 """Maximum bytes of facts in one event."""
 
 
-class FactLog:
-    """An open log with its state `book`.
+class _Envelope(msgspec.Struct, frozen=True):
+    seq: int
+    at: str
+    kind: str
 
-    After a failed append, `failure` is set and the log must be opened again, since the state may be ahead of the disk.
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
+
+
+def decode(line: bytes) -> LoggedFactEvent:
+    """Decode one line without checking its checksum.
+
+    Raises:
+        InvalidLine: A field of a known kind is missing or has the wrong type.
     """
+    try:
+        envelope = _envelope(line)
+        decoder = _event.get(envelope.kind)
+        event: FactEvent | Unknown = decode_fields(line, decoder) if decoder else Unknown(kind=envelope.kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidLine(f"it cannot be read: {error}") from error
+    return LoggedFactEvent(seq=envelope.seq, at=envelope.at, event=event)
+
+
+class FactLog(LogWriter[FactEvent, FactBook]):
+    """The writer of the facts' log; `state` is the book, which is changed in place."""
 
     def __init__(self, log: Log, position: Position, book: FactBook, now: Callable[[], datetime]) -> None:
-        self.book = book
-        self.failure: StorageFailed | None = None
-        self._log = log
-        self._seq, self._sum = position.seq, position.sum
-        self._now = now
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        log.on_commit(self._settle, self._fail)
-
-    @property
-    def is_new(self) -> bool:
-        """True if nothing was ever written."""
-        return self._seq == 0
-
-    def note(self, event: FactEvent, *, urgent: bool = False) -> LoggedFactEvent:
-        """Append an event and apply it to the state.
-
-        Raises:
-            StorageFailed: The event was not appended; nothing changed.
-        """
-        if self.failure is not None:
-            raise self.failure
-        happened = LoggedFactEvent(seq=self._seq + 1, at=stamp(self._now()), event=event)
-        line, digest = encode(happened.seq, happened.at, event, self._sum)
-        self._log.append(line, urgent=urgent)
-        self._seq, self._sum = happened.seq, digest
-        self.book.apply(happened)
-        return happened
-
-    async def record(self, event: FactEvent) -> LoggedFactEvent:
-        """Append an event and wait until it is durable. A cancelled wait does not revoke it."""
-        happened = self.note(event, urgent=True)
-        await self._all_durable()
-        return happened
+        super().__init__(log, position, book, now, _apply)
 
     async def events(self, seqs: Iterable[int]) -> list[LoggedFactEvent]:
-        """Return the events with these sequence numbers, once they are durable."""
-        await self._all_durable()
+        """Return the events with these sequence numbers, once they are durable. Raises StorageFailed, JournalDamaged and
+        InvalidLine."""
+        await self.until_durable(self.head)
         found = []
         for seq in seqs:
-            lines = await self._log.lines(seq, limit=1)
+            lines = await self.log.lines(seq, limit=1)
             found += [happened for line in lines[:1] if (happened := decode(line)).seq == seq]
         return found
 
-    async def close(self) -> None:
-        """Commit pending events and close the log."""
-        await self._log.close()
 
-    async def _all_durable(self) -> None:
-        """Wait until all appended events are durable.
-
-        Raises:
-            StorageFailed: Writing failed.
-        """
-        if self.failure is not None:
-            raise self.failure
-        if self._log.durable < self._log.end:
-            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((self._log.end, durable))
-            await durable
-
-    def _settle(self, durable: int) -> None:
-        while self._waiting and self._waiting[0][0] <= durable:
-            _, waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _fail(self, failure: StorageFailed) -> None:
-        self.failure = failure
-        while self._waiting:
-            _, waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(failure)
+def _apply(book: FactBook, event: FactEvent, *, seq: int, at: str, turn: int | None, size: int) -> FactBook:
+    book.apply(LoggedFactEvent(seq=seq, at=at, event=event))
+    return book
 
 
 def portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:

@@ -31,8 +31,7 @@ from plugins.api.facts.fact_events import (
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.facts.fact_values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
 from plugins.facts.fact_book import Ambiguous, FactBook
-from plugins.facts.fact_codec import decode
-from plugins.facts.fact_log import FactLog, portions
+from plugins.facts.fact_log import FactLog, decode, portions
 from plugins.facts.retention import (
     Limits,
     drop_beyond_cap,
@@ -46,8 +45,8 @@ from plugins.facts.scoring import superseded_importance as worth_superseded
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.messages import Usage
+from sessions.store.log_writer import LineTooLong, stamp
 from sessions.store.protocols import Log, Position
-from sessions.store.recorder import stamp
 
 AGAIN = timedelta(minutes=1)
 """Time after a failure to open the log before it is tried again, since every turn asks for it."""
@@ -114,17 +113,17 @@ class Facts:
     @property
     def none(self) -> bool:
         """True if there are certainly no facts, without opening the log."""
-        return not self._exists() if self._log is None else not self._log.book.facts
+        return not self._exists() if self._log is None else not self._log.state.facts
 
     def listed_now(self, owner: str) -> list[Fact] | None:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
             return None if self._exists() else []
-        return self._told(self._log.book, owner)
+        return self._told(self._log.state, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """Return the usage of extraction and distillation for a session by purpose and model, without opening the log."""
-        return self._log.book.spent(session) if self._log is not None else {}
+        return self._log.state.spent(session) if self._log is not None else {}
 
     def problems(self) -> list[str]:
         """Return the current problems, each as a sentence."""
@@ -138,7 +137,7 @@ class Facts:
         Raises:
             FactsUnavailable: The log cannot be opened.
         """
-        return (await self._open()).book
+        return (await self._open()).state
 
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
         """Return the facts that match a message and are visible to this person in this workspace, best first.
@@ -153,7 +152,7 @@ class Facts:
         Raises:
             FactsUnavailable: The log cannot be opened.
         """
-        book = (await self._open()).book
+        book = (await self._open()).state
         assert self._recaller is not None
         here, keys, now, limits = self.workspace_tag(), self._keys(), self._now(), self._limits()
 
@@ -184,12 +183,12 @@ class Facts:
             FactsUnavailable: The log cannot be read.
         """
         log = await self._open()
-        fact = self._named(log.book, named)
+        fact = self._named(log.state, named)
         happened = await self._read(log, fact)
-        known = log.book.facts.get(fact) or _as_it_was(fact, happened)
+        known = log.state.facts.get(fact) or _as_it_was(fact, happened)
         if known is None or not (owner is None or known.is_of(owner)):
             raise _unknown(named)
-        there = fact in log.book.facts and not is_outdated(known, self._limits(), self._now())
+        there = fact in log.state.facts and not is_outdated(known, self._limits(), self._now())
         return FactHistory(fact=known, there=there, happened=tuple(happened))
 
     def workspace_tag(self) -> str:
@@ -230,7 +229,7 @@ class Facts:
     ) -> tuple[Fact, ...]:
         """Record that a turn was processed and add its facts, often none, to the daily log. Idempotent."""
         log = await self._open()
-        if log.book.has_looked_at(found):
+        if log.state.has_looked_at(found):
             return ()
         entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
         await self._record(msgspec.structs.replace(found, entries=entries))
@@ -282,7 +281,7 @@ class Facts:
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
         entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
-        there = log.book.facts
+        there = log.state.facts
         sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
         origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
         entries = tuple(
@@ -303,9 +302,9 @@ class Facts:
     async def used(self, ids: Iterable[str], recalled: Origin) -> None:
         """Record that facts were recalled, which keeps them from becoming stale. Each recall counts once."""
         log = await self._open()
-        there = tuple(each for each in ids if each in log.book.facts)
-        if there and not log.book.has_used(recalled.session, recalled.seq):
-            log.note(FactsUsed(ids=there, recalled=recalled))
+        there = tuple(each for each in ids if each in log.state.facts)
+        if there and not log.state.has_used(recalled.session, recalled.seq):
+            log.append(FactsUsed(ids=there, recalled=recalled))
 
     async def pin(self, named: str, by: str, *, owner: str | None, pinned: bool = True) -> Fact:
         """Pin or unpin a fact.
@@ -315,13 +314,13 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        fact = self._there(log.book, named, owner)
-        if pinned and (why := pin_refusal(log.book, fact, self._limits())):
+        fact = self._there(log.state, named, owner)
+        if pinned and (why := pin_refusal(log.state, fact, self._limits())):
             raise NoSuchFact(why)
         if fact.pinned != pinned:
             await self._record(FactPinned(id=fact.id, pinned=pinned, by=by))
             await self._enforce_limits()
-        return log.book.facts.get(fact.id, fact)
+        return log.state.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
         """Delete a fact, with the daily facts it was made of and those made of it alone, unless pinned.
@@ -333,9 +332,9 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        fact, there = self._there(log.book, named, owner), log.book.facts
+        fact, there = self._there(log.state, named, owner), log.state.facts
         behind = [there[each] for each in fact.made_of if each in there]
-        behind += [each for each in log.book.made_of(fact.id) if each.made_of == (fact.id,)]
+        behind += [each for each in log.state.made_of(fact.id) if each.made_of == (fact.id,)]
         for each in (*(each.id for each in behind if not each.pinned), fact.id):
             await self._record(FactForgotten(id=each, by=by))
         return fact
@@ -353,7 +352,7 @@ class Facts:
 
     async def dedupe(self) -> dict[str, str]:
         """Drop duplicate facts, and return their ids with those of the facts that are kept."""
-        found = drop_duplicates((await self._open()).book, self._now())
+        found = drop_duplicates((await self._open()).state, self._now())
         if found is None:
             return {}
         await self._record(found)
@@ -381,20 +380,20 @@ class Facts:
 
             self._recaller = Recaller(book)
             await asyncio.to_thread(self._recaller.update)  # slow for many facts; the lock excludes writers
-            if self._log.is_new:
-                self._log.note(FactsOpened(format=FORMAT))
+            if not self._log.head:
+                self._log.append(FactsOpened(format=FORMAT))
             return self._log
 
     async def _record(self, event: FactEvent) -> None:
         log = await self._open()
         try:
-            await log.record(event)
-        except SessionsError as error:
+            await log.append_durable(event)
+        except (SessionsError, LineTooLong) as error:
             raise FactsUnavailable(f"The facts cannot be stored: {error}") from error
 
     async def _read(self, log: FactLog, fact: str) -> list[LoggedFactEvent]:
         try:
-            return await log.events(log.book.history(fact))
+            return await log.events(log.state.history(fact))
         except (SessionsError, InvalidLine) as error:
             raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
 

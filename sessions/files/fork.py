@@ -22,8 +22,8 @@ from sessions.files.line_reader import BLOCK
 from sessions.files.verify import open_journal, verify_lines
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
+from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Position
-from sessions.store.recorder import stamp
 
 LONGEST_KEY = 64
 """Maximum length in characters of a conversation's name."""

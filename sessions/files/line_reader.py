@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from sessions.events.codec import FIRST, TRAILER
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 
 BLOCK = 1024 * 1024
 

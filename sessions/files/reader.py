@@ -8,8 +8,7 @@ from pathlib import Path
 from sessions.events.codec import InvalidLine, is_complete_line, seq_of, verify
 from sessions.files.line_reader import BLOCK, lines_from, sum_before
 from sessions.files.verify import damage_after, is_torn, open_journal
-from sessions.store.protocols import Position
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE, Position
 
 NEAR = 16 * 1024
 """Size in bytes of a range that is scanned instead of bisected."""

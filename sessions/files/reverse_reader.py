@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 
 SMALLEST_BLOCK = 16 * 1024
 """Bytes of the first read: usually only the last line is needed."""

@@ -16,8 +16,7 @@ import msgspec
 from sessions.events.codec import InvalidLine, is_complete_line, verify
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.line_reader import lines_from, start_of_line, sum_before
-from sessions.store.protocols import START, Position
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE, START, Position
 
 
 class VerificationResult(msgspec.Struct, frozen=True, kw_only=True):

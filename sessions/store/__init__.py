@@ -1,5 +1,6 @@
-"""The protocols of a store, and the recorder that numbers, folds and encodes events.
+"""The protocols of a store, and the writers that number, fold and encode events.
 
-protocols  Protocols of a store of logs: lines in, lines out
-recorder   The writer of a session's log
+log_writer  The writer of any log
+protocols   Protocols of a store of logs: lines in, lines out
+recorder    The writer of a session's log
 """

@@ -14,6 +14,9 @@ import msgspec
 from sessions.events.codec import FIRST
 from sessions.events.errors import StorageFailed
 
+LONGEST_LINE = 2 * 1024 * 1024
+"""Maximum length in bytes of a line in a log."""
+
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a whole line: its `seq`, the `offset` in bytes just after its newline, and its `sum`."""

@@ -23,7 +23,7 @@ from sessions.events.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, WIDE, visiting
 from tests.gateway.gateways import gateway

@@ -24,8 +24,8 @@ from plugins.api.facts.fact_events import (
 )
 from plugins.api.facts.fact_values import Fact, Origin
 from plugins.facts.fact_book import Ambiguous, FactBook, build_book
-from plugins.facts.fact_codec import decode, encode
-from sessions.events.codec import FIRST, InvalidLine, verify
+from plugins.facts.fact_log import decode
+from sessions.events.codec import FIRST, InvalidLine, encode_line, verify
 from tests.facts.making import ago, fact
 
 RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fact("the port is 3000")
@@ -102,7 +102,7 @@ def test_a_fact_is_named_by_the_beginning_of_its_id_also_after_it_left() -> None
 
 def test_events_of_a_newer_version_and_about_unknown_facts_change_nothing() -> None:
     book = build_book([FactsWritten(entries=(RUST,), by="ann")], ago(0))
-    line, _ = encode(2, ago(0), FactPinned(id="elsewhere", pinned=True, by="ann"), FIRST)
+    line, _ = encode_line(2, ago(0), None, FactPinned(id="elsewhere", pinned=True, by="ann"), FIRST)
     book.apply(decode(line))
     book.apply(decode(line.replace(b'"fact_pinned"', b'"fact_painted"')))
     assert list(book.facts.values()) == [RUST]
@@ -127,14 +127,14 @@ def test_every_kind_is_one_line_of_the_house_and_comes_back_as_it_was() -> None:
     assert all({"seq", "at", "turn", "kind", "sum"}.isdisjoint(kind.__struct_fields__) for kind in KINDS.values())
     previous = FIRST
     for seq, event in enumerate(EVENTS, 1):
-        line, digest = encode(seq, "2026-11-21T03:12:41.123Z", event, previous)
+        line, digest = encode_line(seq, "2026-11-21T03:12:41.123Z", None, event, previous)
         assert verify(line, previous, seq) == digest
         assert decode(line) == LoggedFactEvent(seq=seq, at="2026-11-21T03:12:41.123Z", event=event)
         previous = digest
 
 
 def test_a_line_that_lacks_a_field_is_refused() -> None:
-    line, _ = encode(1, ago(0), FactForgotten(id="x", by="ann"), FIRST)
+    line, _ = encode_line(1, ago(0), None, FactForgotten(id="x", by="ann"), FIRST)
     with pytest.raises(InvalidLine):
         decode(line.replace(b'"id":"x",', b""))
 
@@ -167,7 +167,7 @@ STORY = st.lists(
 def test_a_restart_at_any_point_changes_nothing(story: list[FactEvent], stop: int) -> None:
     lines, previous = [], FIRST
     for seq, event in enumerate(story, 1):
-        line, previous = encode(seq, ago(0), event, previous)
+        line, previous = encode_line(seq, ago(0), None, event, previous)
         lines.append(line)
     live = build_book(story, ago(0))
     again = FactBook()

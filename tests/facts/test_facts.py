@@ -17,8 +17,7 @@ from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from sessions.files.committer import Committer
 from sessions.files.journal import Journals
-from sessions.store.protocols import Log, Position
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE, Log, Position
 from tests.facts.making import NOW, fact
 
 RUST = Draft(content="Ann's favourite language is Rust", type="preference", importance=0.8)

@@ -13,10 +13,9 @@ import pytest
 from gateway.cli.sessions.session_commands import verify_sessions
 from gateway.models.sound_replies import MOST_TOKENS
 from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
-from plugins.facts.fact_codec import encode as encode_fact
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
-from sessions.events.codec import FIRST, TRAILER, line_sum
+from sessions.events.codec import FIRST, TRAILER, encode_line, line_sum
 from sessions.events.events import ContextCompacted, Event, MemoryFlushed, ModelReplied, RequestSent, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
 from sessions.events.token_features import TokenFeatures
@@ -139,10 +138,10 @@ async def test_a_home_whose_logs_hold_absurd_counts_starts_verifies_and_serves(c
     (tmp_path / "sessions").mkdir()
     journal = tmp_path / "sessions" / f"{session_id(1)}.jsonl"
     journal.write_bytes(with_counts(lines_of(story(session_id(1))), count))
-    first, digest = encode_fact(1, AT, FactsOpened(format=1), FIRST)
+    first, digest = encode_line(1, AT, None, FactsOpened(format=1), FIRST)
     usage = Usage(input=7, output=7, cached=7)
     event = FactsExtracted(session=session_id(1), ordinal=1, upto=6, model="scripted:echo", usage=usage)
-    second, _ = encode_fact(2, AT, event, digest)
+    second, _ = encode_line(2, AT, None, event, digest)
     (tmp_path / "facts.jsonl").write_bytes(with_counts([first, second], count))
     assert verify_sessions(tmp_path / "sessions", None, io.StringIO(), as_json=False) == 0
     for number in range(2):  # the second start reads what the catalog kept

@@ -259,7 +259,7 @@ async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_ho
     counts = counts.after_reply(TokenFeatures(), Usage(input=2500), opaque=False)
     first, second = Model(breaks(Unreachable("away"))), Second(says("hello"), window=800)
     staged = stage(first, second, Third(says("hi")))
-    staged.recorder.transcript = msgspec.structs.replace(staged.recorder.transcript, counts=counts)
+    staged.recorder.state = msgspec.structs.replace(staged.recorder.transcript, counts=counts)
     async with staged.playing():
         await hear(staged, "hi " * 150)
     assert RequestSizes().estimate(TokenFeatures(words=180), "second:spare") < 800

@@ -155,10 +155,10 @@ async def test_a_fact_is_recorded_and_read_once_it_is_durable() -> None:
     log.steps = 50
     facts = FactLog(log, START, FactBook(), lambda: NOON)
     event = FactsOpened(format=1)
-    await facts.record(event)
+    await facts.append_durable(event)
     assert log.durable == log.end
-    happened = facts.note(event, urgent=True)
-    assert await facts.events([happened.seq]) == [happened]
+    seq = facts.append(event, urgent=True)
+    assert [(each.seq, each.event) for each in await facts.events([seq])] == [(seq, event)]
     assert log.durable == log.end
 
 

@@ -134,7 +134,7 @@ async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_pa
         await log.append("one")
         with syncs_wait():
             waiting = asyncio.create_task(log.append("two"))
-            await until(lambda: log._waiting)
+            await until(lambda: log._writer is not None and log._writer.head == 2)
             committer.fail(StorageFailed("the disk is gone", fatal=True))
             for _ in range(3):
                 await asyncio.sleep(0)

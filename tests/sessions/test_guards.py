@@ -31,8 +31,9 @@ from sessions.files.reader import read_lines
 from sessions.files.repair import create_to_append
 from sessions.state.transcript import Transcript
 from sessions.store import recorder as recorders
-from sessions.store.protocols import START
-from sessions.store.recorder import LONGEST_LINE, LineTooLong, Recorder
+from sessions.store.log_writer import LineTooLong
+from sessions.store.protocols import LONGEST_LINE, START
+from sessions.store.recorder import Recorder
 from tests.sessions.journal_files import messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick

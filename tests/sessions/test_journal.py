@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sessions.events.errors import StorageFailed, UnknownSession
 from sessions.files.journal import CHUNK, Journal, Journals
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, reopened, some_lines
 from tests.stories import lines_of, received
 from tests.waiting import deadline, until

@@ -22,7 +22,7 @@ from sessions.files.journal import Journals, verify_journal
 from sessions.files.reader import read_lines
 from sessions.files.repair import SUSPECT
 from sessions.files.verify import VerificationResult
-from sessions.store.recorder import LONGEST_LINE
+from sessions.store.protocols import LONGEST_LINE
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.stories import AT, lines_of, received
 

@@ -43,7 +43,7 @@ from sessions.events.codec import InvalidLine, decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.messages import Usage
 from sessions.files.reader import read_lines
-from sessions.store.recorder import stamp
+from sessions.store.log_writer import stamp
 
 if TYPE_CHECKING:
     from plugins.facts.ended_turns import EndedTurn

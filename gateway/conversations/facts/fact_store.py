@@ -9,7 +9,7 @@ from gateway.config.settings import Settings
 from gateway.support.home import Home
 from plugins.api.context import Clock
 from plugins.facts.fact_book import FactBook
-from plugins.facts.fact_codec import decode
+from plugins.facts.fact_log import decode
 from plugins.facts.facts import Facts
 from sessions.events.errors import UnknownSession
 from sessions.files.committer import Committer

@@ -31,8 +31,9 @@ from sessions.files.fork import Fork, ForkRefused, fork, fork_key
 from sessions.files.header import new_session_id
 from sessions.files.journal import Journals
 from sessions.state.transcript import Transcript
+from sessions.store.log_writer import stamp
 from sessions.store.protocols import START
-from sessions.store.recorder import Recorder, stamp
+from sessions.store.recorder import Recorder
 
 PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes that may wait for the disk before new messages are refused."""

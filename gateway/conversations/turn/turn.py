@@ -37,7 +37,8 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.state.transcript import OpenTurn, open_turn
-from sessions.store.recorder import LineTooLong, Recorder
+from sessions.store.log_writer import LineTooLong
+from sessions.store.recorder import Recorder
 
 _STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool cancelled the turn by itself.")
 
