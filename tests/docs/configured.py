@@ -66,8 +66,8 @@ def keys_section() -> str:
         row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
         told.setdefault(section, []).append(row)
     return "\n".join(
-        f"### `[{section.replace('people.ana', 'people.NAME')}]`\n\n| key | default | what it takes | |\n|---|---|---|---|\n"
-        + "\n".join(rows)
+        f"### `[{section.replace('people.ana', 'people.NAME')}]`\n\n"
+        + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()
     )
@@ -106,13 +106,13 @@ def example_values() -> list[tuple[tuple[str, str], str]]:
 WORDS = {
     inspect.NoneType: "",
     inspect.BoolType: "`true`, `false`",
-    inspect.StrType: "text",
+    inspect.StrType: "string",
     inspect.AnyType: "anything",
 }
 
-CHECKED = {web_fault: "an address", server_fault: "an address", origin_fault: "an origin", host_fault: "a host"}
+CHECKED = {web_fault: "URL", server_fault: "URL", origin_fault: "origin", host_fault: "host"}
 
-OWN = {Secret: "a secret", Seconds: "a duration", Timezone: "a time zone"}
+OWN = {Secret: "secret", Seconds: "duration", Timezone: "time zone"}
 
 
 def kind_of(kind: Any) -> str:  # noqa: PLR0911 - one for each kind
@@ -125,16 +125,21 @@ def kind_of(kind: Any) -> str:  # noqa: PLR0911 - one for each kind
         case inspect.IntType() | inspect.FloatType():
             return _number(kind)
         case inspect.VarTupleType() | inspect.ListType():
-            return f"a list of {kind_of(kind.item_type)}"
+            return f"list of {_plural(kind_of(kind.item_type))}"
         case inspect.DictType():
-            return f"a table of {kind_of(kind.value_type)} by name"
+            return f"table of {_plural(kind_of(kind.value_type))}"
     if isinstance(kind, inspect.Metadata):
         return CHECKED[(kind.extra or {})[FAULT]]
     return OWN[kind.cls] if isinstance(kind, inspect.CustomType) else WORDS[type(kind)]
 
 
+def _plural(kind: str) -> str:
+    """The words for a kind, as they follow "list of"."""
+    return re.sub(r"^(URL|origin|host|secret|string|integer|number)\b", r"\1s", kind)
+
+
 def _number(kind: inspect.IntType | inspect.FloatType) -> str:
-    word = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+    word = "integer" if isinstance(kind, inspect.IntType) else "number"
     if kind.gt is not None:
         word += f" above {kind.gt:g}"
     elif kind.ge is not None:
