@@ -69,11 +69,11 @@ class Cursor:
     @property
     def is_done(self) -> bool:
         """True if nothing more can come: the session has ended and all of it was sent."""
-        return not self.has_news and self._chat.is_over(self.session)
+        return not self.has_news and self._chat.has_ended(self.session)
 
     def unread(self) -> int:
         """Return the bytes of events that came since the client caught up and were not sent; 0 before that."""
-        end = self._chat.end(self.session)
+        end = self._chat.durable_bytes(self.session)
         return end - self._read_to if end is not None and self._read_to is not None else 0
 
     async def take(self) -> list[Outgoing]:
@@ -90,7 +90,7 @@ class Cursor:
             raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which was written before.")
         taken += self._events(lines)
         if self.after >= (self._chat.head(self.session) or 0):
-            self._read_to = self._chat.end(self.session)
+            self._read_to = self._chat.durable_bytes(self.session)
         elif self._read_to is not None:
             self._read_to += sum(map(len, lines))
         return taken

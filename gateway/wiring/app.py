@@ -341,7 +341,7 @@ class ApplicationBuilder:
             catalog=catalog,
             build=ConversationFactory(dependencies).build,
             clock=self.clock,
-            queue_limit=lambda: self.config.sessions.queue_limit,
+            settings=self.settings,
         )
 
     def _command_services(

@@ -100,7 +100,7 @@ class ConversationFactory:
                 return await command.run(waiting.typed.argument, view)
             finally:
                 if waiting.typed.opens_session:
-                    chat.switched()
+                    chat.release()
 
         return Conversation(
             recorder,

@@ -17,7 +17,7 @@ from gateway.auth.access import Access
 from gateway.auth.signed_out import SignedOut
 from gateway.auth.signed_tokens import LINK_SECONDS, TokenSigner
 from gateway.conversations.routing import chat as chats
-from gateway.conversations.routing import switchboard as forks
+from gateway.conversations.routing import forks
 from gateway.conversations.routing.session_indexer import SessionIndexer
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
@@ -444,7 +444,7 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
         client = await g.connect()
         await client.chat("hello")
         await client.socket.close()
-        await until(lambda: all(chat.idle and not chat.watched for chat in switchboards[0]._chats.values()))
+        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
         monkeypatch.setattr(Journal, "close", wait)
         letting_go = asyncio.create_task(let_go(switchboards[0]))
         async with deadline():
@@ -484,7 +484,7 @@ async def test_a_conversation_whose_turn_runs_is_not_closed(tmp_path: Path, swit
         await client.until_type("delta")
         await client.socket.close()
         (chat,) = switchboards[0]._chats.values()
-        await until(lambda: not chat.watched)
+        await until(lambda: not chat.subscribers)
         assert not await let_go(switchboards[0])
 
 

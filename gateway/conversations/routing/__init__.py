@@ -1,7 +1,9 @@
 """The routing of messages to sessions, and the lifetime of open sessions.
 
-chat             One person's key, its current session and earlier ones.
-conversation     One open session: its two coroutines.
-session_indexer  The state of sessions in the catalog.
-switchboard      Routes messages, and opens and closes conversations.
+chat                 One person's key, its current session and earlier ones.
+conversation         One open session: its two coroutines.
+conversation_runner  Begins, runs and closes conversations.
+forks                The creation of forks.
+session_indexer      The state of sessions in the catalog.
+switchboard          Finds the chat of a message, opens it, and unloads it.
 """

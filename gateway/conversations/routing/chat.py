@@ -7,27 +7,30 @@ received messages, which journal a message belongs to, and the subscribers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
-from sessions.catalog.lineage import SessionRow
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.lineage import Name
 from sessions.catalog.receipts import Receipt, Receipts, digest_of
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MessageReceived, Succession
 from sessions.events.messages import Attachment
-from sessions.files.journal import read_lines
+from sessions.files.journal import Journals, read_lines
 
 PAGE_BYTES = 512 * 1024
 """Bytes of lines that are read from a journal at a time."""
 
 PENDING_BYTES = 4 * 1024 * 1024
 """Bytes of one session that may wait for the disk before new messages are refused."""
+
+PENDING_LIMIT = 64 * 1024 * 1024
+"""The same for all sessions together."""
 
 COMMANDS_WAITING = 100
 """Commands that may wait for their answer at once."""
@@ -57,37 +60,50 @@ class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool
 
 
-class Sessions(Protocol):
-    """The part of the switchboard that a chat uses."""
-
-    @property
-    def queue_limit(self) -> int: ...
-
-    async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation: ...
-    async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation: ...
-    def storage_is_full(self) -> bool: ...
-    def path(self, session: str) -> Path: ...
-    def row(self, session: str) -> SessionRow | None: ...
-    def successor(self, session: str) -> str | None: ...
-
-
 class Chat:
-    """One key of one person. The switchboard creates it and runs its conversations."""
+    """One key of one person.
 
-    def __init__(self, person: str, key: str, receipts: Receipts, sessions: Sessions) -> None:
-        self.person = person
-        self.key = key
+    Args:
+        name: The person and the key.
+        receipts: The ids of received messages.
+        journals: The journals of all sessions.
+        catalog: The catalog of all sessions.
+        settings: The configuration in force.
+        begin: Begins a session of this key, after another one if it succeeds that, and returns its running conversation.
+    """
+
+    def __init__(
+        self,
+        name: Name,
+        receipts: Receipts,
+        *,
+        journals: Journals,
+        catalog: Catalog,
+        settings: Settings,
+        begin: Callable[[Chat, Succession | None], Awaitable[Conversation]],
+    ) -> None:
+        self.name = name
+        self.person, self.key = name
         self.receipts = receipts
         self.current: Conversation | None = None
-        self.finishing: dict[str, Conversation] = {}
+        self.earlier: dict[str, Conversation] = {}
+        """The earlier sessions that still finish what they received."""
         self.damaged: JournalDamaged | None = None
         self.damaged_session = ""
-        self._sessions = sessions
-        self._switching: asyncio.Future[None] | None = None
+        self.last_activity = 0.0
+        """The time of the last use or durable event, on the monotonic clock."""
+        self.failures = 0
+        """Consecutive failures of conversations."""
+        self._journals = journals
+        self._catalog = catalog
+        self._settings = settings
+        self._begin = begin
+        self._held: asyncio.Future[None] | None = None
+        """Set while new messages wait for the next session."""
         self._watchers: set[Callable[[], None]] = set()
 
     @property
-    def watched(self) -> int:
+    def subscribers(self) -> int:
         """The number of subscribers."""
         return len(self._watchers)
 
@@ -98,15 +114,21 @@ class Chat:
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing runs, waits or is being switched."""
-        conversations = [*self.finishing.values(), *([self.current] if self.current else [])]
-        return self._switching is None and not self.finishing and all(c.idle for c in conversations)
+        """Return True if nothing runs or waits, and no session begins."""
+        return self._held is None and not self.earlier and (self.current is None or self.current.idle)
 
     def conversation(self, session: str) -> Conversation | None:
         """Return the conversation of a session if it is in memory."""
         if self.current is not None and self.current.session == session:
             return self.current
-        return self.finishing.get(session)
+        return self.earlier.get(session)
+
+    def remove(self, conversation: Conversation) -> None:
+        """Remove a conversation that has ended."""
+        self.earlier.pop(conversation.session, None)
+        if self.current is conversation:
+            self.current = None
+            self.release()
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` on changes: a durable event, a piece of an answer, a new session."""
@@ -126,32 +148,32 @@ class Chat:
 
         Raises Conflict, Busy, DamagedSession or StorageFailed; then nothing was accepted.
         """
-        while self._switching is not None:
-            await asyncio.shield(self._switching)
+        while self._held is not None:
+            await asyncio.shield(self._held)
         opens = incoming.typed is not None and incoming.typed.opens_session
         if opens and self.damaged is not None and self.receipts.find(incoming.id) is None:
-            return await self._leave_damaged(self.damaged, incoming)
+            return await self._replace_damaged(self.damaged, incoming)
         if receipt := self.receipts.find(incoming.id):
             return self._repeated(incoming, receipt)
         if self.damaged is not None:
             raise DamagedSession(f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new goes on.")
-        current = self._require()
+        current = self._require_current()
         unwritten = current.recorder.log.end - current.recorder.log.durable
-        if unwritten > PENDING_BYTES or self._sessions.storage_is_full():
+        if unwritten > PENDING_BYTES or self._journals.pending > PENDING_LIMIT:
             raise Busy("The disk cannot keep up; try again shortly.")
         self._check_room(current, is_command=incoming.typed is not None)
         if opens:
-            self._switch()
+            self._hold()
         try:
             seq = self._append(current, incoming)
         except BaseException:
-            self.switched()
+            self.release()
             raise
         return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
 
     def _check_room(self, current: Conversation, *, is_command: bool) -> None:
         """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
-        limit = COMMANDS_WAITING if is_command else self._sessions.queue_limit
+        limit = COMMANDS_WAITING if is_command else self._settings.current.sessions.queue_limit
         if current.inbox.count(commands=is_command) >= limit:
             raise Busy(f"{limit} wait already; try again when some are answered.")
 
@@ -184,56 +206,56 @@ class Chat:
 
     def stop_turns(self) -> bool:
         """Cancel the running turns of this key, also of earlier sessions; return False if none runs."""
-        running = [*self.finishing.values(), *([self.current] if self.current else [])]
+        running = [*self.earlier.values(), *([self.current] if self.current else [])]
         stopped = [conversation.stop() for conversation in running]
         return any(stopped)
 
-    def wait_for_successor(self) -> None:
+    def hold_for_successor(self) -> None:
         """Hold back new messages if the current session has a `/new` to answer, as an interrupted one may."""
-        if self._switching is None and any(each.typed.opens_session for each in self._require().inbox.commands()):
-            self._switch()
+        if self._held is None and any(each.typed.opens_session for each in self._require_current().inbox.commands()):
+            self._hold()
 
-    def _switch(self) -> None:
-        self._switching = asyncio.get_running_loop().create_future()
+    def _hold(self) -> None:
+        self._held = asyncio.get_running_loop().create_future()
 
-    def switched(self) -> None:
+    def release(self) -> None:
         """Accept messages again."""
-        if self._switching is not None and not self._switching.done():
-            self._switching.set_result(None)
-        self._switching = None
+        if self._held is not None and not self._held.done():
+            self._held.set_result(None)
+        self._held = None
 
     async def start_anew(self, old: Conversation, seq: int) -> str:
         """Open the key's next session after `seq` of `old`, which finishes what it received; return its id."""
         if old is not self.current:
             raise Conflict("A newer session has begun already.")
         try:
-            self.current = await self._sessions.create(self, Succession(session=old.session, seq=seq))
+            self.current = await self._begin(self, Succession(session=old.session, seq=seq))
         finally:
-            self.switched()
-        self.finishing[old.session] = old
+            self.release()
+        self.earlier[old.session] = old
         old.retire(seq)
         self.notify()
         return self.current.session
 
-    async def _leave_damaged(self, damaged: JournalDamaged, incoming: IncomingMessage) -> AcceptedMessage:
+    async def _replace_damaged(self, damaged: JournalDamaged, incoming: IncomingMessage) -> AcceptedMessage:
         """Begin a new journal after a damaged one; it also records the `/new`."""
-        self._switch()
+        self._hold()
         try:
             succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
-            self.current = current = await self._sessions.create(self, succeeds)
+            self.current = current = await self._begin(self, succeeds)
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
             seq = self._append(current, incoming)
         except BaseException:
-            if self._sessions.successor(self.damaged_session) is not None:
+            if self._catalog.successor(self.damaged_session) is not None:
                 self.damaged = None  # it exists and is opened for the next message; there must not be a second one
             raise
         finally:
-            self.switched()
+            self.release()
         self.notify()
         return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
 
-    def _require(self) -> Conversation:
+    def _require_current(self) -> Conversation:
         if self.current is None:
             raise StorageFailed("This session is being opened again after its storage failed; try again shortly.")
         return self.current
@@ -242,15 +264,15 @@ class Chat:
         """Return the last durable seq of a session of this key; None if it is not one."""
         if conversation := self.conversation(session):
             return conversation.recorder.durable
-        row = self._sessions.row(session)
-        return row.head if row is not None and row.name == (self.person, self.key) else None
+        row = self._catalog.row(session)
+        return row.head if row is not None and row.name == self.name else None
 
-    def is_over(self, session: str) -> bool:
+    def has_ended(self, session: str) -> bool:
         """Return True if a session will have no further event: it has a successor and nothing left to do."""
-        row = self._sessions.row(session)
+        row = self._catalog.row(session)
         return self.conversation(session) is None and row is not None and (row.settled or row.closed)
 
-    def end(self, session: str) -> int | None:
+    def durable_bytes(self, session: str) -> int | None:
         """Return the durable bytes of a session that is in memory."""
         conversation = self.conversation(session)
         return conversation.recorder.position.offset if conversation else None
@@ -264,10 +286,11 @@ class Chat:
         """Return durable lines from seq `first` on, about `limit` bytes of them."""
         if conversation := self.conversation(session):
             return await conversation.recorder.log.lines(first, limit=limit)
-        return await asyncio.to_thread(read_lines, self._sessions.path(session), first, limit)
+        return await asyncio.to_thread(read_lines, self._journals.path(session), first, limit)
 
     def successor(self, session: str) -> str | None:
         """Return the session of this key that follows a session."""
         if self.current is not None and self.current.session == session:
             return None
-        return self._sessions.successor(session)
+        row = self._catalog.successor(session)
+        return row.session if row else None

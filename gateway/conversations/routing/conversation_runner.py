@@ -1,0 +1,173 @@
+"""Runs conversations: begins and builds them, records their progress in the catalog, and closes them when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.routing.session_indexer import TITLE, SessionIndexer
+from gateway.conversations.turn.scrubbing import without_secrets
+from gateway.support.address_space import is_exhaustion
+from gateway.support.errors import sentence_of
+from plugins.api.context import Clock
+from sessions.catalog.catalog import Catalog
+from sessions.events.errors import SessionsError
+from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession
+from sessions.files.header import new_session_id
+from sessions.files.journal import Journals
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import START, Log, Position
+from sessions.store.recorder import Recorder
+
+log = structlog.get_logger("exuvia.switchboard")
+
+
+class _Running(msgspec.Struct, frozen=True):
+    """A conversation and its tasks: `life` may be cancelled at any time, even before its first step; `owner` never is, and
+    always cleans up."""
+
+    conversation: Conversation
+    life: asyncio.Task[None]
+    owner: asyncio.Task[None]
+
+
+class ConversationRunner:
+    """Runs the conversations of all chats.
+
+    Args:
+        journals: The journals of all sessions.
+        catalog: The catalog of all sessions.
+        clock: The clock.
+        build: Returns the conversation of a chat for a recorder.
+        ended: Is called with each conversation that has ended and was closed, and with the error that ended it, if any.
+    """
+
+    def __init__(
+        self,
+        journals: Journals,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        build: Callable[[Chat, Recorder], Conversation],
+        ended: Callable[[Chat, Conversation, BaseException | None], None],
+    ) -> None:
+        self._journals = journals
+        self._clock = clock
+        self._build = build
+        self._ended = ended
+        self._indexer = SessionIndexer(catalog, journals)
+        self._running: dict[str, _Running] = {}
+        self._paused = False
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """The conversations in memory."""
+        return [running.conversation for running in self._running.values()]
+
+    def runs(self, session: str) -> bool:
+        """Return True if the conversation of a session runs or is being closed."""
+        return session in self._running
+
+    async def begin(self, chat: Chat, succeeds: Succession | None) -> Conversation:
+        """Begin a new journal for a chat, durably, and run its conversation."""
+        session = new_session_id(self._clock.now())
+        recorder = self._recorder(await self._journals.create(session), START, Transcript())
+        known = chat.current.recorder.transcript.counts.models if chat.current else {}
+        opened = SessionOpened(
+            format=FORMAT,
+            session=session,
+            key=chat.key,
+            person=chat.person,
+            succeeds=succeeds,
+            calibrations={name: tuple(round(factor, 4) for factor in each.factors) for name, each in known.items()},
+        )
+        try:
+            await recorder.append_durable(opened)
+        except BaseException:
+            await recorder.close()
+            if recorder.durable:  # the caller was cancelled, but the session exists
+                self._indexer.put(recorder)
+            else:
+                self._remove_empty(session)
+            raise
+        if chat.current and (title := chat.current.title):
+            recorder.append(SettingChanged(name=TITLE, value=title, by=chat.person))
+        self._indexer.put(recorder)
+        return self._run(chat, recorder)
+
+    def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
+        """Run the conversation of a log that was opened."""
+        return self._run(chat, self._recorder(log, position, transcript))
+
+    async def stop(self, session: str) -> None:
+        """End a conversation and return once it is closed; a running turn stays open in its log."""
+        if (running := self._running.get(session)) is not None:
+            running.life.cancel()
+            await asyncio.wait([running.owner])
+
+    async def stop_all(self) -> None:
+        """End every conversation. A running turn stays open in its log, which records the interruption."""
+        await asyncio.gather(*(self.stop(session) for session in tuple(self._running)))
+
+    async def let_finish(self, seconds: float) -> None:
+        """Begin no further turn, and return once the running ones have ended, or after `seconds`."""
+        self._paused = True
+        for conversation in self.conversations:
+            conversation.pause()
+        deadline = self._clock.monotonic() + seconds
+        # No single event announces that all conversations rest.
+        while self._clock.monotonic() < deadline and not all(c.resting for c in self.conversations):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    def _recorder(self, log: Log, position: Position, transcript: Transcript) -> Recorder:
+        return Recorder(log, position, transcript, self._clock.now, without_secrets)
+
+    def _remove_empty(self, session: str) -> None:
+        """Remove a journal that never got its first line; otherwise each attempt on a full disk would leave one."""
+        path = self._journals.path(session)
+        if path.exists() and path.stat().st_size == 0:
+            path.unlink()
+
+    def _run(self, chat: Chat, recorder: Recorder) -> Conversation:
+        conversation = self._build(chat, recorder)
+        recorder.on_durable(lambda: self._progressed(chat, recorder))
+        self._indexer.begin(recorder)
+        if self._paused:
+            conversation.pause()
+        life = asyncio.create_task(conversation.run())
+        owner = asyncio.create_task(self._own(chat, conversation, life))
+        self._running[conversation.session] = _Running(conversation, life, owner)
+        return conversation
+
+    async def _own(self, chat: Chat, conversation: Conversation, life: asyncio.Task[None]) -> None:
+        """Wait until a conversation has ended, then close it."""
+        await asyncio.wait([life])
+        error = None if life.cancelled() else life.exception()
+        if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
+            log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
+        elif error is not None:
+            log.error("conversation_failed", session=conversation.session, exc_info=error)
+        recorder = conversation.recorder
+        # Unsettled until its state is recorded again below.
+        self._indexer.put(recorder, settled=False)
+        chat.remove(conversation)
+        await recorder.close()
+        self._indexer.end(recorder, chat.receipts)
+        chat.notify()
+        # Messages that never became durable must be accepted when they are sent again.
+        chat.receipts.forget(conversation.session, after=recorder.durable)
+        del self._running[conversation.session]
+        self._ended(chat, conversation, error)
+
+    def _progressed(self, chat: Chat, recorder: Recorder) -> None:
+        """Handle newly durable events."""
+        chat.last_activity = self._clock.monotonic()
+        if recorder.failure is None and recorder.durable_transcript.settled:
+            chat.failures = 0
+            self._indexer.progressed(recorder, chat.receipts)
+        chat.notify()

@@ -1,0 +1,69 @@
+"""The creation of forks, and the keys that they get."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from plugins.api.context import Clock
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.lineage import Name, SessionRow
+from sessions.files.fork import Fork, ForkRefused, fork, fork_key
+from sessions.files.header import new_session_id
+from sessions.files.journal import Journals
+from sessions.store.log_writer import stamp
+
+
+class Forks:
+    """Creates forks, one at a time, and adds them to the catalog. The caller holds the lock of the fork's key."""
+
+    def __init__(self, catalog: Catalog, journals: Journals, clock: Clock) -> None:
+        self._catalog = catalog
+        self._journals = journals
+        self._clock = clock
+        self._one = asyncio.Lock()
+
+    def name(self, person: str, parent: str, wanted: str | None) -> Name:
+        """Return the name of a fork: the wanted key, or one derived from the parent's.
+
+        Raises ForkRefused if the person has no session `parent`, or the key is in use.
+        """
+        row = self._catalog.row(parent)
+        if row is None or row.person != person:
+            raise ForkRefused(f"There is no session {parent}.")
+        used = {each.key for each in self._catalog.sessions(person)}
+        if wanted in used:
+            raise ForkRefused(f"A session {wanted!r} exists already; choose another key.")
+        return person, wanted or fork_key(row.key, used)
+
+    async def make(self, name: Name, parent: str, upto: int | None) -> Fork:
+        """Copy a session into a new one, up to the last place between turns at or before the event `upto`, by default its
+        end.
+
+        The name must not be in use. Raises ForkRefused, StorageFailed, JournalDamaged.
+        """
+        async with self._one:
+            now = self._clock.now()
+            path = self._journals.path(parent)
+            made = await asyncio.to_thread(fork, path, new_session_id(now), name[1], now, at=upto, exactly=False)
+            self._catalog.put(_row(name, made, now))
+            return made
+
+
+def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
+    """Return the row of a fork that was not opened yet. The journal is not read for it."""
+    person, key = name
+    at = stamp(now)
+    return SessionRow(
+        session=made.session,
+        key=key,
+        person=person,
+        opened_at=at,
+        succeeds=None,
+        head=made.parent_seq + 1,
+        at=at,
+        size=0,
+        mtime_ns=0,
+        settled=False,
+        closed=False,
+    )
