@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import signal
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -87,12 +86,3 @@ def _log_of_one_test() -> Iterator[None]:
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
-
-
-@pytest.fixture(autouse=True)
-def _signals_of_one_test() -> Iterator[None]:
-    """A test leaves the signals as they were."""
-    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-    before = [signal.getsignal(number) for number in numbers]
-    yield
-    assert [signal.getsignal(number) for number in numbers] == before

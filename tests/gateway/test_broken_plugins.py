@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
 from gateway.models import providers
 from gateway.support import logs
 from plugins.host.hooks import Hooks
@@ -74,16 +72,14 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
         shelf.install(f"exuvia_{name}", name, source)
 
     async with broken_gateway(tmp_path / "home") as g:
-        with LoopLag(Counters().lag_seconds) as lag:
-            client = await g.connect()
-            assert await client.chat("Call them all.") == ""
-            replies = [await client.chat("And?") for _ in range(2)]
-            answer = await client.command("/leave")
-            compacted = await client.command("/compact")
-            for plugin, hook in (("leaks", "run"), ("hangs_awaiting", "turn_ended"), ("mutates", "turn_ended")):
-                await until_failed(g, plugin, hook)
-            status = await client.command("/status")
-            held = lag.last_minute
+        client = await g.connect()
+        assert await client.chat("Call them all.") == ""
+        replies = [await client.chat("And?") for _ in range(2)]
+        answer = await client.command("/leave")
+        compacted = await client.command("/compact")
+        for plugin, hook in (("leaks", "run"), ("hangs_awaiting", "turn_ended"), ("mutates", "turn_ended")):
+            await until_failed(g, plugin, hook)
+        status = await client.command("/status")
         events = told(g)
 
     # It answered all the time, and nothing that is ours was touched.
@@ -133,4 +129,3 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
     for line in ("KeyboardInterrupt: broken start", "log_flooded", "broken stop", "lingering"):
         assert line in log.getvalue()
     assert log.getvalue().count("flood ") < 250
-    assert held < 1.0, "everybody else went on; the benchmark has the figures"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from gateway.support.errors import ConfigRefused
 from plugins.providers.local.chat import LocalProvider
 from plugins.providers.openai.chat import OpenAI, OpenAISettings
 from plugins.support.secrets import Secret
+from tests.open_files import open_below
 
 KEY = "sk-" + "0123456789abcdef" * 2
 
@@ -343,11 +343,10 @@ def test_a_file_too_large_for_a_configuration_is_refused(tmp_path: Path) -> None
 
 
 def test_no_descriptor_stays_open_after_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    before = len(os.listdir("/dev/fd"))
     for _ in range(3):
         with pytest.raises(ConfigRefused):
             load(tmp_path)
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize(

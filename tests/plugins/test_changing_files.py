@@ -22,6 +22,7 @@ from plugins.support.safe_open import OutsideFolder
 from plugins.tools import file_target, read
 from plugins.tools.file_target import FileTarget
 from plugins.tools.seen_files import SeenFiles
+from tests.open_files import open_below
 from tests.plugins.test_workspace_files import swapping
 from tests.plugins.workspaces import CANARY, Workspace
 
@@ -436,7 +437,7 @@ async def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
     (workspace.folder / "link").symlink_to(workspace.outside)
     os.mkfifo(workspace.folder / "pipe")
     await workspace.do("read", "a.md")
-    before = len(os.listdir("/dev/fd"))
+    before = open_below(workspace.folder, workspace.outside)
 
     for path in ("a.md", "new/a", "folder", "folder/x/y", "link", "link/x", "pipe", "a.md/x"):
         for mode in ("create", "append", "replace"):
@@ -445,7 +446,7 @@ async def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
         with suppress(ToolFailed):
             await workspace.do("edit", path, old="old", new="new")
 
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_below(workspace.folder, workspace.outside) == before
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

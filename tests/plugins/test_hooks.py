@@ -208,8 +208,13 @@ def test_ctrl_c_while_a_hook_runs_is_the_persons_and_passes() -> None:
             time.sleep(1)
             return []
 
-    with pytest.raises(KeyboardInterrupt):
-        Hooks().register("slow", Slow())
+    # A process that was started in the background ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Hooks().register("slow", Slow())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from plugins.testing.contexts import ManualClock
 from plugins.testing.in_memory_services import in_memory_services
 from plugins.tools import read as workspace_files
 from plugins.tools.read import Read
+from tests.open_files import open_below
 
 SECRET = "the secret outside"
 CALL = ToolContext(session="s", person="owner", turn=1, call="call_1_0")
@@ -332,7 +333,7 @@ async def test_no_descriptor_is_left_open_whatever_was_asked(place: Place) -> No
     os.mkfifo(place.workspace / "pipe")
     os.link(place.secret, place.workspace / "second")
     await place.read()
-    before = len(os.listdir("/dev/fd"))
+    before = open_below(place.workspace, place.outside)
 
     for path in ("note.txt", "deep", ".", "link", "link/secret.txt", "pipe", "second", "deep/none", "note.txt/x"):
         try:
@@ -340,7 +341,7 @@ async def test_no_descriptor_is_left_open_whatever_was_asked(place: Place) -> No
         except ToolFailed:
             continue
 
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_below(place.workspace, place.outside) == before
 
 
 # --- races ------------------------------------------------------------------------------------------------------------

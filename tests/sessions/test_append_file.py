@@ -12,6 +12,7 @@ import pytest
 from sessions.events.errors import StorageFailed
 from sessions.files.append_file import AppendFile
 from sessions.files.repair import create_to_append
+from tests.open_files import open_below
 
 
 @pytest.fixture
@@ -72,20 +73,15 @@ def test_a_line_is_written_once_and_nothing_else_however_long_the_file_is(
     file.close()
 
 
-def _descriptors() -> int:
-    return len(os.listdir("/dev/fd"))
-
-
 def test_a_file_at_rest_takes_no_descriptor(tmp_path: Path) -> None:
-    before = _descriptors()
     files = [create_to_append(tmp_path / f"{number}.jsonl") for number in range(5)]
-    assert _descriptors() == before
+    assert open_below(tmp_path) == []
     for file in files:
         file.write(b"one line\n")
-    assert _descriptors() == before + 5
+    assert len(open_below(tmp_path)) == 5
     for file in files:
         file.sync()
-    assert _descriptors() == before
+    assert open_below(tmp_path) == []
 
 
 def test_without_a_descriptor_nothing_is_written_and_nothing_is_lost(

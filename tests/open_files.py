@@ -1,0 +1,22 @@
+"""Open files of this process, for tests that count what code leaves open."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def open_below(*folders: Path) -> list[str]:
+    """Return the open files and folders of this process that are in or below the given folders.
+
+    A count of all descriptors would include those of other threads, which open and close files at any moment.
+    """
+    inside = [str(folder.resolve()) for folder in folders]
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+            if any(target == folder or target.startswith(f"{folder}/") for folder in inside):
+                found.append(target)
+    return sorted(found)
