@@ -48,8 +48,8 @@ class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
         output_from: The source of `output`, if known.
     """
 
-    window: int | None = None
-    output: int | None = None
+    window: Tokens | None = None
+    output: Tokens | None = None
     vision: VisionSupport | None = None
     small: bool = False
     window_from: LimitSource | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,8 @@ TEXT_BYTES = 64 * 1024
 """Bytes of a text file that are shown to a model; of a longer file, its beginning and end."""
 
 
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+
 _CROWDED = "newer pictures took its place"
 
 
@@ -36,10 +38,10 @@ class VisionSupport(msgspec.Struct, frozen=True, kw_only=True):
 
     tokens: Callable[[int, int], int]
     media: tuple[str, ...] = (PNG, JPEG, GIF, WEBP)
-    picture_bytes: int = TOTAL_BYTES
-    total_bytes: int = TOTAL_BYTES
-    count: int = 20
-    side: int | None = None
+    picture_bytes: Positive = TOTAL_BYTES
+    total_bytes: Positive = TOTAL_BYTES
+    count: Positive = 20
+    side: Positive | None = None
 
 
 Place: TypeAlias = tuple[int, int]

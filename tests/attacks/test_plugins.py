@@ -370,6 +370,28 @@ async def test_a_provider_that_returns_something_else_in_each_method_is_named_an
         assert "The provider evil failed in limits: " in await client.command("/status")
 
 
+@pytest.mark.parametrize("returned", ["None", "[[None] * 2 for _ in texts]", "['1.0' for _ in texts]", "[[[1.0]]]", "[]"])
+async def test_a_provider_that_embeds_wrongly_is_named(
+    returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedding = METHODS["embed"].format(body=f"return {returned}")
+    async with with_providers(tmp_path, monkeypatch, embedding=embedding) as (_, client):
+        await client.command("/memory search anything")
+        assert "The provider evil failed in embed: " in await client.command("/status")
+
+
+@pytest.mark.parametrize("window", ["-1", "0", "1e30", "True", "10**400"])
+async def test_a_provider_with_an_absurd_window_is_named_and_its_model_answers(
+    window: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = METHODS["limits"].format(body=f"return ModelLimits(window={window})")
+    async with with_providers(tmp_path, monkeypatch, chat=chat) as (_, client):
+        await client.send("go")
+        assert (await client.until_event("turn_ended"))["outcome"] == "replied"
+        status = await client.command("/status")
+        assert "The provider evil failed in limits: window is invalid and treated as unknown: Expected" in status
+
+
 STREAMS = {
     **{f"raises {name}": f"{body}\n        yield" for name, body in RAISED.items()},
     **{f"raises {name} after a piece": f"yield Delta('a'); {body}" for name, body in ENDING.items()},
