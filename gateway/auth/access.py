@@ -73,8 +73,7 @@ class Access:
         """Return the admission that a token grants.
 
         Only wrong tokens make an address wait, and only for further wrong tokens: many people may share one address, and one
-        who
-        guesses must not lock out the others. The length of the tokens is what makes guessing hopeless.
+        who guesses must not lock out the others. The length of the tokens is what makes guessing hopeless.
 
         Args:
             token: The token that was sent.

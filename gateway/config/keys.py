@@ -51,9 +51,8 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`[agent]`: the model, its fallbacks and its instructions.
 
     `fallback_models` are tried in order. `context_window` is in tokens, None for the provider's value;
-    `context_windows` sets
-    those of other models by a prefix of `provider:model`. `instructions` None means the shipped text, `timezone` None the
-    system's.
+    `context_windows` sets those of other models by a prefix of `provider:model`. `instructions` None means the shipped text,
+    `timezone` None the system's.
     """
 
     model: _Text = "auto"
@@ -90,8 +89,7 @@ class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`[compaction.memory_flush]`: notes written to the day's file before a compaction.
 
     `force_bytes` is the growth of the journal in bytes after which a flush runs anyway; 0 is never. Prompts that are
-    None mean
-    the shipped ones.
+    None mean the shipped ones.
     """
 
     enabled: bool = True
@@ -106,8 +104,7 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`[compaction]`: when and how the beginning of a conversation is summarised.
 
     `threshold_tokens`, `ratio` and `messages` are off at 0; `model` None means the session's own. With
-    `provider_side` a service
-    that supports it compacts first.
+    `provider_side` a service that supports it compacts first.
     """
 
     enabled: bool = True
@@ -142,8 +139,7 @@ class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`[people.NAME]`: a person besides the owner.
 
     `name` is the displayed name, None for the name of the table. The table `owner` may set a name only: the owner's
-    token is the
-    gateway's.
+    token is the gateway's.
     """
 
     token: Secret | None = None
@@ -293,8 +289,7 @@ def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
     """Return False if vectors are certainly unavailable.
 
     Where CoPaw's variable disables keyword search, vectors must be configured explicitly, as in CoPaw: the bundled
-    model counts
-    only if it is named.
+    model counts only if it is named.
     """
     from plugins.providers.hosted.accounts import VARIABLES  # noqa: PLC0415 - only where the words are off
     from plugins.providers.local.installable_models import BUNDLED  # noqa: PLC0415 - as above

@@ -134,8 +134,7 @@ class Sources(msgspec.Struct, frozen=True):
     """The merged tree, and the source of each key.
 
     `given_by` maps a key to a variable's name or `the command line`; other keys are from `file`, whose text is
-    `text`. `path` and
-    `overrides` are the inputs, to merge again.
+    `text`. `path` and `overrides` are the inputs, to merge again.
     """
 
     tree: dict[str, Any]
@@ -279,8 +278,7 @@ def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]
     """Return True if a variable applies.
 
     The `EMBEDDING_` variables describe an OpenAI-compatible service: with another provider neither key nor model
-    applies, and
-    without an account they select nothing.
+    applies, and without an account they select nothing.
     """
     if not name.startswith("EMBEDDING_") or NAMED[name][-1] == "cache":
         return True

@@ -2,8 +2,7 @@
 
 A subscription follows one key. It has a cursor in each session that it still follows, oldest first: after `/new` the old
 session may still be finishing a turn. Every event of a session is sent once and in order; pieces of an answer are sent at
-the
-reader's pace, joined where it is slow.
+the reader's pace, joined where it is slow.
 """
 
 from __future__ import annotations

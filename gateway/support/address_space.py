@@ -4,8 +4,7 @@ A thread reserves far more address space than it uses: typically 8 MB of stack a
 fails inside a C library, the process may crash there (msgspec's encoders write to a buffer that they did not get), and no
 Python code can prevent that. The gateway therefore refuses to start with too little: thirty conversations and two requests
 of 20 MB at once took 1.7 GB on four processors, where 2.1 GB are required. Limits on resident memory, such as
-MemoryMax= in a
-systemd unit or a container's limit, are not affected.
+MemoryMax= in a systemd unit or a container's limit, are not affected.
 """
 
 from __future__ import annotations

@@ -122,8 +122,7 @@ class Home(msgspec.Struct, frozen=True):
         """Create the home, the workspace and the sessions folder (mode 0700) if they are missing.
 
         An existing home is closed to other users if it holds nothing but the gateway's files. It is refused if every
-        user of the
-        machine may write to it, as to `/tmp`: others could replace a journal.
+        user of the machine may write to it, as to `/tmp`: others could replace a journal.
 
         Raises:
             StartRefused: The home or the workspace cannot be used.

@@ -14,13 +14,10 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The values that `/status` shows.
 
     `uptime` and `age` are in seconds, `window` and `context` in tokens, None if unknown. `answers` is the
-    `provider:model` that
-    answers, None if there is none. `last_error` is the newest turn's, `flush` describes the last memory flush,
-    `memory` what can
-    be searched and how, `facts` counts them, `noted` is the note that receives the last summary (or empty),
-    `notes_owed` counts
-    the sections still to be written to the notes and `notes_trouble` says why they are not, `troubles` are the gateway's
-    problems, `refused` what plugins are not allowed to do.
+    `provider:model` that answers, None if there is none. `last_error` is the newest turn's, `flush` describes the last
+    memory flush, `memory` what can be searched and how, `facts` counts them, `noted` is the note that receives the last
+    summary (or empty), `notes_owed` counts the sections still to be written to the notes and `notes_trouble` says why they
+    are not, `troubles` are the gateway's problems, `refused` what plugins are not allowed to do.
     """
 
     version: str

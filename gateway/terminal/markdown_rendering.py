@@ -1,8 +1,7 @@
 """Markdown to terminal output: text with escape sequences for colours and weights, all generated here.
 
 Nothing is cut to fit: long words and cells are folded, a table that is too wide becomes a list, and a line of code is
-written
-whole for the terminal to wrap, so that it can be copied whole.
+written whole for the terminal to wrap, so that it can be copied whole.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The interactive prompt below the scrollback: a person can type while an answer streams.
 
 Finished lines are written to the terminal's scrollback and never changed. Below them, only the unfinished block of an
-answer,
-the activity and the input line are redrawn.
+answer, the activity and the input line are redrawn.
 """
 
 from __future__ import annotations

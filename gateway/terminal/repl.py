@@ -45,8 +45,7 @@ class Repl:
     """The loop of one session.
 
     `attached` are the files of the next message, in a list that the caller keeps. `switch_to` is the key to continue
-    with once
-    `run` has returned.
+    with once `run` has returned.
     """
 
     def __init__(self, client: ChatClient, view: View, keys: Keys, attached: list[Uploaded]) -> None:

@@ -110,8 +110,7 @@ class Channel(Protocol):
         """Send a reply. Must finish within a minute.
 
         Replies for one chat are delivered one at a time, those for different chats concurrently. After an error other than
-        the two
-        below the gateway retries with increasing delays: for up to a day, or until a later reply in the same chat is
+        the two below the gateway retries with increasing delays: for up to a day, or until a later reply in the same chat is
         delivered.
 
         Returns:

@@ -33,8 +33,7 @@ class CompactionContext(msgspec.Struct, frozen=True, kw_only=True):
         sizes: The size of each message in tokens.
         head: The size in tokens of everything before the messages.
         cuts: The valid results of `plan_compaction`, oldest first. A valid cut separates no tool call from its result,
-            removes
-            at least one message, and leaves a request that fits the budget.
+            removes at least one message, and leaves a request that fits the budget.
     """
 
     messages: tuple[Message, ...]

@@ -46,8 +46,7 @@ class EmbeddingProvider(Protocol):
         """Embed texts. All or nothing: no vector may be missing, guessed, or computed from a truncated text.
 
         After a `ContextOverflow` the memory sends fewer texts at once, then splits long texts and combines their vectors.
-        It also
-        applies `batch_size` and `max_input_length`, so a provider need not.
+        It also applies `batch_size` and `max_input_length`, so a provider need not.
 
         Returns:
             One vector for each text, in the same order. All numbers are finite, and no vector is all zeros.

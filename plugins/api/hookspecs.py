@@ -5,8 +5,7 @@ access and no heavy imports (import those when the class is instantiated).
 
 Decision hooks are plain functions that run during a turn. They compute a result from their arguments and have no side
 effects. Hooks of third-party plugins run in a thread. One that takes longer than two seconds, or fails three times in a
-row,
-is disabled.
+row, is disabled.
 
 Notification hooks are async functions without a result, called one at a time. Each may take five seconds; then it is
 cancelled, which counts as a failure. One that fails three times in a row is disabled. Tasks that it leaves running are
@@ -116,8 +115,7 @@ def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime
     """Return `Trim` and `Clear` edits that shorten tool results in the next request. Called before each model request.
 
     An edit names its message by `context.sources[index]`. The edits of all plugins are combined; if two affect the same
-    result,
-    the stronger one applies. Edits are permanent, so one that is already in force need not be returned again.
+    result, the stronger one applies. Edits are permanent, so one that is already in force need not be returned again.
     """
     raise AssertionError
 
@@ -145,12 +143,10 @@ def plan_compaction(context: CompactionContext, budget: CompactionBudget, trigge
     """Return the seq from which on all messages are kept, one of `context.cuts`, or None to not decide.
 
     Earlier messages are flushed to memory and summarized. The first plugin to return a seq decides; if none does, the
-    gateway
-    decides by its settings. A seq that is not in `context.cuts` counts as a failure and as None.
+    gateway decides by its settings. A seq that is not in `context.cuts` counts as a failure and as None.
 
     Called when a compaction starts, and when a memory flush starts early. In the second case the compaction reuses the
-    flush's
-    cut without calling this hook again, if that still frees enough space.
+    flush's cut without calling this hook again, if that still frees enough space.
     """
     raise AssertionError
 

@@ -5,8 +5,7 @@ events and bodies; no redirects, which could leak a key; no cookies; no compress
 It retries a request only before its response has begun.
 
 httpx requests and responses are sent with aiohttp's client, at a tenth of httpx's own cost for a streamed request. Like
-HTTP
-itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
+HTTP itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
 """
 
 from __future__ import annotations
@@ -143,8 +142,7 @@ class Transport:
             body: The body.
             until: Called after each event; if it returns True, the stream ends.
             said: Returns a measure of progress. While it does not change, the timeouts `first` and `between` keep running.
-                By default
-                every event counts as progress, comments do not.
+                By default every event counts as progress, comments do not.
             timeouts: The timeouts; those of the client by default.
             may_retry: Called for a retryable error status; if it returns False, there is no retry.
 

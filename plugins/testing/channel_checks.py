@@ -168,8 +168,7 @@ class ChannelConformance:
     @check
     async def test_each_message_has_an_id_of_its_own(self, tmp_path: Path) -> None:
         """`InboundMessage.id` is how a message that comes a second time is known: use the service's own. Two messages with
-        the same
-        words are two."""
+        the same words are two."""
         async with self.opened(tmp_path) as on:
             for _ in range(3):
                 await on.elsewhere.say("ana", "kitchen", "hello")

@@ -21,8 +21,7 @@ def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: s
     """Fork a session at an event, by default after its last complete turn, under a new key.
 
     The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
-    ForkRefused,
-    StorageFailed, JournalDamaged.
+    ForkRefused, StorageFailed, JournalDamaged.
     """
     with HomeLock(Home(folder.parent).lock):
         path, sessions = find_journal(folder, name), session_listings(folder)

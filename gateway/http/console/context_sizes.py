@@ -60,8 +60,7 @@ class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
     """A turn's last request: its estimated `tokens`, and their distribution over `PARTS`.
 
     `counted` are the tokens that the provider reported; `window` and `reserve` are tokens, None and 0 if unknown. `calls` is
-    the
-    number of the turn's requests, `seq` that of the last.
+    the number of the turn's requests, `seq` that of the last.
     """
 
     turn: int
@@ -82,8 +81,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change to the view during or after a turn.
 
     `compaction` is its number, or the one that a revert returns to; `before` and `after` are tokens; `edits` and `saved` are
-    the
-    messages and characters of a pruning. `said` is the outcome of a flush and its note, or why a compaction failed.
+    the messages and characters of a pruning. `said` is the outcome of a flush and its note, or why a compaction failed.
     """
 
     turn: int

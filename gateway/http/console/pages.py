@@ -1,8 +1,7 @@
 """The console's static files: the page and what it loads, from this gateway only.
 
 They are read once, at the first request. Their paths contain a digest of all files, so a browser can cache them permanently
-and
-never mixes two versions.
+and never mixes two versions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reduces a session's frames (`delta` and `event`, as a subscriber receives them) to the answer to one message.
 
 A client of OpenAI's API receives one text. The replies of a turn, between which tools ran, are joined by an empty line; so
-is
-a reply that the model began anew after its stream was cut, since sent text cannot be taken back.
+is a reply that the model began anew after its stream was cut, since sent text cannot be taken back.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class AnswerReducer:
     """The answer to the message at `seq`.
 
     `model` is the `provider:model` that answers, once known; `stop` the reason why the answer ended, None before that;
-    `usage` the
-    sum over all its requests. Deltas may come before the event that names their turn, so they are kept until then.
+    `usage` the sum over all its requests. Deltas may come before the event that names their turn, so they are kept until
+    then.
     """
 
     def __init__(self, seq: int) -> None:

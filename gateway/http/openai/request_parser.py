@@ -22,8 +22,7 @@ from sessions.state.context import Context, is_paired
 
 class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a provider. `model` is the name that the client used; `pictures` holds the base64 of each by its
-    SHA-256;
-    `stops` are the stop sequences."""
+    SHA-256; `stops` are the stop sequences."""
 
     model: str
     context: Context

@@ -1,8 +1,7 @@
 """Chat completions in a session: the request's last message is a new message of its person.
 
 It is durable before it is answered, its turn has the gateway's tools and memory, and continues if the client disconnects.
-The
-request's earlier messages are ignored: the session has its own.
+The request's earlier messages are ignored: the session has its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Chat completions without a session: the request goes to the named model, and nothing is stored.
 
 Fallback models, the providers' rate limits and circuit breakers, and the counters apply as for turns. Instructions, memory
-and
-tools of the gateway do not.
+and tools of the gateway do not.
 """
 
 from __future__ import annotations

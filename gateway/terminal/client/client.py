@@ -141,8 +141,7 @@ class ChatClient:
 
         Returns:
                 A future of the gateway's `accepted`, sent when the message is on disk. It raises MessageRefused if
-            the gateway rejects
-            the message, and another ClientError if the outcome is unknown.
+            the gateway rejects the message, and another ClientError if the outcome is unknown.
         """
         accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
         fields: dict[str, Any] = {"id": message_id, "session": self.session, "text": text}

@@ -51,9 +51,8 @@ class MemoryBackend(Protocol):
     """A store for chunks and their vectors. Methods block and are called from one thread at a time.
 
     Methods raise `ValueError` for invalid arguments and `OSError` if the disk fails. After any other error the data is
-    assumed to
-    be damaged, deleted and rebuilt; after a second such error the memory uses SQLite instead. `str(error)` is shown to
-    people.
+    assumed to be damaged, deleted and rebuilt; after a second such error the memory uses SQLite instead. `str(error)` is
+    shown to people.
     """
 
     name: ClassVar[str]
@@ -95,8 +94,7 @@ class MemoryBackend(Protocol):
         """Store documents, replacing their chunks from line `reading.since` on.
 
         The iterable reads documents lazily and slowly. After a crash each document has either its old or its new chunks.
-        Each chunk
-        gets a key that was never used before; consecutive chunks of a document have consecutive keys.
+        Each chunk gets a key that was never used before; consecutive chunks of a document have consecutive keys.
         """
         ...
 

@@ -69,8 +69,7 @@ class Source(Protocol):
         """Return the existing folders in which documents are written or removed.
 
         The index scans the source when Markdown files or folders change there. Empty for a source that is only scanned on
-        searches
-        and by `Memory.wake`.
+        searches and by `Memory.wake`.
         """
         ...
 
