@@ -56,6 +56,11 @@ if TYPE_CHECKING:
     from plugins.api.context import ProviderAccount as ProviderAccount
     from plugins.api.context import ProviderContext as ProviderContext
     from plugins.api.embedding import EmbeddingProvider as EmbeddingProvider
+    from plugins.api.facts.fact_errors import FactsUnavailable as FactsUnavailable
+    from plugins.api.facts.fact_values import Fact as Fact
+    from plugins.api.facts.fact_values import FactDraft as FactDraft
+    from plugins.api.facts.fact_values import InvalidFact as InvalidFact
+    from plugins.api.facts.fact_values import draft_fact as draft_fact
     from plugins.api.hookspecs import EndedTurn as EndedTurn
     from plugins.api.hookspecs import hookimpl as hookimpl
     from plugins.api.memory.chunks import Chunk as Chunk
@@ -73,12 +78,17 @@ if TYPE_CHECKING:
     from plugins.api.pruning import PruningRules as PruningRules
     from plugins.api.services import AskModel as AskModel
     from plugins.api.services import EmbedTexts as EmbedTexts
+    from plugins.api.services import IndexUnusable as IndexUnusable
     from plugins.api.services import LogEntry as LogEntry
     from plugins.api.services import LogUnusable as LogUnusable
+    from plugins.api.services import MemoryHit as MemoryHit
+    from plugins.api.services import MemoryResults as MemoryResults
     from plugins.api.services import ModelAnswer as ModelAnswer
     from plugins.api.services import PluginLog as PluginLog
     from plugins.api.services import PluginServices as PluginServices
     from plugins.api.services import Purpose as Purpose
+    from plugins.api.services import WorkspaceFacts as WorkspaceFacts
+    from plugins.api.services import WorkspaceMemory as WorkspaceMemory
     from plugins.api.summarization import CompactionInput as CompactionInput
     from plugins.api.summarization import FlushResult as FlushResult
     from plugins.api.summarization import FlushRules as FlushRules
@@ -174,7 +184,10 @@ _NAMES = {
     "plugins.api.memory.scope": "Scope",
     "plugins.api.memory.source": "Reading",
     "plugins.api.memory_settings": "EmbeddingKeys",
-    "plugins.api.services": "ModelAnswer AskModel EmbedTexts LogEntry LogUnusable PluginLog PluginServices Purpose",
+    "plugins.api.services": "ModelAnswer AskModel EmbedTexts IndexUnusable LogEntry LogUnusable MemoryHit MemoryResults"
+    " PluginLog PluginServices Purpose WorkspaceFacts WorkspaceMemory",
+    "plugins.api.facts.fact_errors": "FactsUnavailable",
+    "plugins.api.facts.fact_values": "Fact FactDraft InvalidFact draft_fact",
     "plugins.api.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",

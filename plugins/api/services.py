@@ -11,7 +11,7 @@ from plugins.support.errors import PluginError
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
-    from plugins.api.facts.fact_values import Draft, Fact
+    from plugins.api.facts.fact_values import Fact, FactDraft
     from plugins.api.memory.chunks import Chunk
     from plugins.api.memory.scope import Scope
 
@@ -102,6 +102,10 @@ class PluginLog(Protocol):
         ...
 
 
+class IndexUnusable(Exception):
+    """The memory index can be neither read nor rebuilt; `str(error)` is a sentence. The notes are unaffected."""
+
+
 class MemoryHit(Protocol):
     """A search result."""
 
@@ -166,11 +170,11 @@ class WorkspaceMemory(Protocol):
 class WorkspaceFacts(Protocol):
     """The facts of the workspace."""
 
-    async def write(self, drafts: Iterable[Draft], by: str, *, owner: str = "") -> Sequence[Fact]:
+    async def write(self, drafts: Iterable[FactDraft], by: str, *, owner: str = "") -> Sequence[Fact]:
         """Store long-term facts and return them once they are durable.
 
         Args:
-            drafts: The facts.
+            drafts: The facts, from `draft_fact`.
             by: Who stores them, for the log.
             owner: The id of the person they belong to; "" for shared facts.
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from plugins.api.facts.fact_values import Draft, Fact, InvalidFact
+from plugins.api.facts.fact_values import Fact, FactDraft, InvalidFact
 from plugins.facts.fact_book import FactBook
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.facts.scoring import equivalent_facts
@@ -35,7 +35,7 @@ class DistillationResult(msgspec.Struct, frozen=True, kw_only=True):
     `wrong` says why the answer is unusable, empty if it is usable.
     """
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[FactDraft, ...] = ()
     superseded: tuple[tuple[str, int], ...] = ()
     wrong: str = ""
 
@@ -146,7 +146,7 @@ def parse_distillation(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]
     """
     if (rows := parse_rows(answer)) is None:
         return DistillationResult(wrong="The answer was not the requested JSON.")
-    drafts: list[Draft] = []
+    drafts: list[FactDraft] = []
     superseded: dict[str, int] = {}
     kept = {fact.id for fact in known}
     for row in rows[:MOST]:
@@ -166,7 +166,7 @@ def parse_distillation(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]
 def unchanged(facts: Sequence[Fact]) -> DistillationResult:
     """Return the facts unchanged; deduplication drops repetitions later."""
     drafts = tuple(
-        Draft(
+        FactDraft(
             content=fact.content,
             type=fact.type,
             tags=tuple(tag for tag in fact.tags if ":" not in tag),

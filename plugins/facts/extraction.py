@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from plugins.api.facts.fact_values import Draft, InvalidFact
+from plugins.api.facts.fact_values import FactDraft, InvalidFact
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.languages.prompts import FactTexts
@@ -37,7 +37,7 @@ _TRACE = re.compile(
 class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of an answer, and why it is unusable, empty if it is usable."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[FactDraft, ...] = ()
     wrong: str = ""
 
 
@@ -73,7 +73,7 @@ def parse_extraction(answer: str, most: int) -> ExtractionResult:
     rows = parse_rows(answer)
     if rows is None:
         return ExtractionResult(wrong="The answer was not the requested JSON.")
-    drafts: list[Draft] = []
+    drafts: list[FactDraft] = []
     refused = ""
     for row in rows:
         try:
@@ -85,7 +85,7 @@ def parse_extraction(answer: str, most: int) -> ExtractionResult:
     return ExtractionResult(drafts=tuple(best), wrong="" if best or not rows else refused)
 
 
-def _sound(row: object) -> Draft:
+def _sound(row: object) -> FactDraft:
     found = parse_draft(row)
     if is_small_talk(found.content) or _is_of_a_trace(found.content):
         raise InvalidFact("A greeting or an error message is not a fact.")

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft
+from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft_fact
 from sessions.events.codec import replace_surrogates
 from sessions.store.log_writer import stamp
 
@@ -109,7 +109,7 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
     if not isinstance(row, dict):
         raise InvalidFact("It is no object.")
     of = Fields(row)
-    sound = draft(of.text("content", ""), of.text("type", "fact"), of.texts("tags"), of.number("importance", 0.5))
+    sound = draft_fact(of.text("content", ""), of.text("type", "fact"), of.texts("tags"), of.number("importance", 0.5))
     source = of.text("source", "imported")
     if source not in _SOURCES:
         raise InvalidFact(f"Its source is one of {', '.join(_SOURCES)}, not {source!r}.")

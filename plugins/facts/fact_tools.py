@@ -8,7 +8,7 @@ import msgspec
 
 from plugins.api.context import PluginContext
 from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_values import TYPES, InvalidFact, draft
+from plugins.api.facts.fact_values import TYPES, InvalidFact, draft_fact
 from plugins.api.tool import ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.tools.file_changes import convert
@@ -58,7 +58,9 @@ class WriteMemory:
         """
         wanted = convert(arguments, WriteArguments)
         try:
-            sound = draft(wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance)
+            sound = draft_fact(
+                wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance
+            )
             (kept,) = await self._facts.write([sound], "model", owner=call.person)
         except (InvalidFact, FactsError) as error:
             raise ToolFailed(str(error)) from error

@@ -29,7 +29,7 @@ from plugins.api.facts.fact_events import (
     Superseded,
 )
 from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
+from plugins.api.facts.fact_values import Fact, FactDraft, FactSource, Layer, Origin, new_id, workspace_tag
 from plugins.facts.fact_book import Ambiguous, FactBook
 from plugins.facts.fact_log import FactLog, decode, portions
 from plugins.facts.retention import (
@@ -199,7 +199,7 @@ class Facts:
 
     async def write(
         self,
-        drafts: Iterable[Draft],
+        drafts: Iterable[FactDraft],
         by: str,
         *,
         owner: str = "",
@@ -225,7 +225,7 @@ class Facts:
             await self._enforce_limits()
 
     async def extracted(
-        self, found: FactsExtracted, drafts: Iterable[Draft] = (), *, owner: str, origin: Origin | None
+        self, found: FactsExtracted, drafts: Iterable[FactDraft] = (), *, owner: str, origin: Origin | None
     ) -> tuple[Fact, ...]:
         """Record that a turn was processed and add its facts, often none, to the daily log. Idempotent."""
         log = await self._open()
@@ -255,7 +255,7 @@ class Facts:
     async def distilled(
         self,
         taken: Sequence[Fact],
-        drafts: Iterable[Draft] = (),
+        drafts: Iterable[FactDraft] = (),
         superseded_importance: Iterable[tuple[str, int]] = (),
         *,
         session: str = "",
@@ -271,7 +271,7 @@ class Facts:
         Args:
             taken: The batch: daily facts of one person and workspace.
             drafts: The long-term facts.
-            superseded_importance: Ids of superseded_importance facts, each with the index of the newer draft.
+            superseded_importance: Ids of superseded facts, each with the index of the draft that replaces it.
             session: The session that the usage is attributed to.
             model: The model that was asked.
             usage: What the request cost.
@@ -407,7 +407,7 @@ class Facts:
     # --- one fact -----------------------------------------------------------------------------------------------------
 
     def _made(
-        self, drafts: Iterable[Draft], *, owner: str, source: FactSource, origin: Origin | None, layer: Layer
+        self, drafts: Iterable[FactDraft], *, owner: str, source: FactSource, origin: Origin | None, layer: Layer
     ) -> tuple[Fact, ...]:
         at, here = stamp(self._now()), self.workspace_tag()
         return tuple(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import ResponseFormat
-from plugins.api.facts.fact_values import TYPES, Draft, InvalidFact, draft
+from plugins.api.facts.fact_values import TYPES, FactDraft, InvalidFact, draft_fact
 from plugins.support.fencing import harmless, unwrapped
 from sessions.events.tokens import estimate
 
@@ -71,7 +71,7 @@ def parse_rows(answer: str) -> list[object] | None:
     return None
 
 
-def parse_draft(row: object) -> Draft:
+def parse_draft(row: object) -> FactDraft:
     """Convert a row of the list to a draft, with defaults for everything but the content.
 
     Raises:
@@ -82,7 +82,7 @@ def parse_draft(row: object) -> Draft:
     content, kind, tags, importance = (row.get(name) for name in ("content", "type", "tags", "importance"))
     if not isinstance(content, str):
         raise InvalidFact("A fact must have content.")
-    return draft(
+    return draft_fact(
         harmless(content),
         kind if isinstance(kind, str) and kind in TYPES else "fact",
         [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:MOST_TAGS] if isinstance(tags, list) else (),

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 
-class IndexUnusable(Exception):
-    """The index can be neither read nor rebuilt; `str(error)` is a sentence. The notes are unaffected."""
-
-
 class BackendFailed(Exception):
     """A backend cannot be used; `str(error)` is the reason, as the end of a sentence."""
 

@@ -18,9 +18,9 @@ from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.scope import Scope
 from plugins.api.memory.source import Source, WatchedFolders
 from plugins.api.memory_settings import NONE, MemoryKeys
-from plugins.api.services import Purpose
+from plugins.api.services import IndexUnusable, Purpose
 from plugins.memory.index.indexer import Indexer, IndexState, imported
-from plugins.memory.index_errors import IndexRebuilt, IndexUnusable
+from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.watcher import Watcher

@@ -9,8 +9,8 @@ import msgspec
 
 from plugins.api.context import PluginContext
 from plugins.api.memory.scope import Scope
+from plugins.api.services import IndexUnusable
 from plugins.api.tool import ToolContext, ToolOutput
-from plugins.memory.index_errors import IndexUnusable
 from plugins.support.errors import ToolFailed
 from plugins.support.workspace import own_note
 from plugins.tools.file_changes import convert

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.facts.fact_values import Draft, Fact, new_id
+from plugins.api.facts.fact_values import Fact, FactDraft, new_id
 from plugins.api.memory.scope import Scope
 from plugins.api.services import (
     LogEntry,
@@ -51,7 +51,7 @@ class FactList:
     def __init__(self) -> None:
         self.written: list[Fact] = []
 
-    async def write(self, drafts: Iterable[Draft], by: str, *, owner: str = "") -> Sequence[Fact]:
+    async def write(self, drafts: Iterable[FactDraft], by: str, *, owner: str = "") -> Sequence[Fact]:
         """Append the facts to `written`."""
         facts = [
             Fact(id=new_id(), created=NOW, source="manual", layer="longterm", owner=owner, **msgspec.structs.asdict(each))

@@ -21,7 +21,7 @@ from tests.docs.configured import keys_section, restart_section, variables_secti
 DOCS = Path(__file__).parents[2] / "docs"
 
 KINDS = {
-    "What a plugin provides": (
+    "Protocols": (
         "plugins.api.context",
         "plugins.api.models",
         "plugins.api.chat",
@@ -29,15 +29,15 @@ KINDS = {
         "plugins.api.embedding",
         "plugins.api.command",
         "plugins.api.summarization",
-        "plugins.api.services",
         "plugins.api.memory.memory_backend",
     ),
-    "What hooks are given": (
+    "Services": ("plugins.api.services", "plugins.api.facts.fact_values", "plugins.tools.file_target"),
+    "Arguments of hooks": (
         "plugins.api.hookspecs",
         "plugins.api.pruning",
         "plugins.api.compaction",
     ),
-    "What a plugin may raise": ("plugins.support.errors", "plugins.support.http_errors"),
+    "Errors": ("plugins.support.errors", "plugins.support.http_errors", "plugins.api.facts.fact_errors"),
     "The test kit": ("plugins.testing",),
 }
 """The headings of the names, and the modules whose names stand below each; all others come last."""
@@ -97,14 +97,28 @@ def _stub(name: str) -> str:
         if isinstance(statement, ast.ClassDef):
             statement.body = list(_told(statement.body)) or [ast.Expr(ast.Constant(...))]
             statement.decorator_list = []
-        told.append(ast.unparse(statement))
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            statement.body = statement.body[:1]
+        told.append(_LITERAL_LINE.sub(_docstring, ast.unparse(statement)))
     return "\n".join(told)
+
+
+_LITERAL_LINE = re.compile(r"""^( *)((?P<quote>["']).*(?P=quote))$""", re.MULTILINE)
+
+
+def _docstring(line: re.Match[str]) -> str:
+    """An attribute's docstring, which `ast.unparse` writes as a plain string, in its usual form."""
+    text = line[0] if line[2].startswith('"""') else inspect.cleandoc(ast.literal_eval(line[2]))
+    if line[2].startswith('"""'):
+        return text
+    closed = f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+    return "\n".join(f"{line[1]}{each}" if each else "" for each in closed.split("\n"))
 
 
 def _told(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            if statement.name.startswith("_") and statement.name != "__init__":
+            if statement.name.startswith("_") and statement.name not in ("__init__", "__call__"):
                 continue
             documented = ast.get_docstring(statement) is not None
             statement.body = statement.body[:1] if documented else [ast.Expr(ast.Constant(...))]

@@ -12,7 +12,7 @@ import pytest
 from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
 from plugins.api.facts.fact_events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
 from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Draft, Origin
+from plugins.api.facts.fact_values import FactDraft, Origin
 from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from sessions.files.committer import Committer
@@ -20,8 +20,8 @@ from sessions.files.journal import Journals
 from sessions.store.protocols import LONGEST_LINE, Log, Position
 from tests.facts.making import NOW, fact
 
-RUST = Draft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
-PORT = Draft(content="The API runs on port 3000")
+RUST = FactDraft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
+PORT = FactDraft(content="The API runs on port 3000")
 FROM = Origin(session="20261121-031241-7k2m9q", seq=4)
 
 
@@ -175,7 +175,7 @@ async def test_beyond_the_cap_the_least_important_leave_and_one_more_pin_is_refu
     async with home.facts() as facts:
         for number in range(3):
             await facts.write(
-                [Draft(content=f"number {number} of {'abc'[number] * 9}", importance=0.5 + number / 10)], "ann"
+                [FactDraft(content=f"number {number} of {'abc'[number] * 9}", importance=0.5 + number / 10)], "ann"
             )
         kept = await facts.listed("ann")
         assert [fact.importance for fact in kept] == [0.6, 0.7]
@@ -189,11 +189,11 @@ async def test_beyond_the_cap_the_least_important_leave_and_one_more_pin_is_refu
 
 async def test_distilled_facts_are_not_taken_again_and_what_they_supersede_is_worth_less(home: Home) -> None:
     async with home.facts() as facts:
-        (old,) = await facts.write([Draft(content="The team uses MySQL", type="decision", importance=0.9)], "ann")
+        (old,) = await facts.write([FactDraft(content="The team uses MySQL", type="decision", importance=0.9)], "ann")
         daily = await facts.extracted(
-            FactsExtracted(session="s", ordinal=1), [Draft(content="We move to PostgreSQL")], owner="", origin=None
+            FactsExtracted(session="s", ordinal=1), [FactDraft(content="We move to PostgreSQL")], owner="", origin=None
         )
-        made = Draft(content="PostgreSQL replaced MySQL here", type="decision", importance=0.9)
+        made = FactDraft(content="PostgreSQL replaced MySQL here", type="decision", importance=0.9)
         (new,) = await facts.distilled(daily, [made], [(old.id, 0)])
     async with home.facts() as facts:
         book = await facts.book()
@@ -211,7 +211,7 @@ async def test_a_fact_is_told_in_the_place_of_the_daily_ones_that_it_was_made_of
     async with home.facts() as facts:
         event = FactsExtracted(session="s", ordinal=1)
         daily = await facts.extracted(event, [PORT, RUST], owner="ann", origin=FROM)
-        made = [Draft(content=each.content, made_of=(each.id,)) for each in daily]
+        made = [FactDraft(content=each.content, made_of=(each.id,)) for each in daily]
         port, rust = await facts.distilled(daily, made)
         assert port.origin == FROM
         assert [each.fact.id for each in await facts.recall("port", "ann")] == [port.id]
@@ -225,12 +225,12 @@ async def test_a_fact_is_told_in_the_place_of_the_daily_ones_that_it_was_made_of
 
 async def test_what_is_superseded_is_so_with_the_daily_facts_behind_it(home: Home) -> None:
     async with home.facts() as facts:
-        java = Draft(content="Ann's favourite language is Java", importance=0.8)
+        java = FactDraft(content="Ann's favourite language is Java", importance=0.8)
         daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [java], owner="ann", origin=FROM)
-        (old,) = await facts.distilled(daily, [Draft(content="Ann likes Java best", made_of=(daily[0].id,))])
+        (old,) = await facts.distilled(daily, [FactDraft(content="Ann likes Java best", made_of=(daily[0].id,))])
         later = await facts.extracted(FactsExtracted(session="s", ordinal=2), [RUST], owner="ann", origin=FROM)
         (new,) = await facts.distilled(
-            later, [Draft(content=RUST.content, importance=0.8, made_of=(later[0].id,))], [(old.id, 0)]
+            later, [FactDraft(content=RUST.content, importance=0.8, made_of=(later[0].id,))], [(old.id, 0)]
         )
         book = await facts.book()
         assert (book.facts[old.id].importance, book.facts[daily[0].id].importance) == (0.25, 0.4)
@@ -245,7 +245,7 @@ async def test_what_is_distilled_elsewhere_stays_tied_to_the_workspace_that_it_w
         here = facts.workspace_tag()
         daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=FROM)
         home.workspace = home.root / "elsewhere"
-        (made,) = await facts.distilled(daily, [Draft(content=PORT.content, tags=("api",), made_of=(daily[0].id,))])
+        (made,) = await facts.distilled(daily, [FactDraft(content=PORT.content, tags=("api",), made_of=(daily[0].id,))])
         assert made.tags == ("api", here)
         assert await facts.recall("port", "ann") == []
 
@@ -268,7 +268,7 @@ async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall
 async def test_a_damaged_log_is_left_as_it_is_and_empties_nothing(home: Home) -> None:
     async with home.facts() as facts:
         await facts.write([RUST, PORT], "ann")
-        await facts.write([Draft(content="something else entirely")], "ann")
+        await facts.write([FactDraft(content="something else entirely")], "ann")
     path = home.root / "facts.jsonl"
     harmed = path.read_bytes().replace(b"port 3000", b"port 4000")
     path.write_bytes(harmed)
@@ -292,7 +292,7 @@ async def test_a_torn_tail_is_set_aside_and_the_rest_is_there(home: Home) -> Non
 async def test_dedupe_drops_what_is_said_twice_and_names_what_stays(home: Home) -> None:
     async with home.facts() as facts:
         one, two = await facts.write([PORT, RUST], "ann")
-        (copy,) = await facts.write([Draft(content="the API runs on port 3000.", importance=0.4)], "ann")
+        (copy,) = await facts.write([FactDraft(content="the API runs on port 3000.", importance=0.4)], "ann")
         assert await facts.listed("ann") == [one, two]
         assert (await facts.story(copy.id, "ann")).happened[-1].event == FactsDropped(
             ids=(copy.id,), why="duplicate", kept=(one.id,)
@@ -313,8 +313,8 @@ async def test_more_facts_than_a_line_may_hold_come_in_as_several_events(home: H
 
 async def test_what_was_forgotten_or_pinned_while_a_model_distilled_stays_as_the_person_left_it(home: Home) -> None:
     async with home.facts() as facts:
-        (old,) = await facts.write([Draft(content="The team uses MySQL", importance=0.9)], "ann")
+        (old,) = await facts.write([FactDraft(content="The team uses MySQL", importance=0.9)], "ann")
         daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="", origin=None)
         await facts.pin(old.id, "ann", owner="ann")
-        await facts.distilled(daily, [Draft(content="PostgreSQL replaced MySQL")], [(old.id, 0), ("gone", 0)])
+        await facts.distilled(daily, [FactDraft(content="PostgreSQL replaced MySQL")], [(old.id, 0), ("gone", 0)])
         assert (await facts.book()).facts[old.id].importance == 0.9

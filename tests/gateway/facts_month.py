@@ -20,7 +20,7 @@ from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.facts.fact_events import FactsExtracted
 from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Draft, Fact, Origin
+from plugins.api.facts.fact_values import Fact, FactDraft, Origin
 from plugins.api.models import ModelLimits
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import current_importance
@@ -152,12 +152,12 @@ async def happen(month: Month, what: str, about: Any) -> None:
     facts = month.facts
     match what:
         case "write":
-            await facts.write([Draft(content=about, importance=0.3 if about == PINNED else 0.8)], "ann", owner="ann")
+            await facts.write([FactDraft(content=about, importance=0.3 if about == PINNED else 0.8)], "ann", owner="ann")
         case "pin":
             await facts.pin((await month.find(about)).id, "ann", owner="ann")
         case "turn":
             turn, said = about
-            drafts = [Draft(content=each, importance=importance(each)) for each in said]
+            drafts = [FactDraft(content=each, importance=importance(each)) for each in said]
             event = FactsExtracted(session=SESSION, ordinal=turn, upto=turn * 9)
             await facts.extracted(event, drafts, owner="ann", origin=Origin(session=SESSION, seq=turn * 9))
         case "distil":

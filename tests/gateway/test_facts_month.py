@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plugins.api.facts.fact_events import FactsDistilled, FactsDropped
-from plugins.api.facts.fact_values import Draft
+from plugins.api.facts.fact_values import FactDraft
 from plugins.facts.scoring import current_importance
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
 
@@ -52,13 +52,13 @@ async def test_unused_facts_fade_go_stale_and_come_back_with_use(tmp_path: Path)
 async def test_what_says_the_same_to_more_than_sixty_percent_is_kept_once(tmp_path: Path) -> None:
     month = await lived(tmp_path / "home")
     month.keys = type(month.keys)(cap=1000)
-    (one,) = await month.facts.write([Draft(content="alfa brava charla delto echor foxtra", importance=0.9)], "ann")
+    (one,) = await month.facts.write([FactDraft(content="alfa brava charla delto echor foxtra", importance=0.9)], "ann")
     # Six words of ten are sixty percent of the union, and not above it; of nine they are.
     (ten,) = await month.facts.write(
-        [Draft(content="alfa brava charla delto echor foxtra kilowa limaxo mikeno novema")], "ann"
+        [FactDraft(content="alfa brava charla delto echor foxtra kilowa limaxo mikeno novema")], "ann"
     )
     assert {one.id, ten.id} <= set((await month.facts.book()).facts)
-    (gone,) = await month.facts.write([Draft(content="alfa brava charla delto echor foxtra golfa hotela indigo")], "ann")
+    (gone,) = await month.facts.write([FactDraft(content="alfa brava charla delto echor foxtra golfa hotela indigo")], "ann")
     story = await month.facts.story(gone.id, None)
     dropped = story.happened[-1].event
     assert isinstance(dropped, FactsDropped)

@@ -20,7 +20,7 @@ from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home as GatewayHome
 from plugins.api.facts.fact_events import FactsExtracted
 from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import draft
+from plugins.api.facts.fact_values import draft_fact
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
@@ -253,7 +253,7 @@ async def test_daily_facts_stay_for_as_long_as_is_said(days: int, there: int, tm
     home = Home(tmp_path)
     home.keys = FactKeys(retention_days=days)
     async with home.facts() as facts:
-        port = draft("The port is 3000.", "fact", [], 0.5)
+        port = draft_fact("The port is 3000.", "fact", [], 0.5)
         await facts.extracted(FactsExtracted(session="s", ordinal=1), [port], owner="ann", origin=None)
         home.days = 10
         await facts.extracted(FactsExtracted(session="s", ordinal=2), [], owner="ann", origin=None)
@@ -264,7 +264,7 @@ async def test_a_fact_that_was_not_used_for_so_long_counts_half(tmp_path: Path) 
     home = Home(tmp_path)
     scores = []
     async with home.facts() as facts:
-        await facts.write([draft("The port is 3000.", "fact", [], 0.5)], "model", owner="ann")
+        await facts.write([draft_fact("The port is 3000.", "fact", [], 0.5)], "model", owner="ann")
         home.days = 10
         for days in (14.0, 5.0):
             home.keys = FactKeys(stale_after_days=days)

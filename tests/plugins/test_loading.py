@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -220,3 +223,17 @@ def test_each_public_name_is_fetched_from_the_module_that_defines_it() -> None:
     assert dir(plugins) == sorted(plugins.PUBLIC)
     with pytest.raises(AttributeError):
         _ = plugins.nonsense  # type: ignore[attr-defined,unused-ignore]
+
+
+def test_every_error_that_a_public_docstring_names_is_public() -> None:
+    """An author who reads "Raises: FactsUnavailable" can import it from `exuvia`."""
+    named = {
+        (name, error)
+        for name in plugins.PUBLIC
+        for documented in [getattr(plugins, name), *getattr(getattr(plugins, name), "__dict__", {}).values()]
+        for error in re.findall(
+            r"^    `?(\w+)`?: ", (inspect.getdoc(documented) or "").partition("Raises:\n")[2], re.MULTILINE
+        )
+    }
+    assert ("WorkspaceFacts", "FactsUnavailable") in named
+    assert {(name, error) for name, error in named if error not in plugins.PUBLIC and not hasattr(builtins, error)} == set()

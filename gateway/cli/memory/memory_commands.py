@@ -21,9 +21,9 @@ from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
+from plugins.api.services import IndexUnusable
 from plugins.http.client import Transport
 from plugins.memory.index.indexer import IndexState
-from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.memory import Memory, SearchResult
 from plugins.memory.search.candidates import Ranked
 from plugins.memory.search.diagnostics import found_without_vectors, without_vectors

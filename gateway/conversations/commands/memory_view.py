@@ -12,8 +12,8 @@ from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.command import CommandFailed, MemoryFound, MemoryReport
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.memory.scope import Scope
+from plugins.api.services import IndexUnusable
 from plugins.facts.persons_facts import PersonsFacts
-from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.errors import ProviderError
 

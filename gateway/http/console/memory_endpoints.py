@@ -30,10 +30,10 @@ from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
 from plugins.api.facts.fact_events import FactHistory
 from plugins.api.facts.fact_values import Fact
 from plugins.api.memory.scope import Scope
+from plugins.api.services import IndexUnusable
 from plugins.commands.facts_commands import describe_event
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.facts.scoring import current_importance
-from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of

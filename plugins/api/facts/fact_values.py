@@ -98,8 +98,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.owner in ("", owner)
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """The validated fields of a new fact."""
+class FactDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """The validated fields of a new fact. Use `draft_fact` to create one."""
 
     content: str
     type: FactType = "fact"
@@ -108,13 +108,19 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     made_of: tuple[str, ...] = ()
 
 
-def draft(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> Draft:
-    """Validate the fields of a new fact.
+def draft_fact(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> FactDraft:
+    """Validate the fields of a new fact for `WorkspaceFacts.write`.
+
+    Args:
+        content: One sentence of at most 2,000 characters.
+        type_: `fact`, `decision`, `preference`, `convention`, `code_context` or `pattern`.
+        tags: At most 16 tags of at most 80 characters.
+        importance: From 0.3 to 1; other numbers become the nearest bound.
 
     Raises:
         InvalidFact: A field is invalid.
     """
-    return Draft(
+    return FactDraft(
         content=sound_content(content),
         type=sound_type(type_),
         tags=sound_tags(tags),
@@ -133,7 +139,7 @@ def workspace_tag(workspace: Path) -> str:
 
 
 def sound_content(text: str) -> str:
-    """The text as a fact may have it: one line without control characters. Raises InvalidFact."""
+    """Return the text as one line without control characters. Raises InvalidFact."""
     said = " ".join(
         "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in replace_surrogates(text)).split()
     )
@@ -145,7 +151,7 @@ def sound_content(text: str) -> str:
 
 
 def sound_type(name: str) -> FactType:
-    """The type of this name. Raises InvalidFact."""
+    """Return the type with this name. Raises InvalidFact."""
     for known in TYPES:
         if name == known:
             return known
@@ -153,7 +159,7 @@ def sound_type(name: str) -> FactType:
 
 
 def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """The tags, each once. Raises InvalidFact."""
+    """Return the tags without duplicates. Raises InvalidFact."""
     kept = tuple(dict.fromkeys(tag for each in tags if (tag := " ".join(replace_surrogates(each).split()))))
     if len(kept) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in kept):
         raise InvalidFact(f"A fact has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters.")
@@ -161,7 +167,7 @@ def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def sound_importance(number: float) -> float:
-    """The importance within its bounds. Raises InvalidFact for what is no number."""
+    """Return the importance within its range. Raises InvalidFact if it is not a finite number."""
     try:
         if math.isfinite(number):
             return min(max(float(number), LEAST), GREATEST)

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from plugins.api.memory.memory_backend import Identity
+from plugins.api.services import IndexUnusable
 from plugins.memory.index.integrity import saved_vectors, seal
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.index.tables import BESIDE, SHARED, remove_tables
-from plugins.memory.index_errors import IndexRebuilt, IndexUnusable
+from plugins.memory.index_errors import IndexRebuilt
 from sessions.catalog.sqlite import Error
 
 T = TypeVar("T")
