@@ -30,9 +30,9 @@ from plugins.api.facts.fact_values import Fact
 from plugins.facts.fact_selection import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats
-from sessions.catalog.lineage import SessionRow
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
+from sessions.files.journals import JournalFolder, Journals
+from sessions.store.catalog import SessionRow
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Log, Position
 
@@ -101,7 +101,7 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
     rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, configured="perfect:all", window=None)
     finding = FactExtraction(
         facts,
-        folder,
+        JournalFolder(folder),
         rows,
         keys=lambda: KEYS,
         language=lambda: "en",

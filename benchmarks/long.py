@@ -24,10 +24,10 @@ from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.pruning import PruningRules
 from sessions.events.errors import SessionsError
 from sessions.events.events import ContextCompacted, Event, MemoryFlushed, RequestSent, TurnEnded
-from sessions.files.verify import verify_journal
 from sessions.state.context import is_paired
 from tests.gateway.long_session import StrictModel, hashes_of_the_log, long_stage
 from tests.gateway.stage import Stage
+from tests.stored import stored
 
 WINDOWS = {8_000: 1, 4_000: 4, 200_000: 4}
 """Windows in tokens, each with by how much fewer turns it has than the first."""
@@ -163,7 +163,7 @@ def _unflushed(events: list[Event]) -> int:
 def _errors(lines: list[bytes], journal: Path) -> int:
     journal.write_bytes(b"".join(lines))
     try:
-        verified = verify_journal(journal)
+        verified = stored(journal).verify()
     except SessionsError:
         return 1
     return int(verified.events != len(lines)) + int(verified.torn > 0)

@@ -13,7 +13,7 @@ from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.setting import Setting
 from sessions.events.codec import decode
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
+from sessions.files.journals import Journals
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.protocols import START, Position

@@ -1,9 +1,9 @@
 """Sessions: durable, append-only logs of conversations, and the state that is folded from them.
 
 attachments/  Files stored by content hash beside the journals.
-catalog/      An index of sessions, checkpoints and receipts, which can be rebuilt from the journals.
+catalog/      The catalog of the file store: an index of sessions, checkpoints and receipts, rebuilt from the journals.
 events/       Events, messages and their encoding: the values that all other packages use.
-files/        The file store: journals that are appended to, synced, repaired and verified.
+files/        The file store: journals that are appended to, synced and repaired.
 state/        The state of a session, folded from its events: pure functions over immutable values.
-store/        The protocols of a store, and the recorder that numbers, folds and encodes events.
+store/        The protocols of a store, and what works with any store: writers, readers, forks, opening.
 """

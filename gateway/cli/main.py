@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli.memory.main_memory import memory
-from gateway.cli.options import config_option, end, home_at, home_option, journals_folder, json_option, person_option
+from gateway.cli.options import config_option, end, home_at, home_option, json_option, made_home, person_option
 from gateway.support.version import VERSION
 
 if TYPE_CHECKING:
+    from gateway.support.home import Home
     from plugins.host.plugin_folder import PluginFolder
 
 _Command = Callable[..., Any]
@@ -174,7 +175,7 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the most recent last."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: session_commands.list_sessions(journals_folder(home), sys.stdout, as_json=as_json))
+    end(lambda: session_commands.list_sessions(made_home(home), sys.stdout, as_json=as_json))
 
 
 @sessions.command("show")
@@ -211,7 +212,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     """Verify the sequence, checksums and attachments of SESSION or of all. Exit code 1 if there is damage."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: session_commands.verify_sessions(journals_folder(home), session, sys.stdout, as_json=as_json))
+    end(lambda: session_commands.verify_sessions(made_home(home), session, sys.stdout, as_json=as_json))
 
 
 @sessions.command("forget")
@@ -222,7 +223,7 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
     """Accept the loss of a journal, or of its end, for each SESSION that `verify` reports. The gateway must be stopped."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: session_commands.forget_sessions(journals_folder(home), names, sys.stdout, as_json=as_json))
+    end(lambda: session_commands.forget_sessions(made_home(home), names, sys.stdout, as_json=as_json))
 
 
 @sessions.command("compactions")
@@ -247,7 +248,7 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
     """Start a new session from an earlier event of SESSION, which is not changed. The gateway must be stopped."""
     from gateway.cli.sessions import fork  # noqa: PLC0415 - for quick help
 
-    end(lambda: fork.fork_session(journals_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+    end(lambda: fork.fork_session(made_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
 @cli.command()
@@ -261,9 +262,7 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
     from gateway.cli.sessions import context as context_command  # noqa: PLC0415 - for quick help
 
     def show() -> int:
-        return context_command.show_context(
-            journals_folder(home), session, sys.stdout, turn=turn, call=call, as_json=as_json
-        )
+        return context_command.show_context(made_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
 
     end(show)
 
@@ -433,9 +432,10 @@ def _plugin_in(folder: Path) -> PluginFolder:
         raise click.UsageError(f"{error}.") from error
 
 
-def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:
-    """Return the folder of the journals and the id of the named session."""
-    from gateway.journals.session_files import find_journal  # noqa: PLC0415 - for quick help
+def _session(path: Path | None, name: str, person: str | None) -> tuple[Home, str]:
+    """Return the home and the id of the named session."""
+    from gateway.journals.session_files import find_session  # noqa: PLC0415 - for quick help
+    from gateway.support.storage import session_logs  # noqa: PLC0415
 
-    folder = journals_folder(home)
-    return folder, find_journal(folder, name, person).stem
+    home = made_home(path)
+    return home, find_session(session_logs(home), name, person).session

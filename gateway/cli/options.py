@@ -38,11 +38,6 @@ def made_home(path: Path | None) -> Home:
     return home
 
 
-def journals_folder(path: Path | None) -> Path:
-    """Return the folder of the journals in a home that exists."""
-    return made_home(path).sessions
-
-
 def end(command: Callable[[], int]) -> None:
     """Run a command and exit with its code; an expected error is printed as one sentence, without a traceback."""
     from gateway.support.errors import GatewayError, sentence_of  # noqa: PLC0415 - for quick help

@@ -14,8 +14,9 @@ from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.doctor.config_check import CheckedConfig
 from gateway.doctor.findings import DoctorContext, Finding
-from gateway.journals.session_files import journals, session_listings
+from gateway.journals.session_files import session_listings
 from gateway.support.errors import ConfigRefused
+from gateway.support.storage import fact_logs, session_logs
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import behind
 from plugins.memory.sources.transcripts import Transcripts
@@ -24,7 +25,7 @@ from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Error, lacks_full_text
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.files.verify import verify_journal
+from sessions.store.reading import StoredLog
 
 CLOCK_SECONDS = 300.0
 """How far the clock may be behind the newest event; corrections of a clock are smaller."""
@@ -107,25 +108,26 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
     except StorageFailed as error:
         heads = {}
         yield Finding(what=f"{error} Whether a journal lost its end could not be told.", mend="Delete it: it is derived.")
-    paths = journals(patient.home.sessions)
-    for session in sorted(heads.keys() - {path.stem for path in paths}):
+    logs = session_logs(patient.home)
+    sessions = [session for session, _ in logs.listed()]
+    for session in sorted(heads.keys() - set(sessions)):
         yield _damaged(f"{patient.home.sessions / session}.jsonl: {describe_loss(0, heads[session])}.")
-    for path, reason in unreadable.items():
-        if path not in paths:
-            yield _damaged(f"{path} cannot be read: {reason}.")
-    for path in paths:
+    for session in unreadable.keys() - set(sessions):
+        yield _damaged(f"{patient.home.sessions / session}.jsonl cannot be read: {unreadable[session]}.")
+    for session in sessions:
+        path = patient.home.sessions / f"{session}.jsonl"
         try:
-            verified = verify_journal(path)
+            verified = StoredLog(logs, session).verify()
         except JournalDamaged as damaged:
             place = f"{path}, line {damaged.line}" if damaged.line else str(path)
             yield _damaged(f"{place} is damaged: {damaged.reason}.")
-        except (SessionsError, OSError) as error:
+        except SessionsError as error:
             yield _damaged(f"{path} cannot be read: {error}.")
         else:
-            if missing := describe_loss(verified.events, heads.get(path.stem, 0)):
+            if missing := describe_loss(verified.events, heads.get(session, 0)):
                 yield _damaged(f"{path}: {missing}.")
-            elif path in unreadable:
-                yield _damaged(f"{path} cannot be used: {unreadable[path]}.")
+            elif session in unreadable:
+                yield _damaged(f"{path} cannot be used: {unreadable[session]}.")
             elif verified.torn and not runs:
                 yield Finding(
                     level="note",
@@ -147,7 +149,7 @@ def quarantine(patient: DoctorContext) -> Iterator[Finding]:
 def facts(patient: DoctorContext) -> Iterator[Finding]:
     """Report facts that cannot be read."""
     try:
-        read_facts(patient.home)
+        read_facts(fact_logs(patient.home))
     except (SessionsError, InvalidLine) as error:
         yield Finding(
             what=f"The facts cannot be read: {error}.".replace("..", "."),
@@ -181,7 +183,7 @@ def memory_index(patient: DoctorContext) -> Iterator[Finding]:
 
 def clock(patient: DoctorContext) -> Iterator[Finding]:
     """Report a clock that is behind the newest event."""
-    newest = max((listing.at for listing in session_listings(patient.home.sessions) if listing.at), default=None)
+    newest = max((listing.at for listing in session_listings(session_logs(patient.home)) if listing.at), default=None)
     if newest is None:
         return
     recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from time import time
 from typing import ParamSpec, TypeVar
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments, Draft
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
+from sessions.store.protocols import LogReader
 
 PIECE_BYTES = 256 * 1024
 """Bytes of an upload that are read and written at a time."""
@@ -192,14 +193,13 @@ class Uploads:
 
     # --- cleaning -----------------------------------------------------------------------------------------------------
 
-    async def sweep(self, journals: Path) -> None:
-        """Remove files that no message ever named, once an hour, until cancelled. `journals` is the folder of all
-        journals."""
+    async def sweep(self, logs: LogReader) -> None:
+        """Remove files that no message in `logs` ever named, once an hour, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
-                removed = await asyncio.to_thread(remove_orphans, self._attachments, journals, time() - ORPHAN_SECONDS)
-            except OSError as error:
+                removed = await asyncio.to_thread(remove_orphans, self._attachments, logs, time() - ORPHAN_SECONDS)
+            except (SessionsError, OSError) as error:
                 log.warning("orphans_not_removed", reason=sentence_of(error))
             else:
                 if removed:

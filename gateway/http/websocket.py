@@ -31,7 +31,7 @@ from gateway.support.printable import one_line
 from plugins.api.command import CommandHelp
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
-from sessions.files.fork import ForkRefused
+from sessions.store.fork import ForkRefused
 
 UNAUTHENTICATED = 64
 """The limit of connections that have not authenticated yet; further ones get a 503."""

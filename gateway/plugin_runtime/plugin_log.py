@@ -1,4 +1,4 @@
-"""The logs of plugins: one file each, with checksums and synced like the journals."""
+"""The logs of plugins: one each, chained and durable like those of sessions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import msgspec
 
 from plugins.api.services import LogEntry, LogUnusable
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.files.journal import Journals
 from sessions.store.log_writer import LogWriter
-from sessions.store.protocols import START, Log, Position
+from sessions.store.protocols import START, Log, Position, Store
 
 NAME = "log"
-"""The name of the file, without its suffix."""
+"""The id of the log in its store."""
 
 ENTRY = 64 * 1024
 """Bytes of one entry as JSON."""
@@ -36,10 +35,10 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class DurablePluginLog:
-    """A `PluginLog` in a file. `journals` opens files in the plugin's folder; `now` returns the time in UTC."""
+    """A `PluginLog` in the plugin's own store. `now` returns the time in UTC."""
 
-    def __init__(self, journals: Journals, now: Callable[[], datetime]) -> None:
-        self._journals = journals
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
         self._now = now
         self._opening = asyncio.Lock()
         self._writer: LogWriter[_Logged, None] | None = None
@@ -81,11 +80,9 @@ class DurablePluginLog:
             return self._writer
 
     async def _open(self) -> tuple[Log, Position]:
-        path = self._journals.path(NAME)
-        if not await asyncio.to_thread(path.exists):
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True, mode=0o700)
-            return await self._journals.create(NAME), START
-        return await self._journals.open(NAME, fold=lambda _: None)
+        if await asyncio.to_thread(self._store.stamp, NAME) is None:
+            return await self._store.create(NAME), START
+        return await self._store.open(NAME, fold=lambda _: None)
 
 
 def _ignore(state: None, event: _Logged, *, seq: int, at: str, turn: int | None, size: int) -> None:

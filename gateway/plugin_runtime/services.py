@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -21,9 +20,8 @@ from plugins.support.errors import BadRequest, Unreachable
 from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Usage, UserMessage
 from sessions.events.tokens import estimate
-from sessions.files.committer import Committer
-from sessions.files.journal import Journals
 from sessions.state.context import Context
+from sessions.store.protocols import Store
 
 ANSWER_SECONDS = 120.0
 """Seconds that one answer of a model may take."""
@@ -39,7 +37,8 @@ class PluginServiceFactory:
     """Creates the services of each plugin.
 
     `choose` returns the model that is asked, `embedding` the provider of embeddings; neither is closed while
-    `models_in_use` or `vectors_in_use` is held. `paid` is called with the purpose, the model and its usage. Use as an async
+    `models_in_use` or `vectors_in_use` is held. `paid` is called with the purpose, the model and its usage. `store_of`
+    returns the store of a plugin's log. Use as an async
     context manager, which closes the logs.
     """
 
@@ -51,9 +50,7 @@ class PluginServiceFactory:
         models_in_use: Callable[[], AbstractContextManager[None]],
         vectors_in_use: Callable[[], AbstractContextManager[None]],
         paid: Callable[[str, str, Usage], None],
-        folder: Path,
-        quarantine: Path,
-        committer: Committer,
+        store_of: Callable[[str], Store],
         now: Callable[[], datetime],
     ) -> None:
         self._choose = choose
@@ -61,9 +58,7 @@ class PluginServiceFactory:
         self._models_in_use = models_in_use
         self._vectors_in_use = vectors_in_use
         self._paid = paid
-        self._folder = folder
-        self._quarantine = quarantine
-        self._committer = committer
+        self._store_of = store_of
         self._now = now
         self._logs: dict[str, DurablePluginLog] = {}
         self._spent: dict[str, dict[str, Usage]] = {}
@@ -84,8 +79,7 @@ class PluginServiceFactory:
 
     def _log(self, plugin: str) -> DurablePluginLog:
         if plugin not in self._logs:
-            journals = Journals(self._folder / plugin, self._quarantine, self._committer, essential=False)
-            self._logs[plugin] = DurablePluginLog(journals, self._now)
+            self._logs[plugin] = DurablePluginLog(self._store_of(plugin), self._now)
         return self._logs[plugin]
 
     async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:

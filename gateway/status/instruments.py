@@ -23,8 +23,8 @@ from gateway.status.problems import Problems
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from plugins.api.context import Clock
-from sessions.catalog.catalog import Catalog
 from sessions.files.committer import Committer
+from sessions.store.catalog import Catalog
 from sessions.store.log_writer import stamp
 
 

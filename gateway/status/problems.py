@@ -11,7 +11,7 @@ from gateway.metrics.counters import Counters
 from gateway.metrics.loop_lag import LoopLag
 from gateway.models.breaker import BreakerView
 from gateway.support.session_status import count_of, span
-from sessions.catalog.catalog import Catalog
+from sessions.store.catalog import Catalog
 
 BLOCKED = 1.0
 """The delay of the event loop that people notice, in seconds."""

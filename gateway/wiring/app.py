@@ -43,6 +43,7 @@ from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
 from gateway.support.errors import sentence_of
 from gateway.support.home import Home
+from gateway.support.storage import session_logs
 from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.systemd import before_watchdog
@@ -59,10 +60,12 @@ from plugins.memory.memory import Memory
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
 from sessions.attachments.store import Attachments
-from sessions.catalog.catalog import Catalog
+from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.events.errors import SessionsError
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
-from sessions.files.repair import remove_empty
+from sessions.files.journals import Journals
+from sessions.store.catalog import Catalog
+from sessions.store.protocols import Store
 
 log = structlog.get_logger("exuvia")
 
@@ -116,7 +119,7 @@ class ApplicationBuilder:
         """
         opened = self.stack.enter_async_context
         lag = self.stack.enter_context(LoopLag(self.counters.lag_seconds))
-        committer, journals, catalog = await self._storage()
+        committer, store, catalog = await self._storage()
         hooks = self._load_plugins()
         check(self.config, hooks)
         watchdog = self._start_watchdog(hooks)
@@ -129,7 +132,9 @@ class ApplicationBuilder:
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
         counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
-        facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
+        facts = await opened(
+            facts_of(Journals(self.home.root, self.home.quarantine, committer), self.home, self.settings, self.clock)
+        )
         extraction = self._extraction(facts, catalog, models)
         services = await opened(self._services(models, providers, embeddings, committer))
 
@@ -180,7 +185,7 @@ class ApplicationBuilder:
             delivery=delivery,
             day_notes=day_notes,
         )
-        switchboard = await opened(self._switchboard(journals, catalog, dependencies))
+        switchboard = await opened(self._switchboard(store, catalog, dependencies))
         self.stack.push_async_callback(delivery.close)
         return Application(
             hooks=hooks,
@@ -200,22 +205,23 @@ class ApplicationBuilder:
             channels=channels,
         )
 
-    async def _storage(self) -> tuple[Committer, Journals, Catalog]:
+    async def _storage(self) -> tuple[Committer, Store, Catalog]:
         committer = await self.stack.enter_async_context(Committer())
         committer.synced = self.counters.sync_seconds.observe
-        catalog = await self.stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
+        catalog = await self.stack.enter_async_context(SqliteCatalog(self.home.catalog, self.home.sessions))
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
-        for path, reason in catalog.unreadable.items():
-            log.error("journal_unreadable", journal=path.name, reason=reason)
-        for path in catalog.empty:
+        for session, reason in catalog.unreadable.items():
+            log.error("journal_unreadable", journal=f"{session}.jsonl", reason=reason)
+        store = Journals(self.home.sessions, self.home.quarantine, committer)
+        for session in catalog.empty:
             try:
-                await asyncio.to_thread(remove_empty, path, self.home.quarantine)
-            except OSError as error:  # harmless
-                log.warning("journal_not_begun", journal=path.name, kept=sentence_of(error))
+                await store.discard_empty(session)
+            except SessionsError as error:  # harmless
+                log.warning("journal_not_begun", journal=f"{session}.jsonl", kept=sentence_of(error))
             else:
-                log.warning("journal_not_begun", journal=path.name)
-        return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
+                log.warning("journal_not_begun", journal=f"{session}.jsonl")
+        return committer, store, catalog
 
     def _services(
         self,
@@ -230,9 +236,7 @@ class ApplicationBuilder:
             models_in_use=providers.in_use,
             vectors_in_use=embeddings.in_use,
             paid=self.counters.count_spent,
-            folder=self.home.plugins,
-            quarantine=self.home.quarantine,
-            committer=committer,
+            store_of=lambda plugin: Journals(self.home.plugins / plugin, self.home.quarantine, committer, essential=False),
             now=self.clock.now,
         )
 
@@ -287,7 +291,7 @@ class ApplicationBuilder:
     def _extraction(self, facts: Facts, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
         return FactExtraction(
             facts,
-            self.home.sessions,
+            session_logs(self.home),
             catalog,
             keys=lambda: self.config.memory.facts,
             language=lambda: self.config.agent.language,
@@ -335,9 +339,9 @@ class ApplicationBuilder:
 
         return ChannelRunner(hooks.channels(), context)
 
-    def _switchboard(self, journals: Journals, catalog: Catalog, dependencies: ConversationDependencies) -> Switchboard:
+    def _switchboard(self, store: Store, catalog: Catalog, dependencies: ConversationDependencies) -> Switchboard:
         return Switchboard(
-            journals=journals,
+            store=store,
             catalog=catalog,
             build=ConversationFactory(dependencies).build,
             clock=self.clock,

@@ -41,6 +41,7 @@ from gateway.support import address_space, descriptors, instance_address, logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
+from gateway.support.storage import session_logs
 from gateway.support.version import VERSION
 from gateway.wiring.app import Application, ApplicationBuilder, check, model_preferences
 from gateway.wiring.console_endpoints import console_endpoints
@@ -218,7 +219,7 @@ class Daemon:
             asyncio.create_task(gateway.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.development),
-            asyncio.create_task(server.uploads.sweep(self.home.sessions)),
+            asyncio.create_task(server.uploads.sweep(session_logs(self.home))),
             asyncio.create_task(
                 reloading.run(
                     admit=lambda config: self._admit(config, server.access),

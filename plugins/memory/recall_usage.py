@@ -1,25 +1,22 @@
-"""Which documents were recalled, cited by a search or read, according to the journals.
+"""Which documents were recalled, cited by a search or read, according to the logs of the sessions.
 
-The journals are read backwards, the newest first, up to a limit of bytes.
+The logs are read backwards, the newest first, up to a limit of bytes.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import msgspec
 
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import SessionsError
 from sessions.events.events import MemoryRecalled, ModelReplied, ToolReturned
-from sessions.files.reverse_reader import reversed_lines
-from sessions.files.verify import open_journal
+from sessions.store.protocols import LogReader
 
 BUDGET = 256 * 1024 * 1024
-"""Maximum bytes of journals that are read."""
+"""Maximum bytes of logs that are read."""
 
 _TELLING = (b'"kind":"memory_recalled"', b'"kind":"tool_returned"', b'"kind":"model_replied"')
 _CITED = re.compile(r'"citation":"([^"#]+)#L')
@@ -38,12 +35,13 @@ class NoteUsage(msgspec.Struct, frozen=True, kw_only=True):
     all: bool = True
 
 
-def used(folder: Path, budget: int = BUDGET) -> NoteUsage:
-    """Return the documents used in the sessions of a folder. Blocks while reading; unreadable journals are skipped."""
+def used(logs: LogReader, budget: int = BUDGET) -> NoteUsage:
+    """Return the documents used in the sessions. Blocks while reading; unreadable logs are skipped."""
     found: set[str] = set()
     since, left = "", budget
-    for path in _newest_first(folder):
-        for line in _lines(path, left):
+    newest_first = sorted(logs.listed(), key=lambda listed: listed[1].changed, reverse=True)
+    for session, _ in newest_first:
+        for line in _lines(logs, session, left):
             left -= len(line)
             if at := _AT.match(line):
                 since = min(filter(None, (since, at[1].decode())))
@@ -53,17 +51,11 @@ def used(folder: Path, budget: int = BUDGET) -> NoteUsage:
     return NoteUsage(paths=frozenset(found), since=since)
 
 
-def _newest_first(folder: Path) -> Sequence[Path]:
-    there = [path for path in folder.glob("*.jsonl") if path.is_file() and not path.is_symlink()]
-    return sorted(there, key=lambda path: path.stat().st_mtime_ns, reverse=True)
-
-
-def _lines(path: Path, budget: int) -> Iterator[bytes]:
-    """Yield the lines of a journal, the last first, up to the limit of bytes."""
+def _lines(logs: LogReader, session: str, budget: int) -> Iterator[bytes]:
+    """Yield the lines of a log, the last first, up to the limit of bytes."""
     try:
-        with open_journal(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            for line, _ in reversed_lines(descriptor, 0, size):
+        with logs.read(session) as lines:
+            for line, _ in lines.backward():
                 yield line
                 budget -= len(line)
                 if budget <= 0:

@@ -1,4 +1,4 @@
-"""References to attachments in a journal: in its messages, and in tool outputs too long for a line."""
+"""References to attachments in a log: in its messages, and in tool outputs too long for a line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import MessageReceived, ToolReturned
 from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
+from sessions.store.protocols import START, Lines
 
 _MARKS = (b'"attachments":[{"', b'"whole":"')
 """Every line that refers to an attachment contains one of these; inside a text the quotation marks would be escaped."""
@@ -26,9 +27,9 @@ class AttachmentReference(msgspec.Struct, frozen=True):
     attachment: Attachment
 
 
-def references_in(path: Path) -> Iterator[AttachmentReference]:
-    """Yield the attachments that a journal refers to, in order. Invalid lines are skipped. Blocks; raises OSError."""
-    for line in _naming_lines(path):
+def references_in(lines: Lines) -> Iterator[AttachmentReference]:
+    """Yield the attachments that a log refers to, in order. Invalid lines are skipped. Blocks."""
+    for line in _naming_lines(lines):
         try:
             recorded = decode(line)
         except InvalidLine:
@@ -40,9 +41,9 @@ def references_in(path: Path) -> Iterator[AttachmentReference]:
                 yield AttachmentReference(recorded.seq, Attachment(sha256=whole, media=PLAIN, bytes=cut_from or 0))
 
 
-def digests_in(path: Path) -> set[str]:
-    """Return the hashes in a journal, including those in damaged lines. Blocks; raises OSError."""
-    return {found.decode() for line in _naming_lines(path) for found in _DIGEST.findall(line)}
+def digests_in(lines: Lines) -> set[str]:
+    """Return the hashes in a log, including those in damaged lines. Blocks."""
+    return {found.decode() for line in _naming_lines(lines) for found in _DIGEST.findall(line)}
 
 
 class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +55,15 @@ class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def check_attachments(path: Path, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
-    """Yield the faults of the attachments that a journal refers to. Blocks; raises OSError if the journal cannot be read.
+def check_attachments(lines: Lines, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
+    """Yield the faults of the attachments that a log refers to. Blocks.
 
     Args:
-        path: The journal.
+        lines: The log.
         folder: The folder of the attachments.
         known: Results by hash, updated by this function, so that an attachment of several journals is read only once.
     """
-    for named in references_in(path):
+    for named in references_in(lines):
         digest = named.attachment.sha256
         if digest not in known:
             known[digest] = _wrong_with(folder / digest)
@@ -80,8 +81,7 @@ def _wrong_with(path: Path) -> str:
         return f"cannot be read ({error.strerror})"
 
 
-def _naming_lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        for line in file:
-            if any(mark in line for mark in _MARKS):
-                yield line
+def _naming_lines(lines: Lines) -> Iterator[bytes]:
+    for line in lines.forward(START):
+        if any(mark in line for mark in _MARKS):
+            yield line

@@ -14,22 +14,24 @@ from sessions.attachments.owners import is_digest
 from sessions.attachments.store import DRAFT, Attachments
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import SessionOpened
+from sessions.store.protocols import START, Lines, LogReader
 
 
-def remove_orphans(attachments: Attachments, journals: Path, before: float) -> int:
+def remove_orphans(attachments: Attachments, logs: LogReader, before: float) -> int:
     """Remove unreferenced attachments from before a time, and restore lost records of referenced ones. Blocks; raises
-    OSError.
+    OSError, and a SessionsError if a log cannot be read, because its references are unknown then.
 
     Args:
         attachments: The store.
-        journals: The folder of the journals.
+        logs: All logs. If there are none, nothing is removed: they may be elsewhere.
         before: Seconds since the epoch, compared to modification times.
 
     Returns:
         The number of removed files of content.
     """
-    if not attachments.folder.is_dir() or not journals.is_dir():
-        return 0  # without journals, references are unknown
+    sessions = [session for session, _ in logs.listed()]
+    if not attachments.folder.is_dir() or not sessions:
+        return 0
     owners = attachments.owners
     new = [(path, digest) for path, digest, at in owners.unsettled() if at < before]
     recorded = owners.digests()
@@ -37,11 +39,13 @@ def remove_orphans(attachments: Attachments, journals: Path, before: float) -> i
     _remove_drafts(attachments.folder, before)
     if not new and not unknown:
         return 0
-    paths = sorted(journals.glob("*.jsonl"))
-    named = {digest for path in paths for digest in digests_in(path)}
-    for path in paths:
-        if not unknown.isdisjoint(named):
-            _record_again(attachments, path, unknown)
+    named: set[str] = set()
+    for session in sessions:
+        with logs.read(session) as lines:
+            named |= digests_in(lines)
+    for session in sessions if not unknown.isdisjoint(named) else ():
+        with logs.read(session) as lines:
+            _record_again(attachments, lines, unknown)
     for path, digest in new:
         with owners.lock, contextlib.suppress(FileNotFoundError):  # it may have been used meanwhile
             if digest in named:
@@ -68,19 +72,18 @@ def _remove_drafts(folder: Path, before: float) -> None:
                 path.unlink()
 
 
-def _record_again(attachments: Attachments, path: Path, unknown: set[str]) -> None:
-    """Restore the missing records of the owner of a journal."""
-    person = _person(path)
-    for named in references_in(path) if person else ():
+def _record_again(attachments: Attachments, lines: Lines, unknown: set[str]) -> None:
+    """Restore the missing records of the owner of a log."""
+    person = _person(lines)
+    for named in references_in(lines) if person else ():
         if named.attachment.sha256 in unknown:
             attachments.owners.record(person, named.attachment, named=True)
 
 
-def _person(path: Path) -> str:
-    """Return the owner of a journal; empty if its first line is invalid."""
-    with path.open("rb") as file:
-        try:
-            event = decode(file.readline()).event
-        except InvalidLine:
-            return ""
+def _person(lines: Lines) -> str:
+    """Return the owner of a log; empty if its first line is invalid."""
+    try:
+        event = decode(next(lines.forward(START), b"")).event
+    except InvalidLine:
+        return ""
     return event.person if isinstance(event, SessionOpened) else ""

@@ -15,9 +15,9 @@ import msgspec
 
 from sessions.catalog.catalog_file import PATIENCE, TABLES
 from sessions.catalog.checksums import verify_checksum
-from sessions.catalog.lineage import SessionRow
 from sessions.catalog.sqlite import Error, connect_blocking, connect_readonly
 from sessions.events.errors import StorageFailed
+from sessions.store.catalog import SessionRow
 from sessions.store.protocols import Position
 
 T = TypeVar("T")

@@ -3,49 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-import msgspec
-
-from sessions.events.events import Succession
-
-Name: TypeAlias = tuple[str, str]
-"""The identity of a conversation for people: the person, and the person's key."""
+from sessions.store.catalog import Name, SessionRow
 
 _Key = TypeVar("_Key", Name, str)
-
-
-class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The known facts about a session that is not open.
-
-    `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when the row
-    was valid; an `mtime_ns` of 0 means that it was not verified. `settled` is True if nothing is left to finish. `title` is
-    the person's name for the session, if any.
-    """
-
-    session: str
-    key: str
-    person: str
-    opened_at: str
-    succeeds: Succession | None
-    head: int
-    at: str
-    size: int
-    mtime_ns: int
-    settled: bool
-    closed: bool
-    title: str = ""
-
-    @property
-    def name(self) -> Name:
-        """The person and the key."""
-        return self.person, self.key
-
-    @property
-    def acknowledged(self) -> int:
-        """The seq up to which the journal is known to have been durable. An unverified head may be in a tail that was never
-        synced."""
-        return self.head if self.mtime_ns else 1
 
 
 class Lineage:

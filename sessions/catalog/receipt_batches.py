@@ -13,13 +13,14 @@ from pathlib import Path
 import msgspec
 
 from sessions.catalog.checksums import add_checksum, verify_checksum
-from sessions.catalog.receipts import SeenMessage, seen_message
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived
-from sessions.files.reverse_reader import reversed_lines
-from sessions.files.verify import open_to_read, verify_position
+from sessions.files.file_lines import FileLines
+from sessions.files.journal import open_to_read
 from sessions.store.protocols import START, Position
+from sessions.store.reading import verify_position
+from sessions.store.receipts import SeenMessage, seen_message
 
 MANY = 64
 """Number of batches of a session at which they are merged when read."""
@@ -73,10 +74,10 @@ def collect_receipts(path: Path, stored: Sequence[object], wanted: int) -> Colle
     """
     descriptor = open_to_read(path)
     try:
-        size = os.fstat(descriptor).st_size
-        batches = _verified(descriptor, path, size, _linked(path.stem, stored, wanted))
+        lines = FileLines(descriptor, path.stem)
+        batches = _verified(lines, _linked(path.stem, stored, wanted))
         after = batches[0].upto if batches else START
-        fresh, upto = _read(descriptor, after, size, wanted)
+        fresh, upto = _read(lines, after, wanted)
     finally:
         os.close(descriptor)
     messages = [message for batch in reversed(batches) for message in batch.messages] + fresh
@@ -104,21 +105,23 @@ def _linked(session: str, stored: Sequence[object], wanted: int) -> list[Receipt
     return []
 
 
-def _verified(descriptor: int, path: Path, size: int, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
+def _verified(lines: FileLines, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
     try:
         if batches:
-            verify_position(descriptor, path, batches[0].upto, size)
+            verify_position(lines, batches[0].upto)
     except JournalDamaged:
         return []
     return batches
 
 
-def _read(descriptor: int, after: Position, size: int, wanted: int) -> tuple[list[SeenMessage], Position]:
+def _read(lines: FileLines, after: Position, wanted: int) -> tuple[list[SeenMessage], Position]:
     """Return the newest messages between `after` and the end of the file, oldest first, and the position of the last whole
     line."""
     upto = after
     messages: list[SeenMessage] = []
-    for line, end in reversed_lines(descriptor, after.offset, size):
+    for line, end in lines.backward():
+        if end <= after.offset:
+            break
         if upto is after:
             if not is_complete_line(line):
                 continue

@@ -10,29 +10,31 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.catalog.lineage import SessionRow
 from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import Recorded, SessionClosed
 from sessions.files.append_file import error_text
-from sessions.files.header import read_header
-from sessions.files.reverse_reader import reversed_lines
-from sessions.files.verify import open_to_read, verify_journal
+from sessions.files.file_lines import FileLines
+from sessions.files.journal import open_lines, open_to_read
+from sessions.store.catalog import SessionRow
+from sessions.store.header import read_header
+from sessions.store.protocols import START
+from sessions.store.reading import verify_lines
 
 
 class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a scan.
 
-    `changed` are the rows of sessions whose journal is new or differs from its row. `unreadable` maps journals that have no
-    valid header, are missing, or end before an acknowledged event to the reason. `unbegun` are unknown journals without a
-    complete line, of which nothing was ever acknowledged. `unknown` are those unreadable journals that may belong to any
+    `changed` are the rows of sessions whose journal is new or differs from its row. `unreadable` maps sessions whose journal
+    has no valid header, is missing, or ends before an acknowledged event to the reason. `empty` are unknown journals without
+    a complete line, of which nothing was ever acknowledged. `unknown` are those unreadable journals that may belong to any
     key, because they are new and the system could not read them.
     """
 
     changed: list[SessionRow]
-    unreadable: dict[Path, str]
-    empty: list[Path]
-    unknown: dict[Path, str]
+    unreadable: dict[str, str]
+    empty: list[str]
+    unknown: dict[str, str]
 
 
 def scan_folder(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
@@ -53,30 +55,30 @@ def scan_folder(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
             if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
                 found.changed.append(_checked(read_row(Path(entry.path), now), row))
         except (InvalidLine, OSError) as error:
-            path = Path(entry.path)
-            found.unreadable[path] = str(error)
+            found.unreadable[session] = str(error)
             if row is not None:
                 found.changed.append(msgspec.structs.replace(row, settled=False))
             elif isinstance(error, InvalidLine):
-                if entry.is_file(follow_symlinks=False) and _holds_no_line(path):
-                    found.empty.append(path)
+                if entry.is_file(follow_symlinks=False) and _holds_no_line(Path(entry.path)):
+                    found.empty.append(session)
             elif error.errno != errno.ELOOP:  # journals are never links
-                found.unknown[path] = error_text(error)
+                found.unknown[session] = error_text(error)
         except UnknownSession:
             present.discard(session)
     for session in sorted(known.keys() - present):
-        found.unreadable[folder / f"{session}.jsonl"] = "it is missing"
+        found.unreadable[session] = "it is missing"
     succeeded = {row.succeeds.session for row in (*known.values(), *found.changed) if row.succeeds is not None}
-    found.empty[:] = [path for path in found.empty if path.stem not in succeeded]  # another session succeeds it
-    for path in found.empty:
-        del found.unreadable[path]
+    found.empty[:] = [session for session in found.empty if session not in succeeded]  # another session succeeds it
+    for session in found.empty:
+        del found.unreadable[session]
     return found
 
 
 def _holds_no_line(path: Path) -> bool:
     """Return True if a journal is empty or only a torn tail."""
     try:
-        return verify_journal(path).events == 0
+        with open_lines(path) as lines:
+            return verify_lines(lines, START, lambda _: None) == START
     except SessionsError:
         return False
 
@@ -102,8 +104,8 @@ def read_row(path: Path, found: os.stat_result) -> SessionRow:
         raise InvalidLine("it is not a regular file")  # opening a pipe would block
     descriptor = open_to_read(path)
     try:
-        began = read_header(descriptor, path.stem)
-        last = _last(descriptor, found.st_size)
+        lines = FileLines(descriptor, path.stem)
+        began, last = read_header(lines), _last(lines)
     finally:
         os.close(descriptor)
     return SessionRow(
@@ -121,8 +123,8 @@ def read_row(path: Path, found: os.stat_result) -> SessionRow:
     )
 
 
-def _last(descriptor: int, size: int) -> Recorded:
-    for line, _ in reversed_lines(descriptor, 0, size):
+def _last(lines: FileLines) -> Recorded:
+    for line, _ in lines.backward():
         if is_complete_line(line):
             try:
                 return decode(line)

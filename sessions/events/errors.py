@@ -10,8 +10,6 @@ SessionsError
 
 from __future__ import annotations
 
-from pathlib import Path
-
 
 class SessionsError(Exception):
     """Base class of this layer's errors; `str(error)` is a sentence for the operator that says what to do."""
@@ -44,9 +42,10 @@ class JournalDamaged(SessionsError):
     intact prefix.
     """
 
-    def __init__(self, path: Path, line: int, reason: str, *, good_seq: int = 0, good_end: int = 0) -> None:
-        super().__init__(f"{path.name}, line {line}: {reason}" if line else f"{path.name}: {reason}")
-        self.path = path
+    def __init__(self, session: str, line: int, reason: str, *, good_seq: int = 0, good_end: int = 0) -> None:
+        name = f"{session}.jsonl"
+        super().__init__(f"{name}, line {line}: {reason}" if line else f"{name}: {reason}")
+        self.session = session
         self.line = line
         self.reason = reason
         self.good_seq = good_seq

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.append_file import AppendFile, error_text, missing_file, sync_failed
+from sessions.files.file_lines import LARGEST_BLOCK, FileLines
 from sessions.files.fsync import open_folder, sync_content, sync_folder, write_new
-from sessions.files.line_reader import lines_from, start_of_line
-from sessions.files.verify import damage_after, verify_lines, verify_position
-from sessions.store.protocols import Position
+from sessions.store.protocols import START, Position
+from sessions.store.reading import damage_after, verify_lines, verify_position
 
 SUSPECT = 256 * 1024
 """Bytes at the end that may have been lost in a failed sync of an earlier process, though they can still be read."""
@@ -27,7 +28,7 @@ def open_to_append(
     after: Position,
     fold: Callable[[bytes], None],
     *,
-    trusted: bool,
+    unchanged: bool,
     least: int = 0,
     essential: bool = True,
 ) -> tuple[AppendFile, Position]:
@@ -38,37 +39,43 @@ def open_to_append(
         quarantine: The folder for torn tails and damage reports.
         after: The position after which lines are verified.
         fold: Called with each of those lines.
-        trusted: Whether the file is known to be as it was when it was last made durable; one sync suffices then. Otherwise
+        unchanged: Whether the file is known to be as it was when it was last made durable; one sync suffices then. Otherwise
             its end is rewritten first, because after a failed sync the kernel marks pages as clean that never reached the
             disk.
-        least: The seq up to which it was acknowledged. A journal that ends before is damaged and left unchanged.
+        least: The seq up to which it was acknowledged. A journal that ends before is damaged and left unchanged; so is a
+            missing one.
         essential: Whether a missing folder is a fatal failure.
 
     Returns:
         The file, closed, and its last position.
 
     Raises:
-        UnknownSession: There is no such journal.
+        UnknownSession: There is no such journal, and `least` is 0.
         StorageFailed: It cannot be opened.
-        JournalDamaged: It does not verify; a report was written to `quarantine`.
+        JournalDamaged: It does not verify, or is missing; a report was written to `quarantine`.
     """
-    descriptor = _open(path)
     try:
-        size = os.fstat(descriptor).st_size
-        verify_position(descriptor, path, after, size)
-        last = verify_lines(descriptor, path, after, size, fold)
+        descriptor = _open(path)
+    except UnknownSession as unknown:
+        if not least:
+            raise
+        raise _missing(path, quarantine, essential=essential) from unknown
+    try:
+        lines = FileLines(descriptor, path.stem)
+        verify_position(lines, after)
+        last = verify_lines(lines, after, fold)
         if last.seq < least:
             raise damage_after(
-                path,
+                path.stem,
                 last,
                 f"acknowledged events are missing: it ends with event {last.seq}, but event {least} was acknowledged",
             )
-        if last.offset < size:
-            _set_aside(descriptor, path, quarantine, last.offset, size)
+        if last.offset < lines.size:
+            _set_aside(descriptor, path, quarantine, last.offset, lines.size)
             _cut(descriptor, path, last.offset)
-        _settle(descriptor, path, last.offset, trusted=trusted)
+        _settle(lines, descriptor, path, last.offset, unchanged=unchanged)
     except JournalDamaged as damage:
-        report_damage(damage, quarantine)
+        report_damage(damage, path, quarantine)
         raise
     except OSError as error:
         raise StorageFailed(f"{path.name} could not be opened: {error_text(error)}.") from error
@@ -78,11 +85,15 @@ def open_to_append(
 
 
 def remove_empty(path: Path, quarantine: Path) -> None:
-    """Remove a journal without a complete line, after copying its bytes to `quarantine`. Blocks; raises OSError."""
+    """Remove a journal without a complete line, after copying its bytes to `quarantine`. Blocks; raises JournalDamaged,
+    OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        if size := os.fstat(descriptor).st_size:
-            _set_aside(descriptor, path, quarantine, 0, size)
+        lines = FileLines(descriptor, path.stem)
+        if verify_lines(lines, START, lambda _: None) != START:
+            return
+        if lines.size:
+            _set_aside(descriptor, path, quarantine, 0, lines.size)
         path.unlink()
     finally:
         os.close(descriptor)
@@ -117,7 +128,17 @@ def _open(path: Path) -> int:
 
 def _set_aside(descriptor: int, path: Path, quarantine: Path, begin: int, end: int) -> None:
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    write_new(quarantine / f"{path.stem}-{now}-{begin}.tail", lines_from(descriptor, begin, end))
+    write_new(quarantine / f"{path.stem}-{now}-{begin}.tail", bytes_of(descriptor, begin, end))
+
+
+def bytes_of(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes of a file between two offsets. Raises OSError if it is shorter."""
+    while begin < end:
+        block = os.pread(descriptor, min(LARGEST_BLOCK, end - begin), begin)
+        if not block:
+            raise OSError(errno.EIO, "the file was truncated by another process")
+        yield block
+        begin += len(block)
 
 
 def _cut(descriptor: int, path: Path, length: int) -> None:
@@ -128,11 +149,11 @@ def _cut(descriptor: int, path: Path, length: int) -> None:
         raise sync_failed(path, error) from error
 
 
-def _settle(descriptor: int, path: Path, end: int, *, trusted: bool) -> None:
-    if not trusted and end:
-        begin = min(max(0, end - SUSPECT), start_of_line(descriptor, end))
+def _settle(lines: FileLines, descriptor: int, path: Path, end: int, *, unchanged: bool) -> None:
+    if not unchanged and end:
+        begin = min(max(0, end - SUSPECT), lines.start_of_line(end))
         _write_again(descriptor, os.pread(descriptor, end - begin, begin), begin)
-    with contextlib.nullcontext() if trusted else open_folder(path.parent) as folder:
+    with contextlib.nullcontext() if unchanged else open_folder(path.parent) as folder:
         try:
             sync_content(descriptor)
             if folder is not None:
@@ -149,17 +170,26 @@ def _write_again(descriptor: int, content: bytes, offset: int) -> None:
         rest = rest[count:]
 
 
-def report_damage(damage: JournalDamaged, quarantine: Path) -> None:
+def _missing(path: Path, quarantine: Path, *, essential: bool) -> JournalDamaged | StorageFailed:
+    """Write a report of a missing journal to `quarantine`, and return the error for it."""
+    if not path.parent.is_dir():
+        return missing_file(path, essential=essential)
+    damage = JournalDamaged(path.stem, 0, "it is missing, including all acknowledged events")
+    report_damage(damage, path, quarantine)
+    return damage
+
+
+def report_damage(damage: JournalDamaged, journal: Path, quarantine: Path) -> None:
     """Write a report for the operator, once for each place of damage. The journal itself is left unchanged."""
     word = {
-        "journal": str(damage.path),
+        "journal": str(journal),
         "line": damage.line,
         "reason": damage.reason,
         "good_seq": damage.good_seq,
         "good_end": damage.good_end,
         "found": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    path = quarantine / f"{damage.path.stem}-line-{damage.line}.damage"
+    path = quarantine / f"{damage.session}-line-{damage.line}.damage"
     try:
         write_new(path, [json.dumps(word, indent=2).encode(), b"\n"])
     except FileExistsError:

@@ -1,6 +1,12 @@
-"""The protocols of a store, and the writers that number, fold and encode events.
+"""The protocols of a store, the writers that number, fold and encode events, and reading and opening through the protocols.
 
+catalog     The protocol of a catalog, and its rows
+fork        Forks of sessions
+header      The header of a session's log, and session ids
 log_writer  The writer of any log
+opening     Opening a session
 protocols   Protocols of a store of logs: lines in, lines out
+reading     Reading and verifying a log
+receipts    The message ids that a key has received
 recorder    The writer of a session's log
 """

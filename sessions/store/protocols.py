@@ -1,12 +1,13 @@
 """Protocols of a store of logs: lines in, lines out.
 
-Numbering, chaining and encoding are done by the layer above (`recorder`, `codec`); a store does not interpret events. So
-another store (a database, a remote log) only handles bytes that end in a newline.
+Numbering, chaining and encoding are done by the layer above (`log_writer`, `codec`), and so is verification (`reading`); a
+store does not interpret events. So another store (a database, a remote log) only handles bytes that end in a newline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -25,9 +26,78 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     sum: bytes = FIRST
 
+    def after(self, line: bytes) -> Position:
+        """Return the position after the line that follows this one."""
+        return Position(seq=self.seq + 1, offset=self.offset + len(line), sum=line[-19:-3])
+
 
 START = Position()
 """The position before the first line."""
+
+
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a log, as cheaply as the store can tell it: a log whose stamp has not changed has not changed.
+
+    `size` is in bytes, `changed` in nanoseconds since the epoch. `identity` differs if the log was replaced by another one,
+    for example by a copy.
+    """
+
+    size: int
+    changed: int
+    identity: int = 0
+
+
+class Lines(Protocol):
+    """The lines of one log, for reading on threads. What is appended after it was opened is not included.
+
+    Lines are returned as they are stored, unverified. Where the log is damaged, a piece need not be a line, and a line may
+    be missing; the last piece has no newline if the last line is incomplete.
+    """
+
+    @property
+    def session(self) -> str:
+        """The id of the log."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The length of the log in bytes, an incomplete line included."""
+        ...
+
+    def position_before(self, seq: int) -> Position | None:
+        """Return the position before the line `seq`; None if the log ends before it. Raises JournalDamaged if the line
+        cannot be found."""
+        ...
+
+    def forward(self, after: Position, upto: int | None = None) -> Iterator[bytes]:
+        """Yield the lines after a position, up to the offset `upto` (default: the end), in order."""
+        ...
+
+    def backward(self, upto: int | None = None) -> Iterator[tuple[bytes, int]]:
+        """Yield each line that ends at or before the offset `upto` (default: the end), with the offset just after it, last
+        line first. An incomplete last line and lines longer than LONGEST_LINE are skipped."""
+        ...
+
+
+class LogReader(Protocol):
+    """Read-only access to all logs of one home, also while another process writes them. All methods block."""
+
+    def read(self, session: str) -> AbstractContextManager[Lines]:
+        """Open a log for reading. Raises UnknownSession, StorageFailed; leaving the context raises StorageFailed if reading
+        has failed."""
+        ...
+
+    def stamp(self, session: str) -> Stamp | None:
+        """Return the stamp of a log, or None if there is none or it cannot be told."""
+        ...
+
+    def listed(self) -> Iterator[tuple[str, Stamp]]:
+        """Yield the id and the stamp of every log, in the order of the ids. Raises StorageFailed."""
+        ...
+
+    def location(self, session: str) -> str:
+        """Return where a person finds a log, for messages."""
+        ...
 
 
 class Log(Protocol):
@@ -61,8 +131,8 @@ class Log(Protocol):
 
         Args:
             durable: Called with each new durable offset.
-            failed: Called once with the failure. Everything appended beyond `durable` is lost then, and the log must be
-                opened again.
+            failed: Called once with the failure. What was appended beyond `durable` is lost then, or was stored without an
+                answer; the log must be opened again, which decides it.
         """
         ...
 
@@ -71,37 +141,62 @@ class Log(Protocol):
         ...
 
     async def close(self) -> None:
-        """Commit what was appended, then close the file. A failure is reported to the `on_commit` callback, not raised."""
+        """Commit what was appended, then release the log. A failure is reported to the `on_commit` callback, not raised."""
         ...
 
 
-class Store(Protocol):
-    """All logs of one home."""
+class Store(LogReader, Protocol):
+    """All logs of one home, with the right to write them."""
 
     @property
     def pending(self) -> int:
-        """Bytes of all logs that are waiting for the disk."""
+        """Bytes of all logs that are waiting to become durable."""
         ...
 
     async def create(self, session: str) -> Log:
         """Create an empty log. Raises StorageFailed if it exists or cannot be created."""
         ...
 
-    async def open(self, session: str, *, after: Position, fold: Callable[[bytes], None]) -> tuple[Log, Position]:
-        """Open an existing log for appending, and sync it. A torn tail is moved to quarantine.
+    async def open(
+        self,
+        session: str,
+        *,
+        after: Position = START,
+        fold: Callable[[bytes], None],
+        unchanged: bool = False,
+        least: int = 0,
+    ) -> tuple[Log, Position]:
+        """Open an existing log for appending, and make what it holds durable. An incomplete last line is set aside.
 
         Args:
             session: The session's id.
             after: The position after which lines are verified.
             fold: Called with each of those lines, in order and off the event loop.
+            unchanged: Whether the log still has the stamp with which it was last known to be durable.
+            least: The seq up to which it was acknowledged, 0 if nothing is known of it.
 
         Returns:
             The log and its last position.
 
         Raises:
-            UnknownSession: There is no such log.
-            StorageFailed: The log cannot be opened.
-            JournalDamaged: The log does not verify and is left unchanged. If `after` is beyond its end, or has another sum,
-                `line` is 0 unless more is known.
+            UnknownSession: There is no such log, and `least` is 0.
+            StorageFailed: The log cannot be opened, or is open already.
+            JournalDamaged: The log does not verify, ends before `least` or is missing; it is left unchanged. If `after` is
+                beyond its end, or has another sum, `line` is 0 unless more is known.
         """
+        ...
+
+    async def verify(self, session: str) -> None:
+        """Verify a whole log, and report damage to the operator. Raises UnknownSession, StorageFailed, JournalDamaged."""
+        ...
+
+    async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
+        """Create the log of `session` durably and at once: the lines of `parent` up to a position, and another line.
+
+        Raises StorageFailed; then there is no such log.
+        """
+        ...
+
+    async def discard_empty(self, session: str) -> None:
+        """Remove a log without a complete line, if it is one. Raises StorageFailed."""
         ...

@@ -18,6 +18,7 @@ from sessions.state.view import View
 from tests.console.asked import ask
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.long_session import StrictModel, long_stage, talk
+from tests.stored import stored
 
 BOB = "a-token-for-bob-that-is-long-enough"
 KEY = "main"
@@ -50,7 +51,7 @@ async def looked_at(folder: Path, turns: int = 60) -> AsyncIterator[Gateway]:
 
 async def test_the_parts_of_each_turn_add_up_to_what_its_request_was_estimated_at(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path)
-    sizes = ContextSizes(journal)
+    sizes = ContextSizes(stored(journal))
     assert sizes.read(10**9, 60) is False  # the journal ends before that
     assert [size.turn for size in sizes.turns] == list(range(1, 61))
     assert all(sum(size.parts) == size.tokens for size in sizes.turns)
@@ -66,11 +67,11 @@ async def test_the_parts_of_each_turn_add_up_to_what_its_request_was_estimated_a
 
 async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_event(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path, 25)
-    sizes = ContextSizes(journal)
+    sizes = ContextSizes(stored(journal))
     last = len(journal.read_bytes().splitlines())
     for seq in range(1, last + 1):
         assert sizes.read(seq, 60)
-        fresh = ContextSizes(journal)
+        fresh = ContextSizes(stored(journal))
         fresh._weigh(UnknownEvent(kind="any", line=b""), View(), sizes.transcript.view)
         assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
 
@@ -200,17 +201,17 @@ async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
 
 async def test_any_past_turn_is_rebuilt_from_near_by_as_from_the_beginning(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path, 25)
-    sizes = ContextSizes(journal)
+    sizes = ContextSizes(stored(journal))
     sizes.read(10**9, 60)
     for turn in range(1, 26):
         begin = sizes.before(turn=turn)
         assert turn - 5 < begin.turn < turn or begin.turn == 0
-        near, far = requests_of_turn(journal, turn, begin), requests_of_turn(journal, turn)
+        near, far = requests_of_turn(stored(journal), turn, begin), requests_of_turn(stored(journal), turn)
         assert [(each.seq, transcript.view) for each, transcript in near] == [(each.seq, t.view) for each, t in far]
     for cut in sizes.transcript.cuts:
         begin = sizes.before(seq=cut.seq)
         assert begin.head < cut.seq
-        assert transcript_before(journal, cut.seq, begin) == transcript_before(journal, cut.seq)
+        assert transcript_before(stored(journal), cut.seq, begin) == transcript_before(stored(journal), cut.seq)
 
 
 async def test_a_damaged_journal_is_named_and_nothing_of_it_is_made_up(tmp_path: Path) -> None:

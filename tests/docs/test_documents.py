@@ -23,7 +23,6 @@ from plugins.host.hooks import Hooks
 from sessions.events.codec import FIRST, decode, encode, verify
 from sessions.events.events import KINDS
 from sessions.events.messages import ToolMessage
-from sessions.files.verify import verify_journal
 from sessions.state.context import assemble, canonical, canonical_head
 from sessions.state.reducer import project
 from sessions.store.protocols import START
@@ -31,6 +30,7 @@ from tests.docs.verifier import verify as verify_by_the_page
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.stage import Instrument, Model, Stage, says
+from tests.stored import stored
 from tests.waiting import DEADLINE
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -130,12 +130,12 @@ def test_a_verifier_written_from_the_page_alone_says_what_ours_says(
     path = tmp_path / "20261121-031241-7k2m9q.jsonl"
     path.write_bytes(content)
     if wrong is None:
-        verified = verify_journal(path)
+        verified = stored(path).verify()
         assert (verified.events, verified.torn) == (events, tail)
         assert verified.last.offset == len(content) - tail >= START.offset
     else:
         with pytest.raises(Exception, match=f"line {events + 1}:"):
-            verify_journal(path)
+            stored(path).verify()
 
 
 async def test_a_real_gateways_journal_verifies_by_the_page_and_its_requests_can_be_computed(tmp_path: Path) -> None:

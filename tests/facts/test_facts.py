@@ -16,7 +16,7 @@ from plugins.api.facts.fact_values import FactDraft, Origin
 from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
+from sessions.files.journals import Journals
 from sessions.store.protocols import LONGEST_LINE, Log, Position
 from tests.facts.making import NOW, fact
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.files.journal import read_lines, verify_journal
+from tests.stored import stored
 
 NOT_ROOT = os.geteuid() != 0
 
@@ -60,7 +60,7 @@ def check_nothing_reported_is_lost(home: Path, told: Counter[str]) -> None:
     """Each event that was reported durable stands in its journal exactly once, where it was written."""
     for name, count in told.items():
         path = journal_of(home, name)
-        verified = verify_journal(path)
+        verified = stored(path).verify()
         assert verified.events >= count, f"{name} has {verified.events} events, and {count} were reported durable"
-        texts = [line.split(b'"text":"')[1].split(b" ")[:2] for line in read_lines(path, 1, 10**9)]
+        texts = [line.split(b'"text":"')[1].split(b" ")[:2] for line in stored(path).lines(1, 10**9)]
         assert texts == [[name.encode(), b"%d" % seq] for seq in range(1, verified.events + 1)]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sessions.files.committer import THREADS
-from sessions.files.journal import verify_journal
 from tests.faults.stage import (
     NOT_ROOT,
     check_nothing_reported_is_lost,
@@ -20,6 +19,7 @@ from tests.faults.stage import (
     writer,
 )
 from tests.sessions.journal_stories import Ear, journals_in, some_lines
+from tests.stored import stored
 
 
 @needs_strace
@@ -30,7 +30,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_synced_again(tm
     assert lines == [*(f"durable j0 {seq}" for seq in range(1, 5)), "failed j0 fatal"]
     after = log.read_text().split("(INJECTED)")[1].splitlines()[1:]
     assert after == []
-    assert verify_journal(journal_of(tmp_path)).events == 5  # it may be there, or not: it was never acknowledged
+    assert stored(journal_of(tmp_path)).verify().events == 5  # it may be there, or not: it was never acknowledged
 
 
 @needs_strace
@@ -70,7 +70,7 @@ def test_a_failed_write_is_cut_back_and_the_journal_goes_on_when_it_is_opened_ag
         "failed j0 cut",
         *(f"durable j0 {seq}" for seq in range(5, 10)),
     ]
-    assert verify_journal(journal_of(tmp_path)).events == 9
+    assert stored(journal_of(tmp_path)).verify().events == 9
     check_nothing_reported_is_lost(tmp_path, reported(lines))
 
 

@@ -13,11 +13,10 @@ import pytest
 
 from sessions.events.codec import decode
 from sessions.events.events import SessionForked, TurnStarted
-from sessions.files.reader import read_lines
-from sessions.files.verify import verify_journal
 from tests.faults.gateway_process import gateway_process, verify
 from tests.faults.stage import needs_strace
 from tests.sessions.journal_files import ended, messages, session_id, write_journal
+from tests.stored import stored
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +58,7 @@ def test_a_fork_that_was_killed_is_there_whole_or_not_at_all(
     forks = set(parent.parent.glob("*.jsonl")) - {parent}
     assert (len(forks), parent.read_bytes() == content) == (int(there), True)
     for path in forks:
-        assert isinstance(decode(read_lines(path, verify_journal(path).events, 1)[0]).event, SessionForked)
+        assert isinstance(decode(stored(path).lines(stored(path).verify().events, 1)[0]).event, SessionForked)
 
 
 @needs_strace

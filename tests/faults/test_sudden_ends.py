@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from sessions.files.journal import read_lines, verify_journal
 from tests.faults.stage import (
     NOT_ROOT,
     check_nothing_reported_is_lost,
@@ -26,6 +25,7 @@ from tests.faults.stage import (
     writer,
 )
 from tests.sessions.journal_stories import journals_in
+from tests.stored import stored
 
 SHUT_DOWN = 0x8004587D
 """The ioctl FS_IOC_SHUTDOWN of Linux."""
@@ -73,12 +73,12 @@ def test_readers_meet_no_damage_while_another_process_appends(tmp_path: Path) ->
     path, seen = journal_of(tmp_path), [0]
     while process.poll() is None:
         if path.exists():
-            seen.append(verify_journal(path).events)
+            seen.append(stored(path).verify().events)
             assert seen[-1] >= seen[-2]
-            assert len(read_lines(path, max(1, seen[-1] - 3), 10**6)) >= min(4, seen[-1])
+            assert len(stored(path).lines(max(1, seen[-1] - 3), 10**6)) >= min(4, seen[-1])
     process.communicate()
     assert len(set(seen)) > 10
-    assert verify_journal(path).events == 400
+    assert stored(path).verify().events == 400
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from plugins.facts.facts import Facts
 from plugins.facts.scoring import current_importance
 from plugins.languages.prompts import language
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
+from sessions.files.journals import Journals
 from sessions.store.protocols import START, Log, Position
 
 BEGAN = datetime(2026, 11, 1, 9, tzinfo=UTC)

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.cli.sessions.session_commands import verify_sessions
 from gateway.models.sound_replies import MOST_TOKENS
+from gateway.support.home import Home
 from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
@@ -90,7 +91,7 @@ async def test_an_absurd_count_ends_nothing_whoever_asked(
         found = usages(journal) + usages(home / "facts.jsonl")
         assert len(found) >= 8
         assert all(0 <= number <= 10 * MOST_TOKENS for usage in found for number in usage.values())
-    assert verify_sessions(home / "sessions", None, io.StringIO(), as_json=False) == 0
+    assert verify_sessions(Home(home), None, io.StringIO(), as_json=False) == 0
 
 
 # --- what already stands in logs ----------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ async def test_a_home_whose_logs_hold_absurd_counts_starts_verifies_and_serves(c
     event = FactsExtracted(session=session_id(1), ordinal=1, upto=6, model="scripted:echo", usage=usage)
     second, _ = encode_line(2, AT, None, event, digest)
     (tmp_path / "facts.jsonl").write_bytes(with_counts([first, second], count))
-    assert verify_sessions(tmp_path / "sessions", None, io.StringIO(), as_json=False) == 0
+    assert verify_sessions(Home(tmp_path), None, io.StringIO(), as_json=False) == 0
     for number in range(2):  # the second start reads what the catalog kept
         async with gateway(tmp_path, settings=ALONE) as g:
             client = await g.connect()
@@ -151,4 +152,4 @@ async def test_a_home_whose_logs_hold_absurd_counts_starts_verifies_and_serves(c
             assert "tokens" in await client.command("/status")
             assert "| extraction |" in await client.command("/usage")
             assert g.daemon.readiness.refuses is None
-    assert verify_sessions(tmp_path / "sessions", None, io.StringIO(), as_json=False) == 0
+    assert verify_sessions(Home(tmp_path), None, io.StringIO(), as_json=False) == 0

@@ -171,7 +171,7 @@ def test_with_several_people_the_list_says_whose_and_a_name_is_the_owners(home: 
         assert "I am Ana." in sessions(home, *command, "main", "--person", "ana").stdout
     assert "Roses." in sessions(home, "show", "garden").stdout
     unknown = sessions(home, "show", "work", "--person", "ana")
-    assert (unknown.exit_code, "There is no session 'work' of ana in " in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "There is no session 'work' of ana; " in unknown.stderr) == (2, True)
 
 
 def test_a_transcript_may_be_limited_and_be_json(home: Path) -> None:

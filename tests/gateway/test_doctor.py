@@ -39,6 +39,7 @@ from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import Transcripts
 from sessions.catalog import sqlite
 from sessions.files.home_lock import HomeLock
+from sessions.files.journals import JournalFolder
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
@@ -268,7 +269,7 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     journal, _, _ = write_journal(tmp_path / "sessions", 1)
     os.utime(journal, (0, 0))
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        refresh(index, [Notes(tmp_path / "workspace"), Transcripts(tmp_path / "sessions", lambda: UTC)])
+        refresh(index, [Notes(tmp_path / "workspace"), Transcripts(JournalFolder(tmp_path / "sessions"), lambda: UTC)])
     extend_journal(journal, *messages(1, 60))
     assert found("memory index", patient(tmp_path)) == [], "a journal that is not indexed to its end is nothing"
     (notes / "2026-11-22.md").write_text("It is blue again.")

@@ -228,7 +228,7 @@ async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> No
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
-    assert fork_session(Home(tmp_path).sessions, "main", io.StringIO(), at=None, key=None, as_json=False) == 0
+    await asyncio.to_thread(fork_session, Home(tmp_path), "main", io.StringIO(), at=None, key=None, as_json=False)
     lines = [{"text": "Noted."}, {"text": "Noted too."}, answer("Fact two")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()

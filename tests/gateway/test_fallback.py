@@ -41,6 +41,7 @@ from sessions.events.events import ModelReplied, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
 from sessions.events.token_features import TokenFeatures
 from sessions.files.committer import Committer
+from sessions.files.journals import Journals
 from sessions.state.request_sizes import RequestSizes
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
@@ -143,9 +144,7 @@ async def for_a_plugin(models: ModelRegistry, folder: Path) -> ModelAnswer:
             models_in_use=contextlib.nullcontext,
             vectors_in_use=contextlib.nullcontext,
             paid=lambda *_: None,
-            folder=folder,
-            quarantine=folder,
-            committer=committer,
+            store_of=lambda plugin: Journals(folder / plugin, folder, committer),
             now=SystemClock().now,
         )
         return await means.answer("tides", "Be brief.", "When is high tide?", 50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ SETTINGS = {"agent.context_window": 20_000, "compaction.summarizer": "extract"}
 
 
 def sessions(home: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["sessions", *arguments, "--home", str(home)])
+    with ThreadPoolExecutor(1) as thread:  # the command has an event loop of its own
+        return thread.submit(CliRunner().invoke, cli, ["sessions", *arguments, "--home", str(home)]).result()
 
 
 def told(home: Path, *arguments: str) -> Any:

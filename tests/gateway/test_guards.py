@@ -32,8 +32,7 @@ from plugins.api.facts.fact_events import FactsOpened
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_log import FactLog
 from plugins.testing.contexts import NOON
-from sessions.catalog.catalog import Catalog
-from sessions.catalog.receipts import Receipts
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     CommandAnswered,
@@ -48,11 +47,13 @@ from sessions.events.events import (
 )
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import Committer
-from sessions.files.fork import ForkRefused, fork
-from sessions.files.journal import Journal, Journals
+from sessions.files.journal import Journal
+from sessions.files.journals import Journals
 from sessions.state.context import Context
 from sessions.state.transcript import Transcript
+from sessions.store.fork import ForkRefused, fork
 from sessions.store.protocols import START
+from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
 from tests.gateway.gateways import TOKEN, Client, gateway, syncs_wait
 from tests.gateway.stage import Instrument, Model, Stage, says
@@ -295,8 +296,8 @@ async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
 
 
 @asynccontextmanager
-async def standings_of(home: Path) -> AsyncIterator[tuple[SessionIndexer, Catalog]]:
-    async with Catalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
+async def standings_of(home: Path) -> AsyncIterator[tuple[SessionIndexer, SqliteCatalog]]:
+    async with SqliteCatalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
         yield SessionIndexer(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
 
 
@@ -330,7 +331,7 @@ async def test_after_a_failure_a_session_is_not_settled_and_no_checkpoint_is_kep
         assert row is not None
         assert row.settled is not failed
         await recorder.close()
-    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         assert ((await catalog.checkpoint(SESSION)) is None) is failed
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, Answer, OpenAIServer, ScriptedResponse
-from sessions.files.journal import verify_journal
 from tests.docs.verifier import verify
 from tests.gateway.gateways import Client, Gateway, gateway
+from tests.stored import stored
 
 
 def openai(server: OpenAIServer, **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def openai(server: OpenAIServer, **more: Any) -> dict[str, Any]:
 
 def check_journals(g: Gateway) -> None:
     for path in (g.home / "sessions").glob("*.jsonl"):
-        verified = verify_journal(path)
+        verified = stored(path).verify()
         assert verified.torn == 0
         assert verify(path.read_bytes()) == (verified.events, 0, None)
 

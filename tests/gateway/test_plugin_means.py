@@ -17,10 +17,10 @@ from plugins.api.services import LogEntry, LogUnusable
 from plugins.testing.contexts import ManualClock
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals
-from sessions.files.verify import verify_journal
+from sessions.files.journals import Journals
 from tests.gateway.gateways import gateway, syncs_wait
 from tests.shelf import Shelf
+from tests.stored import stored
 from tests.waiting import until
 
 SCRIBE = """
@@ -80,7 +80,7 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
     assert "out with `scripted:script` since the gateway started." in usage
     path = home / "plugins" / "scribe" / "log.jsonl"
     assert json.loads(path.read_text())["entry"] == told
-    assert verify_journal(path).events == 1
+    assert stored(path).verify().events == 1
 
     async with gateway(home, script=STORY, settings=settings) as running:
         client = await running.connect()
@@ -96,7 +96,9 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
 async def opened(folder: Path) -> AsyncIterator[DurablePluginLog]:
     """The log in a folder."""
     async with Committer() as committer:
-        log = DurablePluginLog(Journals(folder / "plugin", folder / "quarantine", committer), ManualClock().now)
+        log = DurablePluginLog(
+            Journals(folder / "plugin", folder / "quarantine", committer, essential=False), ManualClock().now
+        )
         yield log
         await log.close()
 
@@ -130,7 +132,9 @@ async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object,
 
 async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_path: Path) -> None:
     async with Committer() as committer:
-        log = DurablePluginLog(Journals(tmp_path / "plugin", tmp_path / "quarantine", committer), ManualClock().now)
+        log = DurablePluginLog(
+            Journals(tmp_path / "plugin", tmp_path / "quarantine", committer, essential=False), ManualClock().now
+        )
         await log.append("one")
         with syncs_wait():
             waiting = asyncio.create_task(log.append("two"))

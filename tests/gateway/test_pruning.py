@@ -23,6 +23,7 @@ from exuvia import Clear, PruningContext, hookimpl
 from gateway.cli.sessions.context import show_context
 from gateway.conversations.commands.context_report import pruned
 from gateway.conversations.routing.conversation import ResumeRules
+from gateway.support.home import Home
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits
 from plugins.api.pruning import HardClear, PrunedTools, PruningRules, SoftTrim
@@ -32,7 +33,6 @@ from sessions.events.events import ContextPruned, PluginFailed, RequestSent, Too
 from sessions.events.messages import ToolMessage, UserMessage
 from sessions.events.pruning import Trim
 from sessions.events.tokens import estimate
-from sessions.files.verify import verify_journal
 from sessions.state.context import Gauge, assemble
 from sessions.state.reducer import evolve, project
 from sessions.state.transcript import Transcript
@@ -40,6 +40,7 @@ from sessions.state.truncation import RESULT_SHARE
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
 from tests.shelf import Shelf
+from tests.stored import stored
 
 OFF = PruningRules(mode="off")
 ALWAYS = PruningRules(mode="always")
@@ -311,7 +312,7 @@ async def test_a_real_gateway_prunes_as_configured_and_says_what_it_saved_and_wh
     edits = [edit for event in events if isinstance(event, ContextPruned) for edit in event.edits]
     assert {edit.note for edit in edits if isinstance(edit, Clear)} == {"[gone]"}
     for turn in range(1, 7):
-        assert show_context(home / "sessions", "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
+        assert show_context(Home(home), "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
 
 
 # --- any session -------------------------------------------------------------------------------------------------------
@@ -388,12 +389,13 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
             for request in model.requests:
                 assert max(map(estimate, results(request)), default=0) <= RESULT_SHARE * window
             model.requests.clear()
-    path = tmp_path / "20261121-120000-aaaaaa.jsonl"
+    path = tmp_path / "sessions" / "20261121-120000-aaaaaa.jsonl"
+    path.parent.mkdir()
     path.write_bytes(b"".join(stage.log.written))
-    assert verify_journal(path).events == len(stage.log.written)
+    assert stored(path).verify().events == len(stage.log.written)
     assert reproduced(stage.log.written) == 2 * TURNS
     for turn in range(TURNS, 0, -TURNS // 6):
-        assert show_context(tmp_path, "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
+        assert show_context(Home(tmp_path), "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
     edits = [edit for event in stage.told(ContextPruned) for edit in event.edits]
     assert {edit.by for edit in edits} == {"oversize", "tool_pruning"} if window < 200_000 else {"tool_pruning"}
     assert all(edit.saved > 0 for edit in edits)

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 import sessions.files.append_file
 from gateway.conversations.context.instructions import standing_instructions
 from gateway.conversations.routing import switchboard
-from sessions.catalog.opening import open_session
 from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MessageReceived, ModelReplied, Recorded, TurnEnded
 from sessions.files.append_file import AppendFile
+from sessions.store.opening import open_session
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.gateway.stage import Model, Stage, hangs_after
 from tests.stories import AT

@@ -32,7 +32,7 @@ from gateway.terminal.client import discovery
 from gateway.terminal.client.discovery import TokenMissing
 from gateway.terminal.client.gateway_request import RequestFailed
 from plugins.testing.contexts import ManualClock
-from sessions.catalog.catalog import Catalog
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.events import Failure
 from sessions.events.messages import Usage
 from tests.gateway.gateways import TOKEN, gateway
@@ -180,7 +180,7 @@ class Patient:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.figures = Counters()
-        self.catalog = Catalog(folder / "catalog.sqlite", folder)
+        self.catalog = SqliteCatalog(folder / "catalog.sqlite", folder)
         self.lag = LoopLag(self.figures.lag_seconds)
         self.breakers: dict[str, BreakerView] = {}
         self.troubles = Problems(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)
@@ -205,7 +205,7 @@ def test_a_full_disk_is_told_for_a_while(tmp_path: Path) -> None:
 def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
     patient.catalog.failure = "The catalog cannot be written: disk I/O error."
-    patient.catalog.unreadable = {tmp_path / "a.jsonl": "no rights", tmp_path / "b.jsonl": "no rights"}
+    patient.catalog.unreadable = {"a": "no rights", "b": "no rights"}
     catalog, journals = patient.troubles.sentences()
     assert catalog.startswith("The catalog cannot be written: disk I/O error. Nothing is lost")
     assert journals == (

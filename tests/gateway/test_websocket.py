@@ -197,7 +197,7 @@ async def test_while_the_ids_of_a_journal_cannot_be_read_a_message_that_is_sent_
     async with gateway(tmp_path) as g:
         client = await g.connect()
         with monkeypatch.context() as broken:
-            broken.setattr("sessions.catalog.catalog.collect_receipts", fail)
+            broken.setattr("sessions.catalog.sqlite_catalog.collect_receipts", fail)
             await client.send("hi", id_="one")
             refused = await client.until_answered("one")
         assert (refused["type"], refused["code"]) == ("error", "storage_failed")

@@ -31,6 +31,7 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
 )
+from sessions.files.journals import JournalFolder
 from sessions.state.recall_message import recalled_message
 from tests.stories import lines_of
 
@@ -168,10 +169,10 @@ def journal(home: Path) -> None:
 
 def test_what_was_recalled_found_or_read_through_the_tools_was_used(tmp_path: Path) -> None:
     journal(tmp_path)
-    found = used(tmp_path / "sessions")
+    found = used(JournalFolder(tmp_path / "sessions"))
     assert found.paths == {"memory/recalled.md", "memory/read.md", "memory/found.md"}
     assert (found.since, found.all) == ("2026-11-21T12:00:00.000Z", True)
-    little = used(tmp_path / "sessions", budget=10)
+    little = used(JournalFolder(tmp_path / "sessions"), budget=10)
     assert (little.paths, little.all) == (frozenset(), False)
 
 

@@ -39,8 +39,9 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.tokens import estimate
-from sessions.files.fork import fork
+from sessions.files.journals import JournalFolder
 from tests.sessions.journal_files import extend_journal
+from tests.stored import forked
 from tests.stories import lines_of
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
@@ -55,7 +56,7 @@ class Home:
         self.folder = folder / "sessions"
         self.folder.mkdir()
         self.now = datetime.now(UTC).timestamp()
-        self.source = Transcripts(self.folder, lambda: UTC, now=lambda: self.now)
+        self.source = Transcripts(JournalFolder(self.folder), lambda: UTC, now=lambda: self.now)
 
     def write(self, *events: Event, session: str = ID, person: str = "ana", key: str = "main") -> Path:
         path = self.folder / f"{session}.jsonl"
@@ -208,7 +209,7 @@ def test_short_exchanges_are_read_together_and_long_answers_in_parts_under_their
 
 def test_the_day_is_the_persons(home: Home) -> None:
     home.write(*exchange(2, "late", "yes"))
-    kiritimati = Transcripts(home.folder, lambda: ZoneInfo("Pacific/Kiritimati"))
+    kiritimati = Transcripts(JournalFolder(home.folder), lambda: ZoneInfo("Pacific/Kiritimati"))
     reading = kiritimati.read(PATH, "")
     assert reading
     assert [chunk.day for chunk in reading.chunks] == ["2026-11-22"]
@@ -370,7 +371,7 @@ def test_a_journal_that_was_rewritten_is_read_anew(home: Home) -> None:
 
 def test_what_a_fork_copied_is_read_in_its_parent_alone(home: Home) -> None:
     path = home.write(*exchange(2, "In the parent", "yes"))
-    copied = fork(path, "20261122-120000-bbbbbb", "other", NOON)
+    copied = forked(path, "20261122-120000-bbbbbb", "other", NOON)
     extend_journal(path.with_name(f"{copied.session}.jsonl"), *exchange(7, "In the fork", "no"))
     (chunk,) = home.read(copied.session)
     assert (chunk.first, chunk.headings, chunk.owner) == (7, ("other",), "ana")
@@ -381,7 +382,7 @@ def test_what_a_fork_copied_is_read_in_its_parent_alone(home: Home) -> None:
 def test_a_message_that_waited_when_a_session_was_forked_hides_nothing_in_a_fork_whose_parent_is_gone(home: Home) -> None:
     first, *rest = exchange(2, "In the parent", "yes")
     path = home.write(first, rest[0], asked("later"), *rest[1:], taken(4), TurnEnded(outcome="replied", millis=1))
-    copied = fork(path, "20261122-120000-bbbbbb", "other", NOON, at=6)
+    copied = forked(path, "20261122-120000-bbbbbb", "other", NOON, at=6)
     extend_journal(path.with_name(f"{copied.session}.jsonl"), *exchange(8, "In the fork", "no"))
     path.unlink()
     text = "".join(chunk.text for chunk in home.read(copied.session))
@@ -391,9 +392,9 @@ def test_a_message_that_waited_when_a_session_was_forked_hides_nothing_in_a_fork
 def test_a_fork_that_was_copied_in_parts_is_read_behind_its_own_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcripts, "PART", 3000)
     path = home.write(*exchanges(2, 40))
-    copied = fork(path, "20261122-120000-bbbbbb", "other", NOON)
-    forked = path.with_name(f"{copied.session}.jsonl")
-    extend_journal(forked, *exchange(copied.parent_seq + 2, "In the fork", "no"))
+    copied = forked(path, "20261122-120000-bbbbbb", "other", NOON)
+    journal = path.with_name(f"{copied.session}.jsonl")
+    extend_journal(journal, *exchange(copied.parent_seq + 2, "In the fork", "no"))
     with MemoryIndex(home.folder.parent / "memory.sqlite") as index:
         home.rest()
         refresh(index, [home.source])
@@ -461,5 +462,5 @@ def test_a_session_that_is_not_there_is_empty(home: Home) -> None:
 
 
 def test_what_a_fork_copied_can_be_read_there_too(home: Home) -> None:
-    copied = fork(home.write(*exchange(2, "In the parent", "yes")), "20261122-120000-bbbbbb", "other", NOON)
+    copied = forked(home.write(*exchange(2, "In the parent", "yes")), "20261122-120000-bbbbbb", "other", NOON)
     assert home.source.excerpt(f"sessions/{copied.session}.jsonl", 2, 1, ANA) == "[2] 2026-11-21 12:00 ana: In the parent"

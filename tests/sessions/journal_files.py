@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sessions.catalog.catalog import SessionRow
 from sessions.events.codec import decode
 from sessions.events.events import Event, MessageReceived, Succession, TurnEnded
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript
+from sessions.store.catalog import SessionRow
 from sessions.store.protocols import Position
 from tests.stories import lines_of, opened, received
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import Committer
-from sessions.files.journal import Journal, Journals
+from sessions.files.journal import Journal
+from sessions.files.journals import Journals
 from sessions.store.protocols import START, Position
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline
@@ -74,10 +75,10 @@ def end_of(lines: list[bytes]) -> Position:
     return Position(seq=len(lines), offset=sum(map(len, lines)), sum=lines[-1][-19:-3]) if lines else START
 
 
-async def reopened(home: Path, after: Position = START, *, trusted: bool = False) -> tuple[list[bytes], Position]:
+async def reopened(home: Path, after: Position = START, *, unchanged: bool = False) -> tuple[list[bytes], Position]:
     """Open the session's journal and close it; the lines that were folded, and the last position."""
     folded: list[bytes] = []
     async with journals_in(home) as journals:
-        journal, last = await journals.open(SESSION, after=after, fold=folded.append, trusted=trusted)
+        journal, last = await journals.open(SESSION, after=after, fold=folded.append, unchanged=unchanged)
         await journal.close()
     return folded, last

@@ -17,16 +17,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.catalog import catalog as catalogs
-from sessions.catalog.catalog import Catalog, SessionRow
+from sessions.catalog import sqlite_catalog as catalogs
 from sessions.catalog.catalog_file import CatalogFile
 from sessions.catalog.durability_check import acknowledged_heads, forget
 from sessions.catalog.receipt_batches import CollectedReceipts
 from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Unavailable, connect
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import StorageFailed
 from sessions.events.events import SessionClosed, Succession
+from sessions.files.journals import JournalFolder
 from sessions.state.transcript import FOLD
+from sessions.store.catalog import SessionRow
+from sessions.store.opening import is_unchanged
 from sessions.store.protocols import START
 from tests.sessions.journal_files import (
     end_of,
@@ -55,7 +58,7 @@ async def filled(file: Path, folder: Path) -> None:
     first, old, _ = write_journal(folder, 1, *messages(1, 5))
     second, new, end = write_journal(folder, 2, *messages(6, 9), ended(), succeeds=Succession(session=session_id(1), seq=6))
     third, work, _ = write_journal(folder, 3, key="work")
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         await catalog.receipts("owner", "main")
         for path, transcript in ((first, old), (second, new), (third, work)):
             catalog.put(row_of(path, transcript))
@@ -64,7 +67,7 @@ async def filled(file: Path, folder: Path) -> None:
 
 async def answers(file: Path, folder: Path) -> dict[str, object]:
     """What the gateway may ask, with the parts that only a kept file can know left out."""
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         current = catalog.current("owner", "main")
         assert current is not None
@@ -81,14 +84,14 @@ async def answers(file: Path, folder: Path) -> dict[str, object]:
 # Failure 15: the guard is `scan_folder`, which reads only journals whose size or time has changed.
 async def test_a_kept_catalog_vouches_for_what_has_not_changed(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None
         assert catalog.unsettled() == []
-        assert all(catalog.is_unchanged(session_id(number)) for number in (1, 2, 3))
+        assert all(is_unchanged(JournalFolder(folder), catalog.row(session_id(number))) for number in (1, 2, 3))
         assert (await answers_of(catalog)) == [("main", session_id(2), 6, AT), ("work", session_id(3), 1, AT)]
 
 
-async def answers_of(catalog: Catalog) -> list[tuple[str, str, int, str]]:
+async def answers_of(catalog: SqliteCatalog) -> list[tuple[str, str, int, str]]:
     return [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")]
 
 
@@ -97,7 +100,7 @@ def mode(file: Path) -> int:
 
 
 async def test_a_first_start_finds_nothing_and_rebuilds_nothing(file: Path, folder: Path) -> None:
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert (catalog.rebuilt, catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
     assert mode(file) == 0o600
 
@@ -139,7 +142,7 @@ async def test_a_harmed_file_loses_nothing_and_says_so(file: Path, folder: Path,
     assert callable(harm)
     harm(file)
     assert await answers(file, folder) == before
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None, "it is whole again"
 
 
@@ -148,11 +151,11 @@ async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: 
     await filled(file, folder)
     assert callable(harm)
     harm(file)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is not None
         assert catalog.rebuilt.startswith("catalog.sqlite ")
         assert {row.session for row in catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
-        assert not any(catalog.is_unchanged(session_id(number)) for number in (1, 2, 3))
+        assert not any(is_unchanged(JournalFolder(folder), catalog.row(session_id(number))) for number in (1, 2, 3))
 
 
 def contents(file: Path) -> bytes:
@@ -178,56 +181,56 @@ async def test_random_bytes_anywhere_in_the_file_change_no_answer(file: Path, fo
 async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, folder: Path) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         replaced_by_noise(file)
         assert await catalog.checkpoint(session_id(2)) is None
         row = catalog.row(session_id(3))
         assert row is not None
         catalog.put(row)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None, "the file was made anew while it was open"
-        assert catalog.is_unchanged(session_id(3))
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(3)))
     assert await answers(file, folder) == before
 
 
 async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path, folder: Path) -> None:
     await filled(file, folder)
     transcript, _ = extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12), SessionClosed(reason="new"))
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         row = catalog.row(session_id(2))
         assert row is not None
         assert (row.head, row.closed, row.settled, row.succeeds) == (10, True, False, transcript.succeeds)
         assert [row.session for row in catalog.unsettled()] == [session_id(2)]
-        assert not catalog.is_unchanged(session_id(2))
+        assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(2)))
 
 
 async def test_a_journal_that_was_written_again_with_as_many_bytes_is_not_vouched_for(file: Path, folder: Path) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(2)}.jsonl"
-    async with Catalog(file, folder) as catalog:
-        assert catalog.is_unchanged(path.stem)
+    async with SqliteCatalog(file, folder) as catalog:
+        assert is_unchanged(JournalFolder(folder), catalog.row(path.stem))
         stat_ = path.stat()
         os.utime(path, ns=(stat_.st_atime_ns, stat_.st_mtime_ns + 1_000_000))
-        assert not catalog.is_unchanged(path.stem)
+        assert not is_unchanged(JournalFolder(folder), catalog.row(path.stem))
 
 
 async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start(file: Path, folder: Path) -> None:
     write_journal(folder, 1, *messages(1, 2))
     for _ in range(2):
-        async with Catalog(file, folder) as catalog:
-            assert not catalog.is_unchanged(session_id(1))
+        async with SqliteCatalog(file, folder) as catalog:
+            assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
             assert len(catalog.unsettled()) == 1
 
 
 async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path, folder: Path) -> None:
     path, transcript, _ = write_journal(folder, 1, *messages(1, 1))
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         catalog.put(row_of(path, transcript, settled=False))
-        assert not catalog.is_unchanged(session_id(1))
+        assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
         catalog.put(row_of(path, transcript))
-        assert catalog.is_unchanged(session_id(1))
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
         extend_journal(path, ended())
-        assert not catalog.is_unchanged(session_id(1))
+        assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
 @pytest.mark.parametrize("how", ["gone", "cut"])
@@ -242,16 +245,16 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
     else:
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     for _ in range(2):
-        async with Catalog(file, folder) as catalog:
+        async with SqliteCatalog(file, folder) as catalog:
             current = catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.head) == (session_id(2), head)
-            assert not catalog.is_unchanged(session_id(2))
-            assert list(catalog.unreadable) == [path]
+            assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(2)))
+            assert list(catalog.unreadable) == [path.stem]
         assert acknowledged_heads(file)[session_id(2)] == head
     forget(file, session_id(2))
     assert session_id(2) not in acknowledged_heads(file)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         current = catalog.current("owner", "main")
         assert current is not None
         assert (current.session, current.head) == ((session_id(1), 6) if how == "gone" else (session_id(2), head - 1))
@@ -271,7 +274,7 @@ async def test_without_a_descriptor_no_message_id_is_taken_for_unknown(
     file: Path, folder: Path, take_all_descriptors: Callable[[], None]
 ) -> None:
     await filled(file, folder)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         take_all_descriptors()
         with pytest.raises(StorageFailed, match="Too many open files"):
             await catalog.receipts("owner", "main")
@@ -287,7 +290,7 @@ async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_f
     def fail(*_: object) -> CollectedReceipts:
         raise OSError(error, os.strerror(error))
 
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         with monkeypatch.context() as broken:
             broken.setattr(catalogs, "collect_receipts", fail)
             with pytest.raises(StorageFailed, match=os.strerror(error)):
@@ -303,10 +306,10 @@ async def test_without_a_descriptor_the_file_is_not_given_up(
     spare = os.open("/", os.O_RDONLY)
     take_all_descriptors()
     with pytest.raises(StorageFailed, match="Too many open files"):
-        await Catalog(file, folder).__aenter__()
+        await SqliteCatalog(file, folder).__aenter__()
     os.close(spare)  # enough to see that the file is there
     with pytest.raises(StorageFailed, match="Too many open files"):
-        await Catalog(file, folder).__aenter__()
+        await SqliteCatalog(file, folder).__aenter__()
     assert not file.with_name("catalog.sqlite.set-aside").exists()
 
 
@@ -330,11 +333,11 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
     link = folder / "link.jsonl"
     link.symlink_to(good)
     (folder / "notes.txt").write_text("not a journal")
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert [row.session for row in catalog.sessions("owner")] == [session_id(1)]
-        assert set(catalog.unreadable) == {harmed, copy, link, pipe}
-        assert "renamed" in catalog.unreadable[copy]
-        assert "does not open a session" in catalog.unreadable[harmed]
+        assert set(catalog.unreadable) == {harmed.stem, copy.stem, link.stem, pipe.stem}
+        assert "renamed" in catalog.unreadable[copy.stem]
+        assert "does not open a session" in catalog.unreadable[harmed.stem]
 
 
 @pytest.mark.parametrize("left", [b"", b'{"seq":1,"at":"2026', bytes(5000), b'{"seq":1,' + bytes(5000) + b"\n"])
@@ -344,8 +347,8 @@ async def test_a_journal_whose_first_line_never_reached_the_disk_had_not_begun(
     await filled(file, folder)
     path = folder / f"{session_id(4)}.jsonl"
     path.write_bytes(left)
-    async with Catalog(file, folder) as catalog:
-        assert (catalog.empty, catalog.unreadable) == ([path], {})
+    async with SqliteCatalog(file, folder) as catalog:
+        assert (catalog.empty, catalog.unreadable) == ([path.stem], {})
         assert catalog.row(session_id(4)) is None
 
 
@@ -356,11 +359,11 @@ async def test_a_journal_that_is_known_or_was_succeeded_has_begun_and_is_lost_wh
     known, succeeded = folder / f"{session_id(3)}.jsonl", folder / f"{session_id(1)}.jsonl"
     known.write_bytes(b"")
     succeeded.write_bytes(b"")
-    async with Catalog(file, folder) as catalog:
-        assert (catalog.empty, set(catalog.unreadable)) == ([], {known, succeeded})
+    async with SqliteCatalog(file, folder) as catalog:
+        assert (catalog.empty, set(catalog.unreadable)) == ([], {known.stem, succeeded.stem})
     file.unlink()
-    async with Catalog(file, folder) as catalog:
-        assert (catalog.empty, set(catalog.unreadable)) == ([known], {succeeded})
+    async with SqliteCatalog(file, folder) as catalog:
+        assert (catalog.empty, set(catalog.unreadable)) == ([known.stem], {succeeded.stem})
 
 
 async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_goes_on(
@@ -376,11 +379,11 @@ async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_
 
     extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12))
     monkeypatch.setattr(os, "pread", failing)
-    async with Catalog(file, folder) as catalog:  # which knows whose it is
-        assert [path.stem for path in catalog.unreadable] == [session_id(2)]
+    async with SqliteCatalog(file, folder) as catalog:  # which knows whose it is
+        assert list(catalog.unreadable) == [session_id(2)]
     file.unlink()
     with pytest.raises(StorageFailed, match=f"{session_id(2)}.jsonl cannot be read: Input/output error"):
-        async with Catalog(file, folder):
+        async with SqliteCatalog(file, folder):
             pass
 
 
@@ -397,10 +400,10 @@ async def test_a_catalog_that_the_disk_refuses_to_read_is_not_made_anew(
     with monkeypatch.context() as patched:
         patched.setattr(CatalogFile, "_fetch", failing)
         with pytest.raises(StorageFailed, match=f"cannot be read: {why}"):
-            async with Catalog(file, folder):
+            async with SqliteCatalog(file, folder):
                 pass
     assert file.read_bytes() == before
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None
 
 
@@ -409,11 +412,11 @@ async def test_a_known_session_keeps_its_key_when_its_first_line_is_damaged(file
     path = folder / f"{session_id(2)}.jsonl"
     path.write_bytes(b"?" + path.read_bytes()[1:])
     for _ in range(2):
-        async with Catalog(file, folder) as catalog:
+        async with SqliteCatalog(file, folder) as catalog:
             current = catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.settled) == (session_id(2), False)
-            assert set(catalog.unreadable) == {path}
+            assert set(catalog.unreadable) == {path.stem}
 
 
 async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Path, folder: Path) -> None:
@@ -421,7 +424,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
     write_journal(folder, 2, succeeds=Succession(session=session_id(1), seq=1))
     write_journal(folder, 4, key="elsewhere", succeeds=Succession(session=session_id(2), seq=1))
     write_journal(folder, 3, succeeds=Succession(session=session_id(9), seq=1))  # another head: its predecessor is gone
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert [(row.key, row.session) for row in catalog.sessions("owner")] == [
             ("elsewhere", session_id(4)),
             ("main", session_id(3)),
@@ -435,7 +438,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
 async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: Path, folder: Path) -> None:
     for number, other in ((1, 2), (2, 1), (3, 3)):
         write_journal(folder, number, succeeds=Succession(session=session_id(other), seq=1))
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         current = catalog.current("owner", "main")
         assert current is not None
         assert current.session == session_id(3)
@@ -443,11 +446,11 @@ async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: 
 
 
 async def test_a_row_is_known_at_once_and_written_when_the_catalog_closes(file: Path, folder: Path) -> None:
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         path, transcript, _ = write_journal(folder, 1)
         catalog.put(row_of(path, transcript))
         assert catalog.current("owner", "main") == row_of(path, transcript)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.row(session_id(1)) == row_of(path, transcript)
 
 
@@ -455,14 +458,14 @@ async def test_what_was_put_is_written_even_when_the_block_is_left_by_an_error(f
     path, transcript, _ = write_journal(folder, 1)
 
     async def fail() -> None:
-        async with Catalog(file, folder) as catalog:
+        async with SqliteCatalog(file, folder) as catalog:
             catalog.put(row_of(path, transcript))
             raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
         await fail()
-    async with Catalog(file, folder) as catalog:
-        assert catalog.is_unchanged(session_id(1))
+    async with SqliteCatalog(file, folder) as catalog:
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
 async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder: Path) -> None:
@@ -470,7 +473,7 @@ async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder:
     put = asyncio.Event()
 
     async def serve() -> None:
-        async with Catalog(file, folder) as catalog:
+        async with SqliteCatalog(file, folder) as catalog:
             catalog.put(row_of(path, transcript))
             put.set()
             await asyncio.Event().wait()
@@ -480,8 +483,8 @@ async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    async with Catalog(file, folder) as catalog:
-        assert catalog.is_unchanged(session_id(1))
+    async with SqliteCatalog(file, folder) as catalog:
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
 async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, folder: Path) -> None:
@@ -490,7 +493,7 @@ async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, fo
         await db.execute("BEGIN EXCLUSIVE")
         before = contents(file)
         with pytest.raises(StorageFailed, match="in use"):
-            async with Catalog(file, folder):
+            async with SqliteCatalog(file, folder):
                 raise AssertionError("it was opened")
         assert contents(file) == before
         await db.execute("ROLLBACK")
@@ -498,7 +501,7 @@ async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, fo
 
 async def test_a_catalog_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(StorageFailed, match="cannot be created"):
-        async with Catalog(tmp_path / "missing" / "catalog.sqlite", folder):
+        async with SqliteCatalog(tmp_path / "missing" / "catalog.sqlite", folder):
             raise AssertionError("it was opened")
 
 
@@ -513,9 +516,9 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.catalog.catalog.PAUSE", 0.01)
+    monkeypatch.setattr("sessions.catalog.sqlite_catalog.PAUSE", 0.01)
     path, transcript, _ = write_journal(folder, 1)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         async with connect(file, patience=1) as other:
             await other.execute("BEGIN EXCLUSIVE")  # a lock is what a test can have without filling a disk: the same path
             catalog.put(row_of(path, transcript))
@@ -523,8 +526,8 @@ async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
             assert catalog.failure == "The catalog cannot be written: database is locked."
             await other.execute("ROLLBACK")
         await until(lambda: catalog.failure is None)
-    async with Catalog(file, folder) as catalog:
-        assert catalog.is_unchanged(session_id(1))
+    async with SqliteCatalog(file, folder) as catalog:
+        assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -532,12 +535,12 @@ async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
 
 async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3), ended())
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(1)) is None
         catalog.put(row_of(path, transcript))
         catalog.save_checkpoint(transcript.session, START, transcript)
         catalog.save_checkpoint(transcript.session, end, transcript)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(1)) == (end, transcript)
 
 
@@ -545,11 +548,11 @@ async def test_a_checkpoint_that_cannot_be_written_costs_neither_the_catalog_nor
     file: Path, folder: Path
 ) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3))
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         catalog.put(row_of(path, transcript))
         absurd = msgspec.structs.replace(transcript, bytes=2**70)
         catalog.save_checkpoint(transcript.session, end, absurd)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert catalog.row(session_id(1)) == row_of(path, transcript)
         assert await catalog.checkpoint(session_id(1)) is None
 
@@ -558,7 +561,7 @@ async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder:
     await filled(file, folder)
     async with connect(file, patience=1) as db:
         ((sealed,),) = await db.execute_fetchall("SELECT sealed FROM checkpoints")
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(2)) is not None
         for place in range(0, len(sealed), 7):
             harmed = bytes(byte ^ (index == place) for index, byte in enumerate(sealed))
@@ -570,12 +573,12 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(file, folder)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(1),))
         assert await catalog.checkpoint(session_id(1)) is None
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
         assert await catalog.checkpoint(session_id(2)) is not None
-        monkeypatch.setattr("sessions.catalog.catalog.FOLD", FOLD + 1)
+        monkeypatch.setattr("sessions.catalog.sqlite_catalog.FOLD", FOLD + 1)
         assert await catalog.checkpoint(session_id(2)) is None
 
 
@@ -584,14 +587,14 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from sessions.catalog import catalog as module
+from sessions.catalog import sqlite_catalog as module
 from tests.sessions.journal_files import end_of, messages, row_of, write_journal
 
 module.PAUSE = 0.0
 
 async def main(home):
     path, transcript, end = write_journal(home / "sessions", 1, *messages(1, 200))
-    async with module.Catalog(home / "catalog.sqlite", home / "sessions") as catalog:
+    async with module.SqliteCatalog(home / "catalog.sqlite", home / "sessions") as catalog:
         receipts = await catalog.receipts("owner", "main")
         print("writing", flush=True)
         while True:
@@ -616,7 +619,7 @@ def write_until_killed(home: Path, seconds: float) -> None:
 @pytest.mark.parametrize("millis", [3, 40, 170])
 async def test_a_catalog_whose_writer_was_killed_opens_and_is_right(tmp_path: Path, millis: int) -> None:
     await asyncio.to_thread(write_until_killed, tmp_path, millis / 1000)
-    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         assert catalog.rebuilt is None
         current = catalog.current("owner", "main")
         assert isinstance(current, SessionRow)

@@ -13,7 +13,7 @@ import pytest
 
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import THREADS, UNSYNCED, Committer
-from sessions.files.journal import Journals
+from sessions.files.journals import Journals
 from tests.sessions.journal_stories import Ear, journals_in, some_lines
 from tests.waiting import deadline
 

@@ -13,8 +13,8 @@ import pytest
 
 from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments
-from sessions.catalog.catalog import Catalog
 from sessions.catalog.scan import scan_folder
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import (
@@ -29,11 +29,12 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.messages import Attachment, Usage, UserMessage
-from sessions.files.fork import Fork, ForkRefused, fork
-from sessions.files.header import JournalHeader, read_header
-from sessions.files.verify import verify_journal
+from sessions.files.journals import JournalFolder
 from sessions.state.reducer import project
+from sessions.store.fork import Fork, ForkRefused
+from sessions.store.header import JournalHeader, read_header
 from tests.sessions.journal_files import extend_journal, session_id, write_journal
+from tests.stored import forked, stored
 from tests.stories import lines_of, received
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -62,16 +63,13 @@ def lines(path: Path) -> list[bytes]:
 
 
 def born(path: Path) -> JournalHeader:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return read_header(descriptor, path.stem)
-    finally:
-        os.close(descriptor)
+    with stored(path).read() as lines:
+        return read_header(lines)
 
 
 def test_a_fork_is_the_parents_own_bytes_and_one_line(parent: Path) -> None:
     before = parent.read_bytes()
-    made = fork(parent, NEW, "main-fork", NOW)
+    made = forked(parent, NEW, "main-fork", NOW)
     assert made == Fork(session=NEW, key="main-fork", parent=parent.stem, parent_seq=7)
     path = parent.with_name(f"{NEW}.jsonl")
     assert parent.read_bytes() == before
@@ -79,13 +77,13 @@ def test_a_fork_is_the_parents_own_bytes_and_one_line(parent: Path) -> None:
     last = decode(lines(path)[-1])
     assert (last.seq, last.at, last.turn) == (8, "2026-11-22T09:30:00.000Z", None)
     assert last.event == SessionForked(session=NEW, key="main-fork", parent=parent.stem, parent_seq=7)
-    assert verify_journal(path).events == 8
+    assert stored(path).verify().events == 8
     assert oct(path.stat().st_mode)[-3:] == "600"
     assert sorted(entry.name for entry in parent.parent.iterdir()) == sorted([parent.name, path.name])
 
 
 def test_it_is_folded_to_a_session_of_its_own_with_the_parents_view(parent: Path) -> None:
-    fork(parent, NEW, "main-fork", NOW, at=4)
+    forked(parent, NEW, "main-fork", NOW, at=4)
     folded, old = project(lines(parent.with_name(f"{NEW}.jsonl"))), project(lines(parent)[:4])
     assert (folded.session, folded.key, folded.person, folded.opened_at) == (
         NEW,
@@ -104,11 +102,11 @@ def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork
     first, *rest = turn(1, 2)
     parent = write_journal(tmp_path / "sessions", 1, first, rest[0], replied, rest[1])[0]
     assert project(lines(parent)).usage == replied.usage
-    fork(parent, NEW, "fork", NOW)
+    forked(parent, NEW, "fork", NOW)
     path = parent.with_name(f"{NEW}.jsonl")
     folded = project(lines(path))
     assert (folded.usage, folded.spent, folded.inherited) == (Usage(), {}, replied.usage)
-    again = fork(path, session_id(9), "fork-2", NOW).session
+    again = forked(path, session_id(9), "fork-2", NOW).session
     assert project(lines(path.with_name(f"{again}.jsonl"))).inherited == replied.usage
 
 
@@ -122,16 +120,16 @@ def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork
 )
 def test_inside_a_turn_or_behind_the_end_it_is_refused_with_the_place_before(parent: Path, at: int, sentence: str) -> None:
     with pytest.raises(ForkRefused, match=sentence):
-        fork(parent, NEW, "main-fork", NOW, at=at)
+        forked(parent, NEW, "main-fork", NOW, at=at)
     assert list(parent.parent.iterdir()) == [parent]
 
 
 def test_what_is_not_done_yet_is_left_out(parent: Path) -> None:
     extend_journal(parent, received("waiting", "m9"))
-    assert fork(parent, NEW, "a", NOW).parent_seq == 7
+    assert forked(parent, NEW, "a", NOW).parent_seq == 7
     began = CompactionBegan(compaction=1, trigger="command", keep_from=5, tokens_before=9)
     path, _, _ = write_journal(parent.parent, 2, *turn(1, 2), began)
-    assert fork(path, session_id(9), "b", NOW).parent_seq == 4
+    assert forked(path, session_id(9), "b", NOW).parent_seq == 4
 
 
 def queued(folder: Path) -> Path:
@@ -149,7 +147,7 @@ def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_
     tmp_path: Path, exactly: bool
 ) -> None:
     parent = queued(tmp_path / "sessions")
-    made = fork(parent, NEW, "main-fork", NOW, at=8, exactly=exactly)
+    made = forked(parent, NEW, "main-fork", NOW, at=8, exactly=exactly)
     assert made.parent_seq == 8
     copied = lines(parent.with_name(f"{NEW}.jsonl"))
     assert copied[:-1] == lines(parent)[:8]
@@ -165,8 +163,8 @@ def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_
 def test_a_message_that_waits_for_its_first_turn_is_not_even_copied(tmp_path: Path) -> None:
     parent = queued(tmp_path / "sessions")
     with pytest.raises(ForkRefused, match="the last such event is 4"):
-        fork(parent, NEW, "main-fork", NOW, at=5)
-    assert fork(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
+        forked(parent, NEW, "main-fork", NOW, at=5)
+    assert forked(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
 
 
 def test_what_the_parent_still_has_to_deliver_or_to_note_keeps_no_turn_out_of_a_fork(tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_what_the_parent_still_has_to_deliver_or_to_note_keeps_no_turn_out_of_a_
     parent = write_journal(tmp_path / "sessions", 1, asked, taking(2), said, flushed, ENDED)[0]
     assert project(lines(parent)).owed
     assert project(lines(parent)).cycle.owed
-    assert fork(parent, NEW, "main-fork", NOW, at=6).parent_seq == 6
+    assert forked(parent, NEW, "main-fork", NOW, at=6).parent_seq == 6
     assert project(lines(parent.with_name(f"{NEW}.jsonl"))).finished
 
 
@@ -186,7 +184,7 @@ def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent:
     extend_journal(parent, SessionClosed(reason="succeeded"))
     with parent.open("ab") as file:
         file.write(b'{"seq":9,"at":"2026')
-    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 7
+    assert forked(parent, NEW, "main-fork", NOW).parent_seq == 7
     folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
     assert folded.closed is None
     assert {row.session: row.closed for row in scan_folder(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
@@ -199,10 +197,10 @@ def test_the_flush_at_the_end_of_a_session_is_in_its_fork_and_its_end_is_not(par
     began = CompactionBegan(compaction=1, trigger="new", keep_from=8, tokens_before=9)
     noted = NoteAppended(of=9, path="memory/2026-11-22.md")
     extend_journal(parent, began, flushed, noted, SessionClosed(reason="succeeded"))
-    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 10
+    assert forked(parent, NEW, "main-fork", NOW).parent_seq == 10
     folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
     assert (folded.finished, folded.cycle.covered, folded.cycle.next) == (True, 7, 2)
-    assert fork(parent, session_id(6), "other", NOW, at=8, exactly=False).parent_seq == 7
+    assert forked(parent, session_id(6), "other", NOW, at=8, exactly=False).parent_seq == 7
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
@@ -218,7 +216,7 @@ def test_a_fork_that_fails_at_the_last_leaves_no_second_session(
 
     monkeypatch.setattr(os, call, failing)
     with pytest.raises(StorageFailed, match="Input/output error"):
-        fork(parent, NEW, "main-fork", NOW)
+        forked(parent, NEW, "main-fork", NOW)
     assert [path.stem for path in parent.parent.glob("*.jsonl")] == [parent.stem]
 
 
@@ -227,11 +225,11 @@ def test_a_damaged_journal_can_be_forked_before_the_damage_and_only_there(parent
     content[5] = content[5].replace(b'"provider":"p"', b'"provider":"q"')
     parent.write_bytes(b"".join(content))
     with pytest.raises(JournalDamaged, match="line 6"):
-        fork(parent, NEW, "main-fork", NOW)
+        forked(parent, NEW, "main-fork", NOW)
     with pytest.raises(JournalDamaged):
-        fork(parent, NEW, "main-fork", NOW, at=7)
-    assert fork(parent, NEW, "main-fork", NOW, at=4).parent_seq == 4
-    assert verify_journal(parent.with_name(f"{NEW}.jsonl")).events == 5
+        forked(parent, NEW, "main-fork", NOW, at=7)
+    assert forked(parent, NEW, "main-fork", NOW, at=4).parent_seq == 4
+    assert stored(parent.with_name(f"{NEW}.jsonl")).verify().events == 5
 
 
 def test_a_line_that_no_reader_understands_is_damage_too(tmp_path: Path) -> None:
@@ -239,32 +237,32 @@ def test_a_line_that_no_reader_understands_is_damage_too(tmp_path: Path) -> None
     path = tmp_path / f"{session_id(1)}.jsonl"
     path.write_bytes(b"".join(line.replace(b'"provider":"p"', b'"provider":7  ') for line in whole))
     with pytest.raises(JournalDamaged):
-        fork(path, NEW, "main-fork", NOW)
+        forked(path, NEW, "main-fork", NOW)
 
 
 def test_without_a_journal_there_is_no_fork(tmp_path: Path) -> None:
     with pytest.raises(UnknownSession):
-        fork(tmp_path / f"{session_id(1)}.jsonl", NEW, "main-fork", NOW)
+        forked(tmp_path / f"{session_id(1)}.jsonl", NEW, "main-fork", NOW)
     (tmp_path / f"{session_id(2)}.jsonl").touch()
     with pytest.raises(ForkRefused, match="nothing to fork yet"):
-        fork(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
+        forked(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
 
 
 def test_one_that_cannot_be_written_leaves_nothing_and_one_that_was_stopped_is_swept_up(parent: Path) -> None:
     (parent.parent / f"{session_id(8)}.jsonl.draft").write_bytes(b"half")
     (parent.parent / f"{NEW}.jsonl").mkdir()
     with pytest.raises(StorageFailed, match="The fork could not be written"):
-        fork(parent, NEW, "main-fork", NOW)
+        forked(parent, NEW, "main-fork", NOW)
     (parent.parent / f"{NEW}.jsonl").rmdir()
-    fork(parent, NEW, "main-fork", NOW)
+    forked(parent, NEW, "main-fork", NOW)
     assert not list(parent.parent.glob("*.draft"))
 
 
 def test_a_fork_says_whose_it_is_and_so_does_a_fork_of_a_fork(parent: Path) -> None:
     extend_journal(parent, received(f'"kind":"session_forked","session":"{NEW}"', "m9"), CLAIM, *turn(3, 10)[2:])
-    first, second = fork(parent, NEW, "main-fork", NOW), session_id(5)
+    first, second = forked(parent, NEW, "main-fork", NOW), session_id(5)
     path = parent.with_name(f"{NEW}.jsonl")
-    again = fork(path, second, "other", NOW)
+    again = forked(path, second, "other", NOW)
     assert (first.parent_seq, again.parent_seq) == (10, 11)
     at = "2026-11-22T09:30:00.000Z"
     assert born(path) == JournalHeader(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
@@ -278,7 +276,7 @@ CLAIM = TurnStarted(takes=(8,), provider="p", model="m", window=None, reserve=0)
 
 
 def test_a_copy_under_another_name_is_no_session(parent: Path) -> None:
-    fork(parent, NEW, "main-fork", NOW)
+    forked(parent, NEW, "main-fork", NOW)
     copy = parent.with_name(f"{session_id(7)}.jsonl")
     copy.write_bytes(parent.with_name(f"{NEW}.jsonl").read_bytes())
     with pytest.raises(InvalidLine, match="renamed"):
@@ -291,17 +289,18 @@ def test_a_copy_under_another_name_is_no_session(parent: Path) -> None:
 
 def test_a_beginning_is_found_wherever_reading_in_blocks_divides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal(tmp_path, 1, *turn(1, 2))[0]
-    fork(path, NEW, "main-fork", NOW)
+    forked(path, NEW, "main-fork", NOW)
     for block in range(60, 140):
-        monkeypatch.setattr("sessions.files.header.BLOCK", block)
+        monkeypatch.setattr("sessions.files.file_lines.SMALLEST_BLOCK", block)
+        monkeypatch.setattr("sessions.files.file_lines.LARGEST_BLOCK", block)
         assert born(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
 
 
 async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_ids(parent: Path, tmp_path: Path) -> None:
-    fork(parent, NEW, "main-fork", NOW)
+    forked(parent, NEW, "main-fork", NOW)
     path = parent.with_name(f"{NEW}.jsonl")
     for _ in range(2):  # from the journals, then from its own file
-        async with Catalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+        async with SqliteCatalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
             assert catalog.unreadable == {}
             row = catalog.current("owner", "main-fork")
             assert row is not None
@@ -309,7 +308,7 @@ async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_id
             assert len(await catalog.receipts("owner", "main-fork")) == 0
             assert len(await catalog.receipts("owner", "main")) == 2
     extend_journal(path, *turn(3, 9))
-    async with Catalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
         receipts = await catalog.receipts("owner", "main-fork")
         assert len(receipts) == 1
         assert receipts.find("m1") is None
@@ -325,7 +324,7 @@ def test_files_that_only_a_fork_still_names_are_not_removed(tmp_path: Path) -> N
         id="m1", client="c", sender="owner", channel="w", chat="private", text="look", attachments=(kept,)
     )
     path = write_journal(tmp_path / "sessions", 1, said, STARTED, ENDED)[0]
-    fork(path, NEW, "main-fork", NOW)
+    forked(path, NEW, "main-fork", NOW)
     path.unlink()
-    assert remove_orphans(attachments, tmp_path / "sessions", before=2**40) == 0
+    assert remove_orphans(attachments, JournalFolder(tmp_path / "sessions"), before=2**40) == 0
     assert attachments.owners.find("owner", kept.sha256) == kept

@@ -13,30 +13,30 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.catalog.catalog import Catalog
 from sessions.catalog.durability_check import acknowledged_heads
-from sessions.catalog.opening import open_session
 from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import connect
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import FIRST, encode, replace_surrogates
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import FORMAT, Recorded, UnknownEvent
-from sessions.files import line_reader as journal_lines
+from sessions.files import file_lines
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import THREADS, Committer
-from sessions.files.fork import fork
 from sessions.files.fsync import make_folder, write_new
-from sessions.files.journal import Journals
-from sessions.files.reader import read_lines
+from sessions.files.journal import open_lines
+from sessions.files.journals import Journals
 from sessions.files.repair import create_to_append
 from sessions.state.transcript import Transcript
 from sessions.store import recorder as recorders
 from sessions.store.log_writer import LineTooLong
+from sessions.store.opening import open_session
 from sessions.store.protocols import LONGEST_LINE, START
 from sessions.store.recorder import Recorder
 from tests.sessions.journal_files import messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
+from tests.stored import forked, stored
 from tests.stories import AT, lines_of, opened, received
 from tests.waiting import DEADLINE
 
@@ -194,7 +194,10 @@ async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_wit
     tmp_path: Path, steps: list[str]
 ) -> None:
     lay(tmp_path, b"".join(some_lines(3)))
-    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog, journals_in(tmp_path) as journals:
+    async with (
+        SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog,
+        journals_in(tmp_path) as journals,
+    ):
         steps.clear()
         found = await open_session(journals, catalog, SESSION)
         assert steps == ["sync content", "sync folder"]
@@ -203,7 +206,7 @@ async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_wit
 
 async def test_a_session_that_ends_before_what_the_catalog_knows_of_is_refused(tmp_path: Path) -> None:
     path, transcript, _ = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
-    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         catalog.put(row_of(path, transcript))
     await _refused_when_shortened(tmp_path, path)
 
@@ -211,7 +214,7 @@ async def test_a_session_that_ends_before_what_the_catalog_knows_of_is_refused(t
 async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Path) -> None:
     """The row that knew as much is lost: the checkpoint, which the journal contradicts, still says how far it went."""
     path, transcript, end = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
-    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         catalog.save_checkpoint(transcript.session, end, transcript)
     async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
         await file.execute("DELETE FROM sessions")
@@ -223,7 +226,7 @@ async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Pa
 async def _refused_when_shortened(home: Path, path: Path) -> None:
     """Take the last of six events from a journal, and see that its session is refused."""
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    async with Catalog(home / "catalog.sqlite", path.parent) as catalog, journals_in(home) as journals:
+    async with SqliteCatalog(home / "catalog.sqlite", path.parent) as catalog, journals_in(home) as journals:
         with pytest.raises(JournalDamaged, match="acknowledged events are missing: it ends with event 5, but event 6 was"):
             await open_session(journals, catalog, path.stem)
 
@@ -320,15 +323,15 @@ def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
     lines = some_lines(4)
     path = lay(tmp_path, b"".join([*lines[:2], lines[2].replace(b"x", b"y", 1), lines[3]]))
     with pytest.raises(JournalDamaged):
-        read_lines(path, 2, 10**6)
+        stored(path).lines(2, 10**6)
 
 
 def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_lines, "LONGEST_LINE", 100)
-    (tmp_path / "endless").write_bytes(b"x" * 1000)
-    descriptor = os.open(tmp_path / "endless", os.O_RDONLY)
-    pieces = list(journal_lines.lines_from(descriptor, 0, 1000, block=50))
-    os.close(descriptor)
+    monkeypatch.setattr(file_lines, "LONGEST_LINE", 100)
+    monkeypatch.setattr(file_lines, "SMALLEST_BLOCK", 50)
+    monkeypatch.setattr(file_lines, "LARGEST_BLOCK", 50)
+    with open_lines(lay(tmp_path, b"x" * 1000)) as lines:
+        pieces = list(lines.forward(START))
     assert b"".join(pieces) == b"x" * 1000
     assert {len(piece) for piece in pieces} == {150, 100}
 
@@ -338,7 +341,7 @@ def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     path = lay(tmp_path, b"".join(lines_of([event])))
     found = scan_folder(tmp_path / "sessions", {})
     assert found.changed == []
-    assert "this version supports only up to" in found.unreadable[path]
+    assert "this version supports only up to" in found.unreadable[path.stem]
 
 
 def test_a_head_that_nobody_has_verified_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
@@ -359,7 +362,7 @@ def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> Non
 
 def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(tmp_path: Path, steps: list[str]) -> None:
     parent = lay(tmp_path, b"".join(lines_of([opened(SESSION)])))
-    fork(parent, "20261121-120000-bbbbbb", "other", NOW)
+    forked(parent, "20261121-120000-bbbbbb", "other", NOW)
     assert steps == ["sync content", "sync folder", "rename", "sync folder"]
 
 

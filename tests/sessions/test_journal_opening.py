@@ -18,12 +18,12 @@ from sessions.events.codec import encode
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import Recorded
 from sessions.files.committer import Committer
-from sessions.files.journal import Journals, verify_journal
-from sessions.files.reader import read_lines
+from sessions.files.journals import Journals
 from sessions.files.repair import SUSPECT
-from sessions.files.verify import VerificationResult
 from sessions.store.protocols import LONGEST_LINE
+from sessions.store.reading import VerificationResult
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
+from tests.stored import stored
 from tests.stories import AT, lines_of, received
 
 
@@ -41,7 +41,7 @@ async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[byt
     path = lay(home, content, session)
     kept = [line for n, line in enumerate(lines) if sum(map(len, lines[: n + 1])) <= cut]
     end = end_of(kept)
-    assert verify_journal(path) == VerificationResult(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
+    assert stored(path).verify() == VerificationResult(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
     folded: list[bytes] = []
     journal, last = await journals.open(session, fold=folded.append)
     await journal.close()
@@ -60,8 +60,8 @@ async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[byt
 async def test_a_tail_of_nul_or_without_a_newline_is_torn(tmp_path: Path, tail: bytes) -> None:
     lines = some_lines(3)
     path = lay(tmp_path, b"".join(lines) + tail)
-    assert verify_journal(path).torn == len(tail)
-    assert read_lines(path, 2, 10**6) == lines[1:]
+    assert stored(path).verify().torn == len(tail)
+    assert stored(path).lines(2, 10**6) == lines[1:]
     assert await reopened(tmp_path) == (lines, end_of(lines))
     assert path.read_bytes() == b"".join(lines)
     assert [kept.read_bytes() for kept in (tmp_path / "quarantine").iterdir()] == [tail]
@@ -114,7 +114,7 @@ async def test_damage_stops_the_session_and_leaves_it_byte_for_byte(tmp_path: Pa
         assert (caught.value.line, caught.value.good_seq, caught.value.good_end) == (good.seq + 1, good.seq, good.offset)
         assert path.read_bytes() == content
     with pytest.raises(JournalDamaged) as verified:
-        verify_journal(path)
+        stored(path).verify()
     assert str(verified.value) == str(caught.value)
     (report,) = (tmp_path / "quarantine").iterdir()
     assert json.loads(report.read_bytes())["line"] == good.seq + 1
@@ -127,15 +127,15 @@ async def test_damage_is_met_behind_a_position_too_and_not_served_as_history(tmp
         await reopened(tmp_path, end_of(lines[:2]))
     assert caught.value.line == 5
     with pytest.raises(JournalDamaged):
-        read_lines(path, 3, 10**6)
-    assert read_lines(path, 1, sum(map(len, lines[:3]))) == lines[:3]
+        stored(path).lines(3, 10**6)
+    assert stored(path).lines(1, sum(map(len, lines[:3]))) == lines[:3]
 
 
 async def test_only_what_follows_the_position_is_read(tmp_path: Path) -> None:
     lines = some_lines(9)
     lay(tmp_path, b"".join(lines))
     for known in range(1, 10):
-        assert await reopened(tmp_path, end_of(lines[:known]), trusted=True) == (lines[known:], end_of(lines))
+        assert await reopened(tmp_path, end_of(lines[:known]), unchanged=True) == (lines[known:], end_of(lines))
 
 
 async def test_a_position_beyond_the_end_says_that_acknowledged_events_are_missing(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_the_suspect_end_is_written_again_before_the_one_sync_unless_it_is
     assert await reopened(tmp_path) == (lines, end)
     assert calls == [("write", end.offset - suspect, suspect), ("sync", 0, 0)]
     calls.clear()
-    assert await reopened(tmp_path, end, trusted=True) == ([], end)
+    assert await reopened(tmp_path, end, unchanged=True) == ([], end)
     assert calls == [("sync", 0, 0)]
 
 
@@ -252,10 +252,10 @@ async def test_a_journal_that_is_missing_is_reported_and_with_its_whole_folder_t
         folder = tmp_path / "sessions"
         folder.mkdir()
         journals = Journals(folder, tmp_path / "quarantine", committer)
-        damage = await journals.missing(SESSION)
-        assert str(damage).startswith(f"{SESSION}.jsonl: it is missing")
+        with pytest.raises(JournalDamaged, match=f"^{SESSION}.jsonl: it is missing"):
+            await journals.open(SESSION, fold=lambda _: None, least=1)
         assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [f"{SESSION}-line-0.damage"]
         folder.rename(tmp_path / "moved")
         with pytest.raises(StorageFailed, match="was deleted or moved") as caught:
-            await journals.missing(SESSION)
+            await journals.open(SESSION, fold=lambda _: None, least=1)
         assert committer.failure.result() is caught.value

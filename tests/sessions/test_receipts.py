@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.catalog.catalog import Catalog
-from sessions.catalog.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from sessions.catalog.sqlite import connect
+from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import is_complete_line
 from sessions.events.events import Recorded, Succession
 from sessions.events.messages import Attachment
-from sessions.files.reverse_reader import reversed_lines
+from sessions.files.file_lines import FileLines
 from sessions.state.reducer import project
+from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
 from tests.stories import AT, received
 
@@ -121,7 +121,7 @@ def file(tmp_path: Path) -> Path:
 
 
 async def known(file: Path, folder: Path, *ids: str) -> list[bool]:
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         return [receipts.find(id_) is not None for id_ in ids]
 
@@ -137,7 +137,7 @@ async def test_ids_are_known_across_sessions_and_restarts(file: Path, folder: Pa
     write_journal(folder, 2, *messages(4, 6), succeeds=Succession(session=session_id(1), seq=4))
     write_journal(folder, 3, *messages(7, 7), key="other")
     for _ in range(2):
-        async with Catalog(file, folder) as catalog:
+        async with SqliteCatalog(file, folder) as catalog:
             receipts = await catalog.receipts("owner", "main")
             assert receipts.find("m1") == Receipt(session=session_id(1), seq=2, digest=digest_of(messages(1, 1)[0].text, ()))
             assert receipts.find("m6") is not None
@@ -147,7 +147,7 @@ async def test_ids_are_known_across_sessions_and_restarts(file: Path, folder: Pa
 
 async def test_a_restart_reads_only_what_no_checkpoint_covers(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for round_ in range(3):
             for message in messages(round_ * 2 + 1, round_ * 2 + 2):
@@ -163,7 +163,7 @@ async def test_a_restart_reads_only_what_no_checkpoint_covers(file: Path, folder
 
 
 async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Path, folder: Path) -> None:
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         path, transcript, end = write_journal(folder, 1, *messages(1, 2))
         catalog.put(row_of(path, transcript))
@@ -177,7 +177,7 @@ async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Pa
 
 async def test_many_batches_are_rewritten_as_one(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for number in range(1, 101):
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
@@ -192,7 +192,7 @@ async def test_many_batches_are_rewritten_as_one(file: Path, folder: Path) -> No
 @pytest.mark.parametrize("lost", ["DELETE FROM receipts WHERE upto = 3", "UPDATE receipts SET sealed = x'00' || sealed"])
 async def test_where_a_batch_is_missing_the_journal_is_asked(file: Path, folder: Path, lost: str) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for number in range(1, 5):
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
@@ -224,7 +224,7 @@ async def test_a_torn_tail_is_not_taken_for_a_message(file: Path, folder: Path) 
 
 
 async def test_a_long_journal_gives_its_newest_ids_first(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.catalog.catalog.REMEMBERED", 50)
+    monkeypatch.setattr("sessions.catalog.sqlite_catalog.REMEMBERED", 50)
     write_journal(folder, 1, *messages(1, 100))
     write_journal(folder, 2, *messages(101, 120), succeeds=Succession(session=session_id(1), seq=101))
     for _ in range(2):
@@ -234,7 +234,7 @@ async def test_a_long_journal_gives_its_newest_ids_first(file: Path, folder: Pat
 async def test_text_that_looks_like_a_message_is_none(file: Path, folder: Path) -> None:
     forged = '{"seq":3,"at":"x","turn":null,"kind":"message_received","id":"forged"}\n"kind":"message_received"'
     write_journal(folder, 1, received(forged, "m1"), ended())
-    async with Catalog(file, folder) as catalog:
+    async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         assert len(receipts) == 1
         assert receipts.find("m1") is not None
@@ -243,24 +243,24 @@ async def test_text_that_looks_like_a_message_is_none(file: Path, folder: Path) 
 @given(
     pieces=st.lists(st.binary(max_size=40), max_size=12),
     block=st.integers(1, 64),
-    start_line=st.integers(0, 3),
+    last=st.integers(0, 3),
 )
-def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], block: int, start_line: int) -> None:
+def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], block: int, last: int) -> None:
     content = b"\n".join(pieces)
     lines = [line + b"\n" for line in content.split(b"\n")[:-1]]
-    start_line = min(start_line, len(lines))
-    start = sum(map(len, lines[:start_line]))
+    lines = lines[: max(0, len(lines) - last)] if last else lines
+    upto = sum(map(len, lines)) if last else len(content)
     ends = [sum(map(len, lines[: number + 1])) for number in range(len(lines))]
     descriptor = os.memfd_create("journal")
     try:
         os.write(descriptor, content)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sessions.files.reverse_reader.SMALLEST_BLOCK", block)
-            patch.setattr("sessions.files.reverse_reader.LARGEST_BLOCK", block * 2)
-            found = list(reversed_lines(descriptor, start, len(content)))
+            patch.setattr("sessions.files.file_lines.SMALLEST_BLOCK", block)
+            patch.setattr("sessions.files.file_lines.LARGEST_BLOCK", block * 2)
+            found = list(FileLines(descriptor, "any").backward(upto))
     finally:
         os.close(descriptor)
-    assert found == list(zip(lines, ends, strict=True))[start_line:][::-1]
+    assert found == list(zip(lines, ends, strict=True))[::-1]
 
 
 def test_a_piece_longer_than_any_line_is_left_out_without_being_held(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_piece_longer_than_any_line_is_left_out_without_being_held(tmp_path: P
     descriptor = os.open(path, os.O_RDONLY)
     tracemalloc.start()
     try:
-        found = list(reversed_lines(descriptor, 0, path.stat().st_size))
+        found = list(FileLines(descriptor, "any").backward())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.catalog.opening import fold_reverted
 from sessions.events.codec import FIRST, decode, encode, without_sum
 from sessions.events.events import (
     CallRef,
@@ -32,7 +31,9 @@ from sessions.events.pruning import GAP, Clear, Edit, Edited, Trim, apply_edit, 
 from sessions.state.context import is_paired
 from sessions.state.reducer import evolve
 from sessions.state.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
+from sessions.store.opening import fold_reverted
 from tests.docs.view import messages_by_the_page
+from tests.stored import stored
 from tests.stories import AT, opened, received, view_of
 
 notes = st.sampled_from(["", "[gone]", "[Trimmed from 900 characters.]"])
@@ -200,14 +201,14 @@ def test_a_journal_with_a_revert_opens_to_the_larger_view_and_one_is_considered_
     path.write_bytes(story.bytes)
 
     asked = CompactionReverted(to=0, keep_from=1)
-    thought = fold_reverted(path, Unfolding(until=len(story.lines) + 1, to=0, keep_from=1), upto=len(story.bytes))
+    thought = fold_reverted(stored(path), Unfolding(until=len(story.lines) + 1, to=0, keep_from=1), upto=len(story.bytes))
     considered = evolve(thought, Recorded(seq=len(story.lines) + 1, at=AT, turn=None, event=asked))
     assert list(considered.view.messages) == whole
 
     story.add(asked)
     path.write_bytes(story.bytes)
     assert story.folded.stale is not None
-    again = fold_reverted(path, story.folded.stale, upto=len(story.bytes))
+    again = fold_reverted(stored(path), story.folded.stale, upto=len(story.bytes))
     assert list(again.view.messages) == whole
     assert (again.cut, again.stale, again.unfolding, len(again.cuts)) == (0, None, None, 1)
 

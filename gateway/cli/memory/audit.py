@@ -15,6 +15,7 @@ from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
+from gateway.support.storage import session_logs
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory.source import Source
@@ -56,7 +57,7 @@ def audit_notes(
     audit = Audit(
         notes=len(texts),
         findings=tuple(findings(texts, chunks)),
-        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used(home.sessions), now),
+        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used(session_logs(home)), now),
     )
     if as_json:
         out.write(escaped(msgspec.json.encode(audit).decode()) + "\n")

@@ -19,6 +19,7 @@ from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
+from gateway.support.storage import fact_logs
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
@@ -29,6 +30,7 @@ from sessions.events.codec import InvalidLine
 from sessions.files.committer import Committer
 from sessions.files.fsync import write_new
 from sessions.files.home_lock import HomeLock
+from sessions.files.journals import Journals
 
 T = TypeVar("T")
 
@@ -135,7 +137,7 @@ def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: 
     """Return the facts of a home, without expired ones of the daily log."""
     limits = limits_of(_config(home, config, environment).memory.facts)
     try:
-        return [fact for fact in read_facts(home).facts.values() if not is_outdated(fact, limits, now)]
+        return [fact for fact in read_facts(fact_logs(home)).facts.values() if not is_outdated(fact, limits, now)]
     except InvalidLine as error:
         raise FactsCommandFailed(f"{home.facts.name} cannot be read: {error}.") from error
 
@@ -148,8 +150,10 @@ def _locked(home: Home, config: Path | None, environment: Mapping[str, str], wor
     settings = Settings(_config(home, config, environment))
 
     async def run() -> T:
-        async with Committer() as committer, facts_of(home, settings, committer, SystemClock()) as facts:
-            return await work(facts)
+        async with Committer() as committer:
+            store = Journals(home.root, home.quarantine, committer)
+            async with facts_of(store, home, settings, SystemClock()) as facts:
+                return await work(facts)
 
     with HomeLock(home.lock):
         try:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TextIO
 
 from gateway.cli.sessions.session_commands import WELL, print_json
 from gateway.conversations.commands.compaction_entries import entry_of_cut
-from gateway.journals.session_files import find_journal, recorded
+from gateway.journals.session_files import find_session
+from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
+from gateway.support.storage import session_logs
 from plugins.api.command import CompactionEntry
 from sessions.events.events import ContextCompacted
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
+from sessions.store.reading import StoredLog
 
 LINE = 300
 """Characters of an identifier or check that are printed; `--json` has all of it."""
 
 
-def list_compactions(folder: Path, name: str, out: TextIO, *, as_json: bool) -> int:
+def list_compactions(home: Home, name: str, out: TextIO, *, as_json: bool) -> int:
     """Print every compaction of a session, reverted ones included, oldest first. Raises SessionUnknown, JournalDamaged."""
-    entries = _entries(find_journal(folder, name))
+    entries = _entries(find_session(session_logs(home), name))
     if as_json:
         print_json(entries, out)
     elif not entries:
@@ -31,9 +33,9 @@ def list_compactions(folder: Path, name: str, out: TextIO, *, as_json: bool) -> 
     return WELL
 
 
-def _entries(path: Path) -> list[CompactionEntry]:
+def _entries(log: StoredLog) -> list[CompactionEntry]:
     transcript, made = Transcript(), dict[int, tuple[ContextCompacted, str]]()
-    for event in recorded(path):
+    for event in log.events():
         transcript = evolve(transcript, event)
         if isinstance(event.event, ContextCompacted):
             made[event.seq] = event.event, event.at

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
 from gateway.journals.past_requests import PastRequest, requests_of_turn
-from gateway.journals.session_files import SessionUnknown, find_journal
+from gateway.journals.session_files import SessionUnknown, find_session
+from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_status import count_of
+from gateway.support.storage import session_logs
 from sessions.events.events import RequestSent
 from sessions.events.messages import AssistantMessage, Message
 from sessions.state.context import Context, Gauge, assemble
@@ -46,20 +47,20 @@ class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[Request, ...]
 
 
-def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call: int | None, as_json: bool) -> int:
+def show_context(home: Home, name: str, out: TextIO, *, turn: int | None, call: int | None, as_json: bool) -> int:
     """Rebuild and print the requests of a turn, by default of the last one, or only its `call`th.
 
     Return 1 if one differs from what was sent. Raises SessionUnknown if the turn has no request.
     """
-    path = find_journal(folder, name)
-    asked = requests_of_turn(path, turn)
+    log = find_session(session_logs(home), name)
+    asked = requests_of_turn(log, turn)
     if not asked:
         which = "No turn" if turn is None else f"Turn {turn}"
-        raise SessionUnknown(f"{which} of {path.stem} asked a model.")
-    rebuilt = _rebuilt(path.stem, asked)
+        raise SessionUnknown(f"{which} of {log.session} asked a model.")
+    rebuilt = _rebuilt(log.session, asked)
     if call is not None:
         if call > len(asked):
-            raise SessionUnknown(f"Turn {rebuilt.turn} of {path.stem} asked a model {len(asked)} times.")
+            raise SessionUnknown(f"Turn {rebuilt.turn} of {log.session} asked a model {len(asked)} times.")
         rebuilt = msgspec.structs.replace(rebuilt, requests=rebuilt.requests[call - 1 : call])
     if as_json:
         print_json(rebuilt, out)

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, print_json
-from gateway.journals.session_files import SessionListing, find_journal, session_listings
+from gateway.journals.session_files import SessionListing, find_session, session_listings
 from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.home import Home
-from sessions.files.fork import ForkRefused, fork, fork_key
-from sessions.files.header import new_session_id
+from gateway.support.storage import session_logs
+from sessions.files.committer import Committer
 from sessions.files.home_lock import HomeLock
+from sessions.files.journals import Journals
+from sessions.store.fork import Fork, ForkRefused, fork, fork_key
+from sessions.store.header import new_session_id
 
 
-def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
+def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
     """Fork a session at an event, by default after its last complete turn, under a new key.
 
     The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
     ForkRefused, StorageFailed, JournalDamaged.
     """
-    with HomeLock(Home(folder.parent).lock):
-        path, sessions = find_journal(folder, name), session_listings(folder)
-        parent = next(listing for listing in sessions if listing.session == path.stem)
+    with HomeLock(home.lock):
+        logs = session_logs(home)
+        session, sessions = find_session(logs, name).session, session_listings(logs)
+        parent = next(listing for listing in sessions if listing.session == session)
         if not parent.readable:
-            raise ForkRefused(f"{path.stem} cannot be read; see `exuvia sessions verify`.")
+            raise ForkRefused(f"{session} cannot be read; see `exuvia sessions verify`.")
         used = {listing.key for listing in sessions if listing.person == parent.person}
-        now = datetime.now(UTC)
-        made = fork(path, new_session_id(now), _key(parent, key, used), now, at=at)
+        made = asyncio.run(_fork(home, session, _key(parent, key, used), at))
     if as_json:
         print_json(made, out)
     else:
         out.write(f"{made.key} ({made.session}) continues from event {made.parent_seq} of {made.parent}.\n")
     return WELL
+
+
+async def _fork(home: Home, session: str, key: str, at: int | None) -> Fork:
+    async with Committer() as committer:
+        now = datetime.now(UTC)
+        store = Journals(home.sessions, home.quarantine, committer)
+        return await fork(store, session, new_session_id(now), key, now, at=at)
 
 
 def _key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:

@@ -6,30 +6,24 @@ Each function prints and returns an exit code: 0 success, 1 a problem was found,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
 
-from gateway.journals.session_files import (
-    SUFFIX,
-    Entry,
-    SessionUnknown,
-    entry_of,
-    find_journal,
-    journals,
-    recorded,
-    session_listings,
-)
+from gateway.journals.session_files import Entry, SessionUnknown, entry_of, find_session, session_listings
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, one_line, printable
+from gateway.support.storage import session_logs
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
-from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.files.home_lock import HomeLock
-from sessions.files.verify import verify_journal
+from sessions.store.protocols import START
+from sessions.store.reading import StoredLog
 
 WELL, WRONG, IMPOSSIBLE = 0, 1, 2
 
@@ -66,9 +60,9 @@ class NothingToForget(GatewayError):
     """The journal of a session to be forgotten is complete."""
 
 
-def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
+def list_sessions(home: Home, out: TextIO, *, as_json: bool) -> int:
     """Print one line for each session, the most recent last, with the person if there are several."""
-    found = session_listings(folder)
+    found = session_listings(session_logs(home))
     if as_json:
         print_json(found, out)
         return WELL
@@ -85,10 +79,10 @@ def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
     return WELL
 
 
-def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
+def show_session(home: Home, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
     """Print the transcript of a session, or its last `limit` entries. Raises JournalDamaged."""
-    path = find_journal(folder, name)
-    entries = deque((entry for event in recorded(path) if (entry := entry_of(event))), maxlen=limit)
+    log = find_session(session_logs(home), name)
+    entries = deque((entry for event in log.events() if (entry := entry_of(event))), maxlen=limit)
     if as_json:
         print_json(list(entries), out)
     for entry in () if as_json else entries:
@@ -96,21 +90,19 @@ def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: 
     return WELL
 
 
-def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
+def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
     """Accept the loss of journals, or of their ends, by session id.
 
     A session whose journal is gone is forgotten; one that lost its end continues from where it ends. Raises HomeLocked,
     SessionUnknown, NothingToForget, StorageFailed, JournalDamaged; sessions named before the failing one are done then.
     """
-    home = Home(folder.parent)
-    forgotten = []
+    forgotten, logs = [], session_logs(home)
     with HomeLock(home.lock):
         heads = acknowledged_heads(home.catalog)
         for name in names:
             if name not in heads:
                 raise SessionUnknown(f"The catalog has no session {name!r}; `exuvia sessions verify` lists what is missing.")
-            path = folder / f"{name}{SUFFIX}"
-            events = verify_journal(path).events if path.exists() else 0
+            events = StoredLog(logs, name).verify().events if logs.stamp(name) is not None else 0
             if not describe_loss(events, heads[name]):
                 raise NothingToForget(f"Nothing is missing from {name}: its journal has every acknowledged event.")
             forget(home.catalog, name)
@@ -123,32 +115,34 @@ def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json:
     return WELL
 
 
-def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) -> int:
+def export_session(home: Home, name: str, out: BinaryIO, *, markdown: bool) -> int:
     """Write a session as Markdown, or its journal up to the last complete line."""
-    path = find_journal(folder, name)
+    log = find_session(session_logs(home), name)
     if not markdown:
-        _copy_lines(path, out)
+        out.writelines(_whole_lines(log))
         return WELL
-    out.write(f"# Session {path.stem}\n".encode())
-    for event in recorded(path):
+    out.write(f"# Session {log.session}\n".encode())
+    for event in log.events():
         if (entry := entry_of(event)) is not None:
             out.write(_section(entry).encode())
     return WELL
 
 
-def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: bool) -> int:
+def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool) -> int:
     """Verify the sequence, checksums and attachments of one journal or of all, and print file, line and reason of faults."""
-    home = Home(folder.parent)
     heads, unread = _acknowledged(home.catalog)  # before the journals, which may be growing
+    logs = session_logs(home)
     if name is None:
-        paths = _expected(folder, heads)
+        sessions = sorted({*heads, *(session for session, _ in logs.listed())})
     else:
-        paths = [folder / f"{name}{SUFFIX}" if name in heads else find_journal(folder, name)]
+        sessions = [name if name in heads else find_session(logs, name).session]
     verdicts = []
     known: dict[str, str] = {}
-    for path in paths:
-        faults = tuple(check_attachments(path, home.attachments, known)) if path.exists() else ()
-        verdict = _against(heads.get(path.stem, 0), _verdict(path))
+    for session in sessions:
+        faults: tuple[AttachmentFault, ...] = ()
+        with suppress(SessionsError), logs.read(session) as lines:
+            faults = tuple(check_attachments(lines, home.attachments, known))
+        verdict = _against(heads.get(session, 0), _verdict(StoredLog(logs, session)))
         verdicts.append(msgspec.structs.replace(verdict, attachments=faults))
         if not as_json:
             out.writelines(f"{line}\n" for line in (_verdict_line(verdicts[-1]), *map(_fault_line, faults)))
@@ -170,12 +164,6 @@ def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
         return {}, f" {error} Truncated journals cannot be detected."
 
 
-def _expected(folder: Path, heads: Mapping[str, int]) -> list[Path]:
-    """Return the journals that exist, and those that should."""
-    found = journals(folder)
-    return sorted({*found, *(folder / f"{session}{SUFFIX}" for session in heads)})
-
-
 def _against(head: int, verdict: Verdict) -> Verdict:
     """Return the verdict, as damaged if the journal ends before the last acknowledged event."""
     if not verdict.whole or not (reason := describe_loss(verdict.events, head)):
@@ -183,15 +171,16 @@ def _against(head: int, verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, whole=False, line=verdict.events + 1, reason=reason)
 
 
-def _verdict(path: Path) -> Verdict:
+def _verdict(log: StoredLog) -> Verdict:
+    session, file = log.session, log.reader.location(log.session)
     try:
-        verified = verify_journal(path)
+        verified = log.verify()
     except UnknownSession:  # of which only the catalog knows
-        return Verdict(session=path.stem, file=str(path), whole=True)
+        return Verdict(session=session, file=file, whole=True)
     except JournalDamaged as damage:
         return Verdict(
-            session=path.stem,
-            file=str(path),
+            session=session,
+            file=file,
             whole=False,
             events=damage.good_seq,
             bytes=damage.good_end,
@@ -199,10 +188,10 @@ def _verdict(path: Path) -> Verdict:
             reason=damage.reason,
         )
     except StorageFailed as error:
-        return Verdict(session=path.stem, file=str(path), whole=False, events=0, bytes=0, line=0, reason=str(error))
+        return Verdict(session=session, file=file, whole=False, events=0, bytes=0, line=0, reason=str(error))
     return Verdict(
-        session=path.stem,
-        file=str(path),
+        session=session,
+        file=file,
         whole=True,
         events=verified.events,
         bytes=verified.last.offset,
@@ -252,11 +241,11 @@ def _longest_run(text: str) -> int:
     return longest
 
 
-def _copy_lines(path: Path, out: BinaryIO) -> None:
-    with path.open("rb") as file:
-        for line in file:
+def _whole_lines(log: StoredLog) -> Iterator[bytes]:
+    with log.read() as lines:
+        for line in lines.forward(START):
             if line.endswith(b"\n"):
-                out.write(line)
+                yield line
 
 
 def print_json(value: object, out: TextIO) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -38,12 +37,13 @@ from plugins.support.errors import (
     RateLimited,
     Unreachable,
 )
-from sessions.catalog.lineage import SessionRow
 from sessions.events.codec import InvalidLine, decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.messages import Usage
-from sessions.files.reader import read_lines
+from sessions.store.catalog import SessionRow
 from sessions.store.log_writer import stamp
+from sessions.store.protocols import LogReader
+from sessions.store.reading import StoredLog
 
 if TYPE_CHECKING:
     from plugins.facts.ended_turns import EndedTurn
@@ -96,14 +96,14 @@ class Rows(Protocol):
 class FactExtraction:
     """The extraction for a home.
 
-    `journals` is the folder of the sessions, `keys` returns the configuration, `choose` returns the model for a session
+    `logs` are those of the sessions, `keys` returns the configuration, `choose` returns the model for a session
     that used a given one (`provider:model`), and `paid` is called with the purpose, the model and its usage.
     """
 
     def __init__(
         self,
         facts: Facts,
-        journals: Path,
+        logs: LogReader,
         rows: Rows,
         *,
         keys: Callable[[], FactKeys],
@@ -113,7 +113,7 @@ class FactExtraction:
         clock: Clock,
     ) -> None:
         self._facts = facts
-        self._journals = journals
+        self._logs = logs
         self._rows = rows
         self._keys = keys
         self._language = language
@@ -243,8 +243,8 @@ class FactExtraction:
     async def _turns(self, row: SessionRow) -> list[EndedTurn]:
         """Return the turns since the last processed one, and some before: a message may be much older than its turn."""
         done = (await self._facts.book()).read_to(row.session)
-        path = self._journals / f"{row.session}.jsonl"
-        return await asyncio.to_thread(_ended, path, max(1, (done or row.head) - BACK), row.head)
+        log = StoredLog(self._logs, row.session)
+        return await asyncio.to_thread(_ended, log, max(1, (done or row.head) - BACK), row.head)
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Extract the facts of one turn. A turn of a group yields none, since its messages are not one person's."""
@@ -294,12 +294,12 @@ def _tries(error: Exception) -> int:
     return MANY_TRIES if isinstance(error, ProviderError) and error.code in OF_THE_MODEL else FEW_TRIES
 
 
-def _ended(path: Path, first: int, head: int) -> list[EndedTurn]:
+def _ended(log: StoredLog, first: int, head: int) -> list[EndedTurn]:
     """Return the turns that ended in a range of a journal. Blocks; run it in a thread."""
     from plugins.facts.ended_turns import EVENT_KINDS, ended_turns  # noqa: PLC0415 - not at the start
 
     events = []
-    while first <= head and (lines := read_lines(path, first, PAGE)):
+    while first <= head and (lines := log.lines(first, PAGE)):
         found = [decode(line) for line in lines if any(b'"kind":"%s"' % kind.encode() in line for kind in EVENT_KINDS)]
         events += found
         first += len(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from gateway.config.settings import Settings
@@ -12,39 +11,41 @@ from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_log import decode
 from plugins.facts.facts import Facts
 from sessions.events.errors import UnknownSession
-from sessions.files.committer import Committer
-from sessions.files.journal import Journals
-from sessions.files.verify import open_journal, verify_lines
-from sessions.store.protocols import START, Log, Position
+from sessions.store.protocols import START, Log, LogReader, Position, Store
+from sessions.store.reading import verify_lines
+
+LOG = "facts"
+"""The id of the log in its store."""
 
 
-def facts_of(home: Home, settings: Settings, committer: Committer, clock: Clock) -> Facts:
+def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Facts:
     """Return the facts of a home that this process has locked; they follow changes of the settings. The log is opened on
     first use."""
-    journals = Journals(home.root, home.quarantine, committer)
+
+    def exists() -> bool:
+        return store.stamp(LOG) is not None
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
-        if not home.facts.exists():
-            return await journals.create(home.facts.stem), START
-        return await journals.open(home.facts.stem, fold=fold)
+        if not exists():
+            return await store.create(LOG), START
+        return await store.open(LOG, fold=fold)
 
     return Facts(
         opened,
         keys=lambda: settings.current.memory.facts,
         workspace=lambda: home.workspace(settings.current.agent.workspace),
         now=clock.now,
-        exists=home.facts.exists,
+        exists=exists,
     )
 
 
-def read_facts(home: Home) -> FactBook:
-    """Return the facts on the disk, even while another process writes them. Raises JournalDamaged, StorageFailed and
+def read_facts(logs: LogReader) -> FactBook:
+    """Return the durable facts, even while another process writes them. Raises JournalDamaged, StorageFailed and
     InvalidLine."""
     book = FactBook()
     try:
-        with open_journal(home.facts) as descriptor:
-            size = os.fstat(descriptor).st_size
-            verify_lines(descriptor, home.facts, START, size, lambda line: book.apply(decode(line)))
+        with logs.read(LOG) as lines:
+            verify_lines(lines, START, lambda line: book.apply(decode(line)))
     except UnknownSession:
         return book
     return book

@@ -11,6 +11,7 @@ from gateway.config.keys import Config
 from gateway.config.settings import Settings
 from gateway.models.providers import OpenProviders
 from gateway.support.home import Home
+from gateway.support.storage import session_logs
 from plugins.api.context import Clock
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
@@ -60,7 +61,7 @@ def sources(home: Home, settings: Settings) -> list[Source]:
     return [
         Notes(workspace),
         ExtraNotes(workspace, lambda: settings.current.memory.extra_paths),
-        Transcripts(home.sessions, lambda: _zone(settings)),
+        Transcripts(session_logs(home), lambda: _zone(settings)),
     ]
 
 

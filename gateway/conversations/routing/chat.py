@@ -15,13 +15,13 @@ from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
-from sessions.catalog.catalog import Catalog
-from sessions.catalog.lineage import Name
-from sessions.catalog.receipts import Receipt, Receipts, digest_of
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MessageReceived, Succession
 from sessions.events.messages import Attachment
-from sessions.files.journal import Journals, read_lines
+from sessions.store.catalog import Catalog, Name
+from sessions.store.protocols import Store
+from sessions.store.reading import StoredLog
+from sessions.store.receipts import Receipt, Receipts, digest_of
 
 PAGE_BYTES = 512 * 1024
 """Bytes of lines that are read from a journal at a time."""
@@ -66,7 +66,7 @@ class Chat:
     Args:
         name: The person and the key.
         receipts: The ids of received messages.
-        journals: The journals of all sessions.
+        store: The logs of all sessions.
         catalog: The catalog of all sessions.
         settings: The configuration in force.
         begin: Begins a session of this key, after another one if it succeeds that, and returns its running conversation.
@@ -77,7 +77,7 @@ class Chat:
         name: Name,
         receipts: Receipts,
         *,
-        journals: Journals,
+        store: Store,
         catalog: Catalog,
         settings: Settings,
         begin: Callable[[Chat, Succession | None], Awaitable[Conversation]],
@@ -94,7 +94,7 @@ class Chat:
         """The time of the last use or durable event, on the monotonic clock."""
         self.failures = 0
         """Consecutive failures of conversations."""
-        self._journals = journals
+        self._store = store
         self._catalog = catalog
         self._settings = settings
         self._begin = begin
@@ -159,7 +159,7 @@ class Chat:
             raise DamagedSession(f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new goes on.")
         current = self._require_current()
         unwritten = current.recorder.log.end - current.recorder.log.durable
-        if unwritten > PENDING_BYTES or self._journals.pending > PENDING_LIMIT:
+        if unwritten > PENDING_BYTES or self._store.pending > PENDING_LIMIT:
             raise Busy("The disk cannot keep up; try again shortly.")
         self._check_room(current, is_command=incoming.typed is not None)
         if opens:
@@ -286,7 +286,7 @@ class Chat:
         """Return durable lines from seq `first` on, about `limit` bytes of them."""
         if conversation := self.conversation(session):
             return await conversation.recorder.log.lines(first, limit=limit)
-        return await asyncio.to_thread(read_lines, self._journals.path(session), first, limit)
+        return await asyncio.to_thread(StoredLog(self._store, session).lines, first, limit)
 
     def successor(self, session: str) -> str | None:
         """Return the session of this key that follows a session."""

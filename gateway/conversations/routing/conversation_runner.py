@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -15,13 +16,12 @@ from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.address_space import is_exhaustion
 from gateway.support.errors import sentence_of
 from plugins.api.context import Clock
-from sessions.catalog.catalog import Catalog
 from sessions.events.errors import SessionsError
 from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession
-from sessions.files.header import new_session_id
-from sessions.files.journal import Journals
 from sessions.state.transcript import Transcript
-from sessions.store.protocols import START, Log, Position
+from sessions.store.catalog import Catalog
+from sessions.store.header import new_session_id
+from sessions.store.protocols import START, Log, Position, Store
 from sessions.store.recorder import Recorder
 
 log = structlog.get_logger("exuvia.switchboard")
@@ -40,7 +40,7 @@ class ConversationRunner:
     """Runs the conversations of all chats.
 
     Args:
-        journals: The journals of all sessions.
+        store: The logs of all sessions.
         catalog: The catalog of all sessions.
         clock: The clock.
         build: Returns the conversation of a chat for a recorder.
@@ -49,18 +49,18 @@ class ConversationRunner:
 
     def __init__(
         self,
-        journals: Journals,
+        store: Store,
         catalog: Catalog,
         clock: Clock,
         *,
         build: Callable[[Chat, Recorder], Conversation],
         ended: Callable[[Chat, Conversation, BaseException | None], None],
     ) -> None:
-        self._journals = journals
+        self._store = store
         self._clock = clock
         self._build = build
         self._ended = ended
-        self._indexer = SessionIndexer(catalog, journals)
+        self._indexer = SessionIndexer(catalog, store)
         self._running: dict[str, _Running] = {}
         self._paused = False
 
@@ -76,7 +76,7 @@ class ConversationRunner:
     async def begin(self, chat: Chat, succeeds: Succession | None) -> Conversation:
         """Begin a new journal for a chat, durably, and run its conversation."""
         session = new_session_id(self._clock.now())
-        recorder = self._recorder(await self._journals.create(session), START, Transcript())
+        recorder = self._recorder(await self._store.create(session), START, Transcript())
         known = chat.current.recorder.transcript.counts.models if chat.current else {}
         opened = SessionOpened(
             format=FORMAT,
@@ -93,7 +93,8 @@ class ConversationRunner:
             if recorder.durable:  # the caller was cancelled, but the session exists
                 self._indexer.put(recorder)
             else:
-                self._remove_empty(session)
+                with suppress(SessionsError):  # otherwise each attempt on a full disk would leave an empty log
+                    await self._store.discard_empty(session)
             raise
         if chat.current and (title := chat.current.title):
             recorder.append(SettingChanged(name=TITLE, value=title, by=chat.person))
@@ -126,12 +127,6 @@ class ConversationRunner:
 
     def _recorder(self, log: Log, position: Position, transcript: Transcript) -> Recorder:
         return Recorder(log, position, transcript, self._clock.now, without_secrets)
-
-    def _remove_empty(self, session: str) -> None:
-        """Remove a journal that never got its first line; otherwise each attempt on a full disk would leave one."""
-        path = self._journals.path(session)
-        if path.exists() and path.stat().st_size == 0:
-            path.unlink()
 
     def _run(self, chat: Chat, recorder: Recorder) -> Conversation:
         conversation = self._build(chat, recorder)

@@ -6,20 +6,19 @@ import asyncio
 from datetime import datetime
 
 from plugins.api.context import Clock
-from sessions.catalog.catalog import Catalog
-from sessions.catalog.lineage import Name, SessionRow
-from sessions.files.fork import Fork, ForkRefused, fork, fork_key
-from sessions.files.header import new_session_id
-from sessions.files.journal import Journals
+from sessions.store.catalog import Catalog, Name, SessionRow
+from sessions.store.fork import Fork, ForkRefused, fork, fork_key
+from sessions.store.header import new_session_id
 from sessions.store.log_writer import stamp
+from sessions.store.protocols import Store
 
 
 class Forks:
     """Creates forks, one at a time, and adds them to the catalog. The caller holds the lock of the fork's key."""
 
-    def __init__(self, catalog: Catalog, journals: Journals, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, store: Store, clock: Clock) -> None:
         self._catalog = catalog
-        self._journals = journals
+        self._store = store
         self._clock = clock
         self._one = asyncio.Lock()
 
@@ -44,14 +43,13 @@ class Forks:
         """
         async with self._one:
             now = self._clock.now()
-            path = self._journals.path(parent)
-            made = await asyncio.to_thread(fork, path, new_session_id(now), name[1], now, at=upto, exactly=False)
+            made = await fork(self._store, parent, new_session_id(now), name[1], now, at=upto, exactly=False)
             self._catalog.put(_row(name, made, now))
             return made
 
 
 def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
-    """Return the row of a fork that was not opened yet. The journal is not read for it."""
+    """Return the row of a fork that was not opened yet. Its log is not read for it."""
     person, key = name
     at = stamp(now)
     return SessionRow(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sessions.catalog.catalog import Catalog, SessionRow
-from sessions.catalog.receipts import Receipts
-from sessions.files.journal import Journals
+from sessions.store.catalog import Catalog, SessionRow
+from sessions.store.protocols import Stamp, Store
+from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
 
 TITLE = "title"
@@ -17,9 +17,9 @@ CHECKPOINT_EVERY = 256
 class SessionIndexer:
     """Writes the rows and checkpoints of the conversations in memory."""
 
-    def __init__(self, catalog: Catalog, journals: Journals) -> None:
+    def __init__(self, catalog: Catalog, store: Store) -> None:
         self._catalog = catalog
-        self._journals = journals
+        self._store = store
         self._checkpoints: dict[str, int] = {}
 
     def begin(self, recorder: Recorder) -> None:
@@ -42,7 +42,8 @@ class SessionIndexer:
     def put(self, recorder: Recorder, *, settled: bool = True) -> None:
         """Record a session's row; with `settled` false, it is opened again at the next start."""
         transcript = recorder.durable_transcript
-        size, changed = self._on_disk(transcript.session)
+        # Zeros if it cannot be told now: the session must be in the catalog all the same, or its key would begin another.
+        stamp = self._store.stamp(transcript.session) or Stamp(size=0, changed=0)
         self._catalog.put(
             SessionRow(
                 session=transcript.session,
@@ -52,24 +53,13 @@ class SessionIndexer:
                 succeeds=transcript.succeeds,
                 head=recorder.durable,
                 at=transcript.at,
-                size=size,
-                mtime_ns=changed,
-                settled=settled and transcript.finished and size == recorder.position.offset,
+                size=stamp.size,
+                mtime_ns=stamp.changed,
+                settled=settled and transcript.finished and stamp.size == recorder.position.offset,
                 closed=transcript.closed is not None,
                 title=transcript.settings.get(TITLE, ""),
             )
         )
-
-    def _on_disk(self, session: str) -> tuple[int, int]:
-        """Return the size and the modification time of a journal.
-
-        Zeros if they cannot be read now: the session must be in the catalog all the same, or its key would begin another.
-        """
-        try:
-            stat = self._journals.path(session).stat()
-        except OSError:
-            return 0, 0
-        return stat.st_size, stat.st_mtime_ns
 
     def _is_due(self, recorder: Recorder) -> bool:
         since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +19,13 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
 from plugins.api.context import Clock
-from sessions.catalog.catalog import Catalog
-from sessions.catalog.lineage import Name, SessionRow
-from sessions.catalog.opening import open_session
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import Succession
-from sessions.files.fork import Fork
-from sessions.files.journal import Journals
+from sessions.store.catalog import Catalog, Name, SessionRow
+from sessions.store.fork import Fork
+from sessions.store.opening import open_session
+from sessions.store.protocols import Store
+from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder
 
 SWEEP_SECONDS = 60.0
@@ -58,18 +57,18 @@ class Switchboard:
     def __init__(
         self,
         *,
-        journals: Journals,
+        store: Store,
         catalog: Catalog,
         build: Callable[[Chat, Recorder], Conversation],
         clock: Clock,
         settings: Settings,
     ) -> None:
-        self._journals = journals
+        self._store = store
         self._catalog = catalog
         self._settings = settings
         self._clock = clock
-        self._runner = ConversationRunner(journals, catalog, clock, build=build, ended=self._ended)
-        self._forks = Forks(catalog, journals, clock)
+        self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
+        self._forks = Forks(catalog, store, clock)
         self._chats: dict[Name, Chat] = {}
         self._locks: dict[Name, asyncio.Lock] = {}
         self._unfinished: set[Name] = set()
@@ -144,9 +143,9 @@ class Switchboard:
         """Return the row of a session; of one in memory, as of its last pause or failure."""
         return self._catalog.row(session)
 
-    def path(self, session: str) -> Path:
-        """Return the path of a session's journal."""
-        return self._journals.path(session)
+    def log(self, session: str) -> StoredLog:
+        """Return the log of a session, for reading."""
+        return StoredLog(self._store, session)
 
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         """Begin a session under a new key that continues from a past moment of another. Raises the errors of
@@ -201,7 +200,7 @@ class Switchboard:
         chat = Chat(
             name,
             await self._catalog.receipts(*name),
-            journals=self._journals,
+            store=self._store,
             catalog=self._catalog,
             settings=self._settings,
             begin=self._runner.begin,
@@ -238,7 +237,7 @@ class Switchboard:
 
     async def _open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
         """Open an existing journal and run its conversation; with a `successor` it only finishes."""
-        opened = await open_session(self._journals, self._catalog, session)
+        opened = await open_session(self._store, self._catalog, session)
         conversation = self._runner.resume(chat, opened.log, opened.position, opened.transcript)
         if successor is not None:
             conversation.retire(successor.seq)
@@ -248,15 +247,15 @@ class Switchboard:
 
     def _report_damage(self, damaged: JournalDamaged) -> None:
         """Report a damaged journal in the log and in `/status`."""
-        log.error("journal_damaged", session=damaged.path.stem, line=damaged.line, reason=damaged.reason)
-        self._catalog.unreadable[damaged.path] = damaged.reason
+        log.error("journal_damaged", session=damaged.session, line=damaged.line, reason=damaged.reason)
+        self._catalog.unreadable[damaged.session] = damaged.reason
 
     async def _verify_in_background(self, chat: Chat, conversation: Conversation) -> None:
         """Verify the part of a large journal that a checkpoint skipped. If it is damaged, its conversation is stopped,
         and the key too if it is the current one."""
         session = conversation.session
         try:
-            await self._journals.verify(session)
+            await self._store.verify(session)
         except JournalDamaged as damaged:
             self._report_damage(damaged)
             async with self._lock(chat.name):

@@ -31,8 +31,8 @@ from gateway.http.console.context_turn import (
 )
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.journals.past_requests import PastRequest, requests_of_turn
-from sessions.catalog.catalog import SessionRow
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.store.catalog import SessionRow
 
 PAGE, MOST = 300, 2000
 """Turns in one response: the default and the maximum."""
@@ -128,9 +128,9 @@ class ContextEndpoints:
         row = self._row(request, admission)
         number = _path_number(request, "number")
         sizes = await self._read(row)
-        path = self._switchboard.path(row.session)
+        log = self._switchboard.log(row.session)
         async with self._threads:
-            return answer(200, await asyncio.to_thread(shown_compaction, path, sizes, number))
+            return answer(200, await asyncio.to_thread(shown_compaction, log, sizes, number))
 
     # --- the journals -------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class ContextEndpoints:
 
     async def _read(self, row: SessionRow) -> ContextSizes:
         """Return the sizes of a session, after reading further for up to SLICE seconds."""
-        sizes = self._known.pop(row.session, None) or ContextSizes(self._switchboard.path(row.session))
+        sizes = self._known.pop(row.session, None) or ContextSizes(self._switchboard.log(row.session))
         self._known[row.session] = sizes
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
@@ -162,9 +162,9 @@ class ContextEndpoints:
         wanted = row.session, row.head, turn
         if self._asked is None or self._asked[0] != wanted:
             begin = (await self._read(row)).before(turn=turn)
-            path = self._switchboard.path(row.session)
+            log = self._switchboard.log(row.session)
             async with self._threads:
-                asked = await asyncio.to_thread(requests_of_turn, path, turn, begin)
+                asked = await asyncio.to_thread(requests_of_turn, log, turn, begin)
             self._asked = wanted, asked
             return asked
         return self._asked[1]

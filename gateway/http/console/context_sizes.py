@@ -7,7 +7,6 @@ that the caller limits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Lock
 from time import perf_counter, sleep
 from typing import Literal, TypeAlias
@@ -32,10 +31,10 @@ from sessions.events.events import (
 )
 from sessions.events.messages import Message, ToolMessage
 from sessions.events.token_features import TokenFeatures, head_features, message_features
-from sessions.files.reader import read_lines
 from sessions.state.context import assemble, canonical_head
 from sessions.state.transcript import Transcript
 from sessions.state.view import View
+from sessions.store.reading import StoredLog
 
 Part: TypeAlias = Literal["instructions", "summary", "recalled", "conversation", "results"]
 
@@ -96,10 +95,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ContextSizes:
-    """The sizes of one session's requests, as far as its journal at `path` was read."""
+    """The sizes of one session's requests, as far as its log was read."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, log: StoredLog) -> None:
+        self._log = log
         self._reading = Lock()
         self.transcript = Transcript()
         self.turns: list[TurnSize] = []
@@ -131,7 +130,7 @@ class ContextSizes:
 
     def _lines(self, upto: int) -> Iterator[bytes]:
         """Yield the unread lines up to the event `upto`."""
-        while lines := read_lines(self._path, self.transcript.head + 1, PIECE):
+        while lines := self._log.lines(self.transcript.head + 1, PIECE):
             for line in lines:
                 if self.transcript.head >= upto:
                     return
@@ -154,7 +153,7 @@ class ContextSizes:
         before, event = self.transcript, recorded.event
         if isinstance(event, RequestSent) and event.purpose == "answer":
             self._asked(recorded, event)
-        after = self.transcript = advance(self._path, before, recorded)
+        after = self.transcript = advance(self._log, before, recorded)
         if after.instructions is not before.instructions:
             self._head = head_features(canonical_head(assemble(after)).decode())
         if after.view is not before.view:

@@ -4,7 +4,6 @@ it in a thread."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -17,12 +16,12 @@ from sessions.events.codec import decode
 from sessions.events.events import ContextCompacted, RequestSent
 from sessions.events.messages import AssistantMessage, Message, ToolMessage
 from sessions.events.pruning import Edit, shown_size
-from sessions.files.reader import read_lines
 from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import Context, Gauge, assemble, canonical, canonical_head
 from sessions.state.recall_message import is_recalled
 from sessions.state.transcript import Transcript
 from sessions.state.view import View
+from sessions.store.reading import StoredLog
 
 BEGINNING = 600
 """Characters of a message in a row; the rest is requested separately."""
@@ -154,8 +153,8 @@ def canonical_request(context: Context) -> bytes:
     return b"[" + b",".join([canonical_head(context), *map(canonical, context.messages)]) + b"]"
 
 
-def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompaction:
-    """Return the compaction of this number, from the journal at `path` and its sizes.
+def shown_compaction(log: StoredLog, sizes: ContextSizes, number: int) -> ShownCompaction:
+    """Return the compaction of this number, from the log and its sizes.
 
     Raises:
         NotThere: There is no such compaction.
@@ -165,8 +164,8 @@ def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompa
     cut = next((cut for cut in now.cuts if cut.compaction == number), None)
     if cut is None:
         raise NotThere(f"There is no compaction {number}.")
-    before = transcript_before(path, cut.seq, sizes.before(seq=cut.seq))
-    made = decode(read_lines(path, cut.seq, 1)[0])
+    before = transcript_before(log, cut.seq, sizes.before(seq=cut.seq))
+    made = decode(log.lines(cut.seq, 1)[0])
     assert isinstance(made.event, ContextCompacted)
     left = before.view.first_from(cut.keep_from)
     return ShownCompaction(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
-from pathlib import Path
 
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.dialogue import ASSISTANT, Utterance
@@ -12,24 +11,23 @@ from sessions.attachments.store import head_and_tail
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived, ModelReplied, Recorded
-from sessions.files.header import read_header
-from sessions.files.reader import read_lines
-from sessions.files.verify import open_journal
+from sessions.store.header import read_header
+from sessions.store.reading import StoredLog
 
 PAGE = 256 * 1024
-"""Bytes of a journal that are read at once."""
+"""Bytes of a log that are read at once."""
 
 LONGEST, LONGEST_TEXT = 24_000, 4_000
 """Characters of an excerpt, and bytes of one message in it, at most."""
 
 
-def excerpt(journal: Path, first: int, count: int, scope: Scope, zone: tzinfo | None) -> str:
+def excerpt(log: StoredLog, first: int, count: int, scope: Scope, zone: tzinfo | None) -> str:
     """Return the messages among `count` events from `first` on, one per line.
 
     A truncated excerpt ends with the number to continue at.
 
     Args:
-        journal: The file of the journal.
+        log: The log of the session.
         first: Sequence number of the first event.
         count: Number of events.
         scope: Who may read: "" is returned for others, and in a group only messages of groups.
@@ -40,11 +38,11 @@ def excerpt(journal: Path, first: int, count: int, scope: Scope, zone: tzinfo | 
         StorageFailed: The journal cannot be read.
         InvalidLine: A line is damaged.
     """
-    with open_journal(journal) as descriptor:
-        whose = read_header(descriptor, journal.stem)
+    with log.read() as lines:
+        whose = read_header(lines)
     if scope.owners is not None and whose.person not in scope.owners:
         return ""
-    said = _said(_events(journal, first, first + count))
+    said = _said(_events(log, first, first + count))
     return _told((each for each in said if scope.private or each.group), zone)
 
 
@@ -63,11 +61,11 @@ def _told(said: Iterable[Utterance], zone: tzinfo | None) -> str:
     return "\n".join(shown)
 
 
-def _events(journal: Path, first: int, end: int) -> Iterator[Recorded]:
+def _events(log: StoredLog, first: int, end: int) -> Iterator[Recorded]:
     """Yield the events from `first` up to `end`, stopping at damage."""
     while first < end:
         try:
-            lines = read_lines(journal, first, PAGE)[: end - first]
+            lines = log.lines(first, PAGE)[: end - first]
             events = [decode(line) for line in lines]
         except (JournalDamaged, InvalidLine):
             return

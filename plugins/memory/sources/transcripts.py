@@ -7,14 +7,11 @@ its last chunk began, once enough was added.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, tzinfo
-from pathlib import Path
 
 import msgspec
 
@@ -23,11 +20,11 @@ from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.sources.dialogue import TELLING, Conversation, chunks_of_dialogue, said_in
 from plugins.memory.sources.excerpts import excerpt
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.errors import JournalDamaged, SessionsError
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
-from sessions.files.header import read_header
-from sessions.files.verify import open_journal, verify_lines, verify_position
-from sessions.store.protocols import START, Position
+from sessions.store.header import read_header
+from sessions.store.protocols import START, Lines, LogReader, Position, Stamp
+from sessions.store.reading import StoredLog, verify_lines, verify_position
 
 GROWN = 100_000
 """Bytes of growth after which a journal is read again."""
@@ -71,18 +68,18 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcripts:
-    """The journals in one folder.
+    """The sessions of a home.
 
     Args:
-        folder: The folder.
+        logs: Their logs.
         zone: Returns the time zone of days, None for the system's.
         now: Returns the time in seconds.
     """
 
     name = "sessions"
 
-    def __init__(self, folder: Path, zone: Callable[[], tzinfo | None], now: Callable[[], float] = time.time) -> None:
-        self._folder = folder
+    def __init__(self, logs: LogReader, zone: Callable[[], tzinfo | None], now: Callable[[], float] = time.time) -> None:
+        self._logs = logs
         self._zone = zone
         self._now = now
         self._damaged: set[str] = set()
@@ -96,9 +93,9 @@ class Transcripts:
     def there(self, known: Mapping[str, str]) -> Listing:
         """Implement `Source.there`. A journal with too little new text keeps its previous stamp."""
         stamps: dict[str, str] = {}
-        for name, found in _journals(self._folder):
-            path = document_of(name.removesuffix(".jsonl"))
-            if stamp := self._stamp(name, known.get(path, ""), found):
+        for session, found in self._listed():
+            path = document_of(session)
+            if stamp := self._stamp(session, known.get(path, ""), found):
                 stamps[path] = stamp
         self._damaged &= stamps.keys()
         return Listing(stamps=stamps, remarks=self._remarks())
@@ -111,17 +108,36 @@ class Transcripts:
         how = "damaged and searched only as far as the journal is whole"
         return (f"{which} {how}; `exuvia sessions verify` says more.",)
 
-    def _stamp(self, name: str, before: str, found: os.stat_result) -> str:
-        now = f"{found.st_size}.{found.st_ino}"
-        if now == before or not found.st_size:
+    def _listed(self) -> list[tuple[str, Stamp]]:
+        try:
+            return [(session, found) for session, found in self._logs.listed() if _session(document_of(session))]
+        except StorageFailed:
+            return []
+
+    def _stamp(self, session: str, before: str, found: Stamp) -> str:
+        now = f"{found.size}.{found.identity}"
+        if now == before or not found.size:
             return before
         last = _STAMP.fullmatch(before)
-        size, number = (int(last[1]), int(last[2])) if last else (0, found.st_ino)
-        grown = found.st_size - size
-        rested = self._now() - found.st_mtime >= RESTED
-        if number != found.st_ino or grown < 0 or rested or grown >= GROWN:
+        size, number = (int(last[1]), int(last[2])) if last else (0, found.identity)
+        grown = found.size - size
+        rested = self._now() - found.changed / 1e9 >= RESTED
+        if number != found.identity or grown < 0 or rested or grown >= GROWN:
             return now
-        return now if _says_enough(self._folder / name, size, grown) else before
+        return now if self._says_enough(session, size) else before
+
+    def _says_enough(self, session: str, start: int) -> bool:
+        """Return True if the lines after an offset contain enough messages, or an event after which messages left the
+        view."""
+        messages = 0
+        with suppress(SessionsError), self._logs.read(session) as lines:
+            for line, end in lines.backward():
+                if end <= start:
+                    break
+                messages += any(mark in line for mark in _MESSAGES)
+                if messages >= SAID or any(mark in line for mark in _ENDS):
+                    return True
+        return False
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -130,40 +146,37 @@ class Transcripts:
         session = _session(path)
         if session is None:
             return None
-        place = self._folder / f"{session}.jsonl"
         self._damaged.discard(path)
         try:
-            with open_journal(place) as descriptor:
-                before = _kept(descriptor, place, state) or self._at_the_beginning(descriptor, session)
-                return self._read(descriptor, path, before)
+            with self._logs.read(session) as lines:
+                return self._read(lines, path, _kept(lines, state) or self._at_the_beginning(lines))
         except (SessionsError, InvalidLine):
             self._damaged.add(path)
             return None
 
-    def _at_the_beginning(self, descriptor: int, session: str) -> _Place:
-        began = read_header(descriptor, session)
-        has_parent = (self._folder / f"{began.parent}.jsonl").exists() if began.parent else False
+    def _at_the_beginning(self, lines: Lines) -> _Place:
+        began = read_header(lines)
+        has_parent = self._logs.stamp(began.parent) is not None if began.parent else False
         return _Place(person=began.person, key=began.key, skip=began.seq if has_parent else 0)
 
-    def _read(self, descriptor: int, path: str, before: _Place) -> Reading:
-        size = os.fstat(descriptor).st_size
-        lines = _Lines(before)
-        end = min(size, max(before.start.offset, before.end) + PART)
+    def _read(self, lines: Lines, path: str, before: _Place) -> Reading:
+        read = _Read(before)
+        end = min(lines.size, max(before.start.offset, before.end) + PART)
         damaged = False
         try:
-            verify_lines(descriptor, self._folder / path.removeprefix("sessions/"), before.start, end, lines)
+            verify_lines(lines, before.start, read, end)
         except JournalDamaged:
             damaged = True
             self._damaged.add(path)
-        said, waits = said_in(lines.events)
+        said, waits = said_in(read.events)
         conversation = Conversation(path=path, owner=before.person, key=before.key)
         chunks, last = chunks_of_dialogue(said, conversation, self._day)
-        start = lines.before[last] if last else before.start if waits else lines.here
+        start = read.before[last] if last else before.start if waits else read.here
         return Reading(
             chunks=chunks,
             since=before.start.seq + 1,
             state=msgspec.json.encode(msgspec.structs.replace(before, start=start, end=end)).decode(),
-            more=end < size and not damaged,
+            more=end < lines.size and not damaged,
         )
 
     def _day(self, moment: datetime) -> str:
@@ -177,12 +190,12 @@ class Transcripts:
         if session is None:
             return None
         try:
-            return excerpt(self._folder / f"{session}.jsonl", first, lines, scope, self._zone())
+            return excerpt(StoredLog(self._logs, session), first, lines, scope, self._zone())
         except (SessionsError, InvalidLine):
             return ""
 
 
-class _Lines:
+class _Read:
     """Collects relevant events from the lines of a journal, and the position before each message.
 
     `here` is the position after the last line.
@@ -196,7 +209,7 @@ class _Lines:
 
     def __call__(self, line: bytes) -> None:
         here = self.here
-        self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
+        self.here = here.after(line)
         kind = _KIND.search(line)
         if self.here.seq > self._skip and kind and kind[1].decode() in TELLING:
             self.events.append(decode(line))
@@ -214,36 +227,11 @@ def _session(path: str) -> str | None:
     return found[1] if found and folder == "sessions" else None
 
 
-def _journals(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the journals in a folder by name."""
-    try:
-        with os.scandir(folder) as entries:
-            named = sorted((entry.name, entry) for entry in entries if _NAME.fullmatch(entry.name))
-    except OSError:
-        return
-    for name, entry in named:
-        with suppress(OSError):  # deleted meanwhile
-            found = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode):
-                yield name, found
-
-
-def _says_enough(place: Path, start: int, length: int) -> bool:
-    """Return True if these bytes contain enough messages, or an event after which messages left the model's view."""
-    try:
-        with place.open("rb") as file:
-            file.seek(start)
-            grown = file.read(length)
-    except OSError:
-        return False
-    return any(mark in grown for mark in _ENDS) or sum(grown.count(mark) for mark in _MESSAGES) >= SAID
-
-
-def _kept(descriptor: int, place: Path, state: str) -> _Place | None:
-    """Return the stored position if the journal still has the same content up to it."""
+def _kept(lines: Lines, state: str) -> _Place | None:
+    """Return the stored position if the log still has the same content up to it."""
     try:
         known = msgspec.json.decode(state, type=_Place)
-        verify_position(descriptor, place, known.start, os.fstat(descriptor).st_size)
+        verify_position(lines, known.start)
     except (msgspec.MsgspecError, JournalDamaged):
         return None
     return known

@@ -1,35 +1,28 @@
 """Forks: a new session that continues from an earlier event of another.
 
-The functions block. The parent may be written meanwhile, after the event that is named; no other fork may be created in the
-folder at the same time.
+The parent may be written meanwhile, after the event that is named.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Container, Iterator
+import asyncio
+from collections.abc import Container
 from datetime import datetime
 from itertools import chain, count
-from pathlib import Path
 
 import msgspec
 
 from sessions.events.codec import InvalidLine, decode, encode
-from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import MessageReceived, Recorded, SessionClosed, SessionForked
-from sessions.files.fsync import open_folder, write_new
-from sessions.files.line_reader import BLOCK
-from sessions.files.verify import open_journal, verify_lines
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.log_writer import stamp
-from sessions.store.protocols import START, Position
+from sessions.store.protocols import START, LogReader, Store
+from sessions.store.reading import verify_lines
 
 LONGEST_KEY = 64
 """Maximum length in characters of a conversation's name."""
-
-DRAFT = ".draft"
-"""Suffix of an incomplete fork's file name."""
 
 
 class ForkRefused(SessionsError):
@@ -52,13 +45,17 @@ def fork_key(key: str, used: Container[str]) -> str:
     return next(key for key in keys if key not in used)
 
 
-def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None, exactly: bool = True) -> Fork:
-    """Copy a journal up to an event between two turns into the journal of a new session, durably.
+async def fork(
+    store: Store, parent: str, session: str, key: str, now: datetime, *, at: int | None = None, exactly: bool = True
+) -> Fork:
+    """Copy a session's log up to an event between two turns into the log of a new session, durably.
 
-    Messages waiting for a turn at that event are answered in the parent only.
+    Messages waiting for a turn at that event are answered in the parent only. No other fork may be created in the store at
+    the same time.
 
     Args:
-        parent: The journal to copy.
+        store: The store of both.
+        parent: The session to copy.
         session: The id of the new session.
         key: The key of the new session.
         now: The current time.
@@ -71,32 +68,12 @@ def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None 
         JournalDamaged: The parent does not verify.
         StorageFailed: The fork could not be written.
     """
-    with open_journal(parent) as descriptor:
-        places = _place(descriptor, parent, at, exactly=exactly)
-        last = places.last
-        made = Fork(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
-        event = SessionForked(session=session, key=key, parent=parent.stem, parent_seq=last.seq, left=places.left)
-        line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
-        try:
-            _write(parent.with_name(f"{session}.jsonl"), _copied(descriptor, last.offset, line))
-        except OSError as error:
-            raise StorageFailed(f"The fork could not be written: {error.strerror or error}.") from error
-    return made
-
-
-def _write(path: Path, content: Iterator[bytes]) -> None:
-    """Create a journal atomically: a partial one after an error would give its key two sessions."""
-    for left in path.parent.glob(f"*{DRAFT}"):
-        left.unlink()  # left by an interrupted fork
-    draft = path.with_name(path.name + DRAFT)
-    write_new(draft, content)
-    with open_folder(path.parent) as folder:
-        draft.rename(path)
-        try:
-            os.fsync(folder)
-        except OSError:
-            path.unlink()
-            raise
+    places = await asyncio.to_thread(_place, store, parent, at, exactly=exactly)
+    last = places.last
+    event = SessionForked(session=session, key=key, parent=parent, parent_seq=last.seq, left=places.left)
+    line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
+    await store.copy(parent, last, line, session)
+    return Fork(session=session, key=key, parent=parent, parent_seq=last.seq)
 
 
 class _Places:
@@ -115,7 +92,7 @@ class _Places:
 
     def __call__(self, line: bytes) -> None:
         here = self.here
-        self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
+        self.here = here.after(line)
         if self._at is None or here.seq < self._at:
             recorded = decode(line)
             self._transcript = folded = evolve(self._transcript, recorded, len(line))
@@ -125,29 +102,21 @@ class _Places:
                 self.left = tuple(waiting.seq for waiting in folded.waiting)
 
 
-def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> _Places:
+def _place(reader: LogReader, session: str, at: int | None, *, exactly: bool) -> _Places:
     places = _Places(at)
     try:
-        verify_lines(descriptor, path, START, os.fstat(descriptor).st_size, places)
+        with reader.read(session) as lines:
+            verify_lines(lines, START, places)
     except InvalidLine as error:
-        raise JournalDamaged(path, places.here.seq + 1, str(error), good_seq=places.here.seq) from error
+        raise JournalDamaged(session, places.here.seq + 1, str(error), good_seq=places.here.seq) from error
     except JournalDamaged as damaged:
         if at is None or at > damaged.good_seq:
             raise
     if at is not None and at > places.here.seq:
-        raise ForkRefused(f"{path.stem} has no event {at}; its last is {places.here.seq}.")
+        raise ForkRefused(f"{session} has no event {at}; its last is {places.here.seq}.")
     if at is not None and at != places.last.seq and exactly:
         before = f"the last such event is {places.last.seq}" if places.last.seq else "no earlier event is either"
-        raise ForkRefused(f"Event {at} of {path.stem} is not between turns; {before}.")
+        raise ForkRefused(f"Event {at} of {session} is not between turns; {before}.")
     if not places.last.seq:
-        raise ForkRefused(f"{path.stem} has nothing to fork yet.")
+        raise ForkRefused(f"{session} has nothing to fork yet.")
     return places
-
-
-def _copied(descriptor: int, end: int, line: bytes) -> Iterator[bytes]:
-    offset = 0
-    while offset < end:
-        block = os.pread(descriptor, min(BLOCK, end - offset), offset)
-        yield block
-        offset += len(block)
-    yield line

@@ -1,8 +1,7 @@
-"""The header of a journal: its first line, or, in a fork, the line after the copied ones. And new session ids."""
+"""The header of a session's log: its first line, or, in a fork, the line after the copied ones. And new session ids."""
 
 from __future__ import annotations
 
-import os
 import secrets
 from datetime import datetime
 
@@ -10,7 +9,7 @@ import msgspec
 
 from sessions.events.codec import FIRST, InvalidLine, decode, seq_of, verify
 from sessions.events.events import FORMAT, Recorded, SessionForked, SessionOpened, Succession
-from sessions.files.line_reader import BLOCK, start_of_line, sum_before
+from sessions.store.protocols import START, Lines
 
 FIRST_LINE = 64 * 1024
 """Maximum length in bytes of such a line, which holds only a few short names."""
@@ -36,12 +35,13 @@ class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 1
 
 
-def read_header(descriptor: int, session: str) -> JournalHeader:
-    """Read the header of the journal of `session`. Of a fork, all bytes up to its own first line are read. Blocks; raises
-    InvalidLine, OSError."""
-    line, newline, _ = os.pread(descriptor, FIRST_LINE, 0).partition(b"\n")
+def read_header(lines: Lines) -> JournalHeader:
+    """Read the header of a session's log. Of a fork, all lines up to its own first one are read. Blocks; raises
+    InvalidLine."""
+    session = lines.session
+    line = next(lines.forward(START, FIRST_LINE), b"")
     try:
-        verify(line + newline, FIRST, 1)
+        verify(line, FIRST, 1)
         recorded = decode(line)
     except InvalidLine as error:
         raise InvalidLine(f"its first line does not open a session: {error}") from error
@@ -52,7 +52,7 @@ def read_header(descriptor: int, session: str) -> JournalHeader:
         raise InvalidLine(f"its format is {opened.format}, but this version supports only up to {FORMAT}")
     if opened.session == session:
         return JournalHeader(session=session, key=opened.key, person=opened.person, at=recorded.at, succeeds=opened.succeeds)
-    forked = _fork(descriptor, session)
+    forked = _fork(lines)
     if forked is None or not isinstance(forked.event, SessionForked):
         raise InvalidLine(f"it is the journal of {opened.session}, renamed")
     event = forked.event
@@ -61,24 +61,17 @@ def read_header(descriptor: int, session: str) -> JournalHeader:
     )
 
 
-def _fork(descriptor: int, session: str) -> Recorded | None:
-    """Return the event that created the fork of this name. A byte search is safe, because quotation marks inside a text are
-    escaped."""
-    mark = b'"kind":"session_forked","session":"%s"' % session.encode()
-    offset, before = 0, b""
-    while block := os.pread(descriptor, BLOCK, offset):
-        if (found := (before + block).find(mark)) >= 0:
-            return _line_at(descriptor, offset - len(before) + found)
-        offset += len(block)
-        before = (before + block)[-len(mark) :]
+def _fork(lines: Lines) -> Recorded | None:
+    """Return the event that created the fork of this name; None if it is not in a line of an intact chain. A byte search is
+    safe, because quotation marks inside a text are escaped."""
+    mark = b'"kind":"session_forked","session":"%s"' % lines.session.encode()
+    before = b""
+    for line in lines.forward(START):
+        if mark in line:
+            try:
+                verify(line, before[-19:-3], seq_of(line))
+                return decode(line)
+            except InvalidLine:
+                return None
+        before = line
     return None
-
-
-def _line_at(descriptor: int, inside: int) -> Recorded | None:
-    """Return the event whose line includes an offset; None if it is not a line of an intact chain."""
-    line, newline, _ = os.pread(descriptor, FIRST_LINE, start := start_of_line(descriptor, inside)).partition(b"\n")
-    try:
-        verify(line + newline, sum_before(descriptor, start), seq_of(line))
-        return decode(line)
-    except InvalidLine:
-        return None

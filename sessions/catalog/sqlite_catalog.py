@@ -17,18 +17,17 @@ import msgspec
 
 from sessions.catalog.catalog_file import Batch, CatalogFile
 from sessions.catalog.checksums import add_checksum, verify_checksum
-from sessions.catalog.lineage import Lineage, SessionRow
+from sessions.catalog.lineage import Lineage
 from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect_receipts, encode_batch
-from sessions.catalog.receipts import REMEMBERED, Receipts
 from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Error, Unavailable
 from sessions.events.errors import StorageFailed, UnknownSession
 from sessions.files.append_file import error_text
 from sessions.files.fsync import UNSURE
 from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
+from sessions.store.catalog import SessionRow
 from sessions.store.protocols import START, Position
-
-__all__ = ["Catalog", "SessionRow"]
+from sessions.store.receipts import REMEMBERED, Receipts
 
 PAUSE = 1.0
 """Seconds for which changes are collected before they are written."""
@@ -72,19 +71,17 @@ class _Changes(msgspec.Struct, kw_only=True):
         return bool(self.rows or self.checkpoints or self.receipts)
 
 
-class Catalog:
-    """All sessions of one home, used as an async context manager. Leaving it writes all changes. Only one process may open
-    the file. Entering raises StorageFailed if the sessions cannot be determined.
+class SqliteCatalog:
+    """The `Catalog` of a folder of journals, used as an async context manager. Leaving it writes all changes. Only one
+    process may open the file. Entering raises StorageFailed if the sessions cannot be determined.
 
-    `rebuilt` is a sentence that says why the file was not used; `unreadable` maps damaged, missing or unreadable journals to
-    the reason; `unbegun` lists journals without any acknowledged line; `failure` says why changes cannot be written at
-    present.
+    `rebuilt` is a sentence that says why the file was not used; `empty` lists the sessions without any acknowledged line.
     """
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.rebuilt: str | None = None
-        self.unreadable: dict[Path, str] = {}
-        self.empty: list[Path] = []
+        self.unreadable: dict[str, str] = {}
+        self.empty: list[str] = []
         self.failure: str | None = None
         self._folder = folder
         self._file = CatalogFile(path)
@@ -95,7 +92,7 @@ class Catalog:
         self._closing = asyncio.Event()
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Catalog:
+    async def __aenter__(self) -> SqliteCatalog:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._file)
             await self._load()
@@ -144,18 +141,6 @@ class Catalog:
     def changed_since(self, at: str) -> list[SessionRow]:
         """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         return [row for row in self._lineage.rows.values() if row.at >= at]
-
-    def is_unchanged(self, session: str) -> bool:
-        """Return True if the journal of a settled session still has the size and modification time with which it was
-        verified and durable. Calls `stat`."""
-        row = self._lineage.rows.get(session)
-        if row is None or not row.settled:
-            return False
-        try:
-            stat = self._path(session).stat()
-        except OSError:
-            return False
-        return (row.size, row.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
 
     def put(self, row: SessionRow) -> None:
         """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely
@@ -212,7 +197,7 @@ class Catalog:
         except (UnknownSession, OSError) as error:
             if isinstance(error, OSError) and error.errno in UNSURE:  # the ids exist and must not be treated as unknown
                 raise StorageFailed(f"{path.name} cannot be read: {error_text(error)}.") from error
-            self.unreadable[path] = str(error)
+            self.unreadable[session] = str(error)
             return None
         self._covered[session] = collected.upto
         if collected.new is not None:
@@ -240,9 +225,9 @@ class Catalog:
             found = await asyncio.to_thread(scan_folder, self._folder, self._lineage.rows)
         except OSError as error:
             raise StorageFailed(f"{self._folder} cannot be listed: {error_text(error)}.") from error
-        for path, why in found.unknown.items():  # else its key would continue in another session
+        for session, why in found.unknown.items():  # else its key would continue in another session
             raise StorageFailed(
-                f"{path} cannot be read: {why}. It may belong to any conversation, so none can continue."
+                f"{self._path(session)} cannot be read: {why}. It may belong to any conversation, so none can continue."
                 " To continue without it, move the file away."
             )
         self.unreadable.update(found.unreadable)

@@ -1,0 +1,120 @@
+"""The protocol of a catalog: what is known of all sessions, so that a start need not read their logs."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from sessions.events.events import Succession
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import Position
+from sessions.store.receipts import Receipts
+
+Name: TypeAlias = tuple[str, str]
+"""The identity of a conversation for people: the person, and the person's key."""
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The known facts about a session that is not open.
+
+    `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are those of the log's stamp
+    when the row was valid; an `mtime_ns` of 0 means that the log was not verified. `settled` is True if nothing is left to
+    finish. `title` is the person's name for the session, if any.
+    """
+
+    session: str
+    key: str
+    person: str
+    opened_at: str
+    succeeds: Succession | None
+    head: int
+    at: str
+    size: int
+    mtime_ns: int
+    settled: bool
+    closed: bool
+    title: str = ""
+
+    @property
+    def name(self) -> Name:
+        """The person and the key."""
+        return self.person, self.key
+
+    @property
+    def acknowledged(self) -> int:
+        """The seq up to which the log is known to have been durable. An unverified head may be in a tail that was never
+        synced."""
+        return self.head if self.mtime_ns else 1
+
+
+class Catalog(Protocol):
+    """The sessions of one home, checkpoints of their transcripts, and the message ids of each key.
+
+    It is derived: what is missing is read again from the logs. Only a row's `acknowledged` is more: it tells that a log has
+    lost its end.
+    """
+
+    failure: str | None
+    """Why changes cannot be written at present."""
+
+    unreadable: dict[str, str]
+    """The reason for each session whose log is damaged, missing or unreadable."""
+
+    @property
+    def count(self) -> int:
+        """The number of known sessions."""
+        ...
+
+    def row(self, session: str) -> SessionRow | None:
+        """Return the row of a session, or None if it is unknown."""
+        ...
+
+    def current(self, person: str, key: str) -> SessionRow | None:
+        """Return the session that receives the messages of a person's key."""
+        ...
+
+    def sessions(self, person: str) -> list[SessionRow]:
+        """Return the current session of each of a person's keys, in the order of the keys."""
+        ...
+
+    def chain(self, session: str) -> list[SessionRow]:
+        """Return the earlier sessions of this one's key, newest first."""
+        ...
+
+    def successor(self, session: str) -> SessionRow | None:
+        """Return the session that continues this one."""
+        ...
+
+    def unsettled(self) -> list[SessionRow]:
+        """Return the sessions that may have something left to finish."""
+        ...
+
+    def changed_since(self, at: str) -> list[SessionRow]:
+        """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
+        ...
+
+    def put(self, row: SessionRow) -> None:
+        """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely durable log."""
+        ...
+
+    async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
+        """Return the last valid checkpoint of a session, or None. The log is authoritative: it must still hold the line at
+        the position."""
+        ...
+
+    def save_checkpoint(
+        self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
+    ) -> None:
+        """Store a transcript for the next start, and the ids of the session's messages up to the same position.
+
+        Both must be durable. Without `receipts` the next start reads the ids from the log.
+        """
+        ...
+
+    async def receipts(self, person: str, key: str) -> Receipts:
+        """Return the newest message ids of a key, at least REMEMBERED, across its sessions, as its logs have them now.
+
+        Raises StorageFailed while they cannot be read.
+        """
+        ...
