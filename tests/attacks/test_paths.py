@@ -29,8 +29,9 @@ from gateway.support.errors import ConfigRefused
 from plugins.support.workspace import meant
 from tests.attacks.test_identity import routed
 from tests.console.test_transcripts import SESSION, told, write
-from tests.faults.gateway_process import free_port, start_process
+from tests.faults.gateway_process import start_process
 from tests.gateway.gateways import TOKEN, gateway
+from tests.ports import free_port
 from tests.waiting import DEADLINE, deadline
 
 SECRET = "the-secret-that-lies-outside"

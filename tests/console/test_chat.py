@@ -13,8 +13,9 @@ from gateway.http import websocket
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.console.browser import NARROW, visiting
-from tests.faults.gateway_process import free_port, gateway_process, journals
+from tests.faults.gateway_process import gateway_process, journals
 from tests.gateway.gateways import gateway
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

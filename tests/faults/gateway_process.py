@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from tests.gateway.gateways import TOKEN, Client
+from tests.ports import free_port
 from tests.waiting import deadline
 
 ROOT = Path(__file__).parents[2]
@@ -98,13 +98,6 @@ class GatewayProcess:
             self.process.terminate()
         async with deadline():
             return await self.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def start_process(

@@ -11,8 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.faults.gateway_process import ROOT, GatewayProcess, free_port, gateway_process
+from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN
+from tests.ports import free_port
 
 
 def start(home: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:

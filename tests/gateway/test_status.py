@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -36,6 +35,7 @@ from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.events import Failure
 from sessions.events.messages import Usage
 from tests.gateway.gateways import TOKEN, gateway
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -380,13 +380,6 @@ async def test_a_wrong_token_is_refused_in_the_gateways_words(tmp_path: Path) ->
     async with gateway(tmp_path / "home") as on:
         with pytest.raises(RequestFailed, match=r"refuses: .*token"):
             await asked(tmp_path / "home", on.url, token="not-this-one-but-long-enough")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_where_none_runs_it_says_how_to_start_one(tmp_path: Path) -> None:

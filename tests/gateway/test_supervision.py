@@ -20,6 +20,7 @@ import pytest
 from gateway.support.errors import StartRefused
 from gateway.wiring.systemd import Supervisor, before_watchdog, passed_socket
 from tests.gateway.gateways import TOKEN, gateway
+from tests.ports import free_port
 from tests.waiting import VirtualTime, deadline
 
 ROOT = Path(__file__).parents[2]
@@ -95,12 +96,6 @@ async def started(
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 async def test_ready_is_said_once_the_gateway_listens_and_stopping_when_it_stops(tmp_path: Path, manager: Manager) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.faults.gateway_process import free_port
 from tests.gateway.gateways import TOKEN, Client, Frame
+from tests.ports import free_port
 from tests.service.machine import Machine, booted, impossible
 from tests.waiting import deadline
 
