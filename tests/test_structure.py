@@ -206,7 +206,7 @@ def late_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tup
     ("library", "owners"),
     [
         ("pluggy", {"plugins.host.hooks", "plugins.api.hookspecs"}),
-        ("httpx", {"plugins.http.client", "plugins.http.connection_pools"}),
+        ("httpx", {"plugins.http.client", "plugins.http.connection_pools", "plugins.http.aiohttp_transport"}),
     ],
 )
 def test_a_library_that_one_module_owns_is_imported_nowhere_else(library: str, owners: set[str]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from time import time
 from types import TracebackType
@@ -28,6 +28,7 @@ from plugins.support.errors import BadAnswer, BadRequest, ProviderError, RateLim
 from plugins.support.http_errors import StatusRefused, error_message, requested_delay, short_reason
 
 if TYPE_CHECKING:
+    import aiohttp
     import httpx
 
 LONGEST_WAIT = 60.0
@@ -151,7 +152,10 @@ class Transport:
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts, heard)) as chunks:
+        async with (
+            aclosing(await self._answer(question)) as response,
+            aclosing(self._chunks(response, question.timeouts, heard)) as chunks,
+        ):
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media == "text/event-stream":
                 events = EventStream(self._limits.event)
@@ -161,7 +165,7 @@ class Transport:
                             count += 1
                             yield event
                             if until():
-                                await _finish(chunks)
+                                await _finish(response, chunks)
                                 return
                 except EventTooLong as error:
                     raise BadAnswer(f"The server sent what is no answer: {error}.") from error
@@ -187,7 +191,10 @@ class Transport:
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts, heard)) as chunks:
+        async with (
+            aclosing(await self._answer(question)) as response,
+            aclosing(self._chunks(response, question.timeouts, heard)) as chunks,
+        ):
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if "json" not in media:
                 raise BadAnswer(f"The server answered with {media or 'something'} and not with lines of JSON.")
@@ -198,7 +205,7 @@ class Transport:
                         count += 1
                         yield line
                         if until():
-                            await _finish(chunks)
+                            await _finish(response, chunks)
                             return
             except LineTooLong as error:
                 raise BadAnswer(f"The server sent what is no answer: {error}.") from error
@@ -224,23 +231,18 @@ class Transport:
         return await self._whole(_Question(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
 
     async def _whole(self, question: _Question) -> bytes:
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts)) as chunks:
-            return b"".join([chunk async for chunk in chunks])
+        async with aclosing(await self._answer(question)) as response:
+            return b"".join([chunk async for chunk in self._chunks(response, question.timeouts)])
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _answer(self, question: _Question) -> AsyncIterator[httpx.Response]:
-        """Yield the response of the first attempt that succeeds. Its body has not been read."""
-        async with AsyncExitStack() as stack:
-            yield await self._persist(stack, question)
-
-    async def _persist(self, stack: AsyncExitStack, question: _Question) -> httpx.Response:
+    async def _answer(self, question: _Question) -> httpx.Response:
+        """Return the response of the first attempt that succeeds. Its body has not been read, and it must be closed."""
         loop = asyncio.get_running_loop()
         attempt, began = 1, loop.time()
         while True:
             try:
-                return await self._attempt(stack, question)
+                return await self._attempt(question)
             except (StatusRefused, Unreachable) as error:
                 again = error.retryable and (not isinstance(error, StatusRefused) or question.may_retry(error))
                 if not again or attempt >= question.timeouts.attempts:
@@ -263,29 +265,30 @@ class Transport:
             ) from error
         return error.retry_after
 
-    async def _attempt(self, stack: AsyncExitStack, question: _Question) -> httpx.Response:
+    async def _attempt(self, question: _Question) -> httpx.Response:
         response = await self._sent(question)
-        stack.push_async_callback(response.aclose)
         compressed = response.headers.get("content-encoding", "identity").lower() not in ("identity", "")
-        if response.status_code == 200:
-            if compressed:
-                raise BadAnswer("The server compressed its answer, which was not asked for.")
+        if response.status_code == 200 and not compressed:
             return response
-        words = b"" if compressed else await self._words(response)
-        await response.aclose()
+        async with aclosing(response):
+            if response.status_code == 200:
+                raise BadAnswer("The server compressed its answer, which was not asked for.")
+            words = b"" if compressed else await self._words(response)
         raise StatusRefused(response.status_code, words, retry_after=requested_delay(response.headers, words, time()))
 
     async def _sent(self, question: _Question) -> httpx.Response:
         """Send a request and return the response with its headers."""
         address, timeouts = _address(question.url), question.timeouts
         door = await self._doors.to(address)
-        import aiohttp  # noqa: PLC0415 - the doors have imported both, away from the loop
+        import aiohttp  # noqa: PLC0415 - the doors have imported all three, away from the loop
         import httpx  # noqa: PLC0415
+
+        from plugins.http.aiohttp_transport import parse_url  # noqa: PLC0415
 
         try:
             request = httpx.Request(
                 question.method,
-                question.url,
+                parse_url(question.url),
                 headers={
                     "Content-Type": "application/json",
                     "Content-Length": str(len(question.body)),
@@ -297,17 +300,19 @@ class Transport:
             )
             async with asyncio.timeout(timeouts.first):
                 return await door.handle_async_request(request)
+        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # they are of kinds below too
+            raise _unreachable(address, error) from error
         except TimeoutError as error:
             raise Unreachable(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
         except aiohttp.ClientResponseError as error:
             raise BadAnswer(f"{address.hostname} answered with what is not HTTP.") from error
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
-            # Nothing of the error itself: it may repeat the address or a header, and with them a key.
-            raise BadRequest(f"The request to {address.hostname} holds what HTTP does not allow in a header.") from error
-        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
             if why := certificate_problem(error):
                 raise CertificateError(f"The certificate of {address.hostname} does not hold: {why}.") from error
-            raise Unreachable(f"{address.hostname} cannot be reached: {error_message(str(error).encode())}") from error
+            raise _unreachable(address, error) from error
+        except (httpx.InvalidURL, ValueError) as error:
+            # Nothing of the error itself: it may repeat the address or a header, and with them a key.
+            raise BadRequest(f"The request to {address.hostname} holds what HTTP does not allow in a header.") from error
 
     async def _words(self, response: httpx.Response) -> bytes:
         """Return the body of an error response, as far as it arrives quickly and within the limit."""
@@ -325,20 +330,18 @@ class Transport:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the body in chunks, with timeouts. `said` measures progress; by default every byte counts."""
         import aiohttp  # noqa: PLC0415 - imported long before
-        import httpx  # noqa: PLC0415
 
         loop = asyncio.get_running_loop()
         size, before, since = 0, said() if said else 0, loop.time()
         heard, pause, end = before, timeouts.first, since + timeouts.whole
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        pieces = aiter(response.stream)
+        content = _content(response)
         try:
-            while True:
-                # Around the waiting alone: a deadline around the `yield` would cancel whoever consumes the chunks.
-                async with asyncio.timeout_at(min(since + pause, end)):
-                    chunk = await anext(pieces, None)
-                if chunk is None:
-                    return
+            while (chunk := content.read_nowait()) or not content.at_eof():
+                if not chunk:
+                    # Around the waiting alone: a deadline around the `yield` would cancel whoever consumes the chunks.
+                    async with asyncio.timeout_at(min(since + pause, end)):
+                        if not (chunk := await content.readany()):
+                            return
                 size += len(chunk)
                 if size > self._limits.body:
                     raise BadAnswer(f"The server sent more than {self._limits.body} bytes.")
@@ -348,8 +351,12 @@ class Transport:
         except TimeoutError as error:
             what = "was said" if said else "came"
             raise _late(timeouts, what, whole=loop.time() >= end, begun=heard != before) from error
-        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise StreamCut("The answer broke off: the connection was lost.") from error
+
+
+def _unreachable(address: SplitResult, error: Exception) -> Unreachable:
+    return Unreachable(f"{address.hostname} cannot be reached: {error_message(str(error).encode())}")
 
 
 def _late(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamCut:
@@ -373,12 +380,18 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + AT_ONCE]
 
 
-async def _finish(chunks: AsyncIterator[bytes]) -> None:
+async def _finish(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
     """Read the end of the body, which often arrives in a separate packet, so that the connection can be reused."""
+    if _content(response).is_eof():
+        return
     with suppress(TimeoutError, ProviderError):
         async with asyncio.timeout(LINGER):
             async for _ in chunks:
                 pass
+
+
+def _content(response: httpx.Response) -> aiohttp.StreamReader:
+    return response.stream.content  # type: ignore[no-any-return, union-attr]  # of `aiohttp_transport.AiohttpStream`
 
 
 def _address(url: str) -> SplitResult:

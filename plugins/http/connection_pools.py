@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 from urllib.request import getproxies_environment, proxy_bypass
@@ -14,11 +16,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 from plugins.support.errors import Unreachable
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
-    from httpx_aiohttp import AiohttpTransport
-
-CONNECTIONS = 256
-"""The maximum number of connections in a pool."""
+    from plugins.http.aiohttp_transport import AiohttpTransport
 
 
 class CertificateError(Unreachable):
@@ -58,7 +56,7 @@ class ConnectionPools:
             async with self._opening:
                 if way not in self._doors:
                     try:
-                        self._doors[way] = await asyncio.to_thread(_door, *way)
+                        self._doors[way] = (await asyncio.to_thread(_door, *way))()
                     except OSError as error:
                         raise CertificateError(
                             "The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read."
@@ -76,11 +74,11 @@ class ConnectionPools:
         return self._proxies.get(address.scheme) or self._proxies.get("all")
 
 
-def _door(secure: bool, proxy: str | None) -> AiohttpTransport:
-    """Runs in a thread: it imports 100 ms of modules and reads all certificates there are."""
-    import aiohttp  # noqa: PLC0415 - a start does not need it
+def _door(secure: bool, proxy: str | None) -> Callable[[], AiohttpTransport]:
+    """Return a function that creates a pool. Runs in a thread: it imports 100 ms of modules and reads all certificates."""
     import httpx  # noqa: PLC0415 - a start does not need it
-    from httpx_aiohttp import AiohttpTransport  # noqa: PLC0415 - a start does not need it
+
+    from plugins.http.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 - a start does not need it
 
     if secure:
         # Both the list that comes with httpx and the system's: some Pythons have no system list, some firms only that.
@@ -88,10 +86,5 @@ def _door(secure: bool, proxy: str | None) -> AiohttpTransport:
         trust.load_default_certs()
     else:
         trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-    def session() -> ClientSession:
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, ssl=trust)
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-
     through = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
-    return AiohttpTransport(client=session, verify=trust, proxy=through)
+    return partial(AiohttpTransport, trust, through)

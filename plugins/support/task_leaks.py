@@ -26,7 +26,7 @@ TOLD = 3
 
 _HOUSE = tuple(str(Path(__file__).parents[2] / floor) + "/" for floor in ("gateway", "plugins", "sessions"))
 
-_CLIENTS = ("aiohttp", "httpx", "httpx_aiohttp", "anyio")
+_CLIENTS = ("aiohttp", "httpx", "anyio")
 """The packages of the HTTP client, whose connections are shared by all callers."""
 
 _begun: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("begun", default=None)

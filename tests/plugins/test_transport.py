@@ -343,6 +343,14 @@ async def test_a_proxy_of_the_environment_is_used_except_for_the_hosts_that_it_e
         assert [head.split(b"\r\n")[0] for head in server.heads] == [b"POST /v1 HTTP/1.1"]
 
 
+async def test_a_server_behind_a_proxy_that_refuses_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RawServer(says(status(407)), read_bodies=False).serving() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url.removesuffix("/v1"))
+        async with Transport(timeouts=Timeouts(attempts=1)) as transport:
+            with pytest.raises(Unreachable, match=r"^model\.invalid cannot be reached: 407"):
+                await told(transport, "https://model.invalid/v1")
+
+
 # --- certificates -----------------------------------------------------------------------------------------------------
 
 
@@ -493,7 +501,7 @@ async def test_a_body_that_is_posted_for_is_given_whole() -> None:
 
 
 def test_importing_the_transport_imports_no_http_client() -> None:
-    program = "import sys, plugins.http.client; sys.exit(bool({'httpx', 'aiohttp', 'httpx_aiohttp'} & set(sys.modules)))"
+    program = "import sys, plugins.http.client; sys.exit(bool({'httpx', 'aiohttp'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

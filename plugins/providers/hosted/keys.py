@@ -79,16 +79,14 @@ class ApiKeys:
 
         return decide
 
-    async def answer(
-        self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]
-    ) -> AsyncGenerator[Delta | Reply, None]:
+    def answer(self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]) -> AsyncGenerator[Delta | Reply, None]:
         """Yield what `send` yields for a key. A refused key is paused, and the next one is tried unless something was
         yielded. Raises what `send` raises, or an error that names the pauses if all keys are paused."""
-        if len(self._keys) == 1:
-            async with aclosing(send(self.current())) as parts:
-                async for part in parts:
-                    yield part
-            return
+        return send(self.current()) if len(self._keys) == 1 else self._answer_with_several(send)
+
+    async def _answer_with_several(
+        self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]
+    ) -> AsyncGenerator[Delta | Reply, None]:
         started = False
         while True:
             index = self._ready()

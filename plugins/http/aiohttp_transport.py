@@ -1,0 +1,63 @@
+"""httpx requests and responses on aiohttp's client. Imported with the first request: a start does not need the libraries."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from functools import lru_cache
+
+import aiohttp
+import httpx
+
+CONNECTIONS = 256
+"""The maximum number of connections in a pool."""
+
+parse_url = lru_cache(64)(httpx.URL)
+"""Parses a URL, which would otherwise be half of the cost of an `httpx.Request`. Raises httpx.InvalidURL."""
+
+
+class AiohttpStream(httpx.AsyncByteStream):
+    """The body of a response. What has arrived of `content` can be read without waiting, and thus without a timer."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.content = response.content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self.content.iter_any():
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Return the connection to the pool if the body was read to its end; else close it."""
+        self._response.release()
+        await self._response.wait_for_close()
+
+
+class AiohttpTransport(httpx.AsyncBaseTransport):
+    """A connection pool. It raises aiohttp's errors, and ValueError for a request that HTTP does not allow."""
+
+    def __init__(self, trust: ssl.SSLContext, proxy: httpx.Proxy | None) -> None:
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, ssl=trust)
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
+        self._proxy = None if proxy is None else str(proxy.url)
+        self._proxy_auth = None if proxy is None or proxy.auth is None else aiohttp.BasicAuth(*proxy.auth)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return the response when its headers have arrived."""
+        response = await self._session.request(
+            request.method,
+            str(request.url),
+            headers=request.headers.multi_items(),
+            data=request.content if isinstance(request.stream, httpx.ByteStream) else request.stream,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(sock_connect=request.extensions["timeout"]["connect"]),
+            proxy=self._proxy,
+            proxy_auth=self._proxy_auth,
+        )
+        return httpx.Response(response.status, headers=response.raw_headers, stream=AiohttpStream(response))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
