@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gateway.config.keys import Config
 from gateway.config.settings import Settings
 from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.commands.command_context import CommandContext
@@ -79,6 +80,9 @@ class ConversationFactory:
         self._dependencies = dependencies
         self._attachment_renderer = AttachmentRenderer(dependencies.attachments)
         self._index_trigger = IndexTrigger(dependencies.command_services.memory.wake)
+        self._rules: CompactionRules
+        self._rules_of: tuple[Config, datetime] | None = None
+        """The configuration and the second that `_rules` are of."""
 
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
         """Return a conversation of this chat, ready to run."""
@@ -158,8 +162,12 @@ class ConversationFactory:
             self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:
-        current = self._dependencies.settings.current
-        return compaction_rules(current.compaction, current.agent, self._today())
+        """Return the rules as of this second: a turn reads them four times."""
+        current, second = self._dependencies.settings.current, self._dependencies.clock.now().replace(microsecond=0)
+        if self._rules_of != (current, second):
+            self._rules_of = current, second
+            self._rules = compaction_rules(current.compaction, current.agent, self._today())
+        return self._rules
 
     def _turn(self, recorder: Recorder, live: StreamingReplies, inbox: Inbox, compacting: Compactor) -> Turn:
         dependencies = self._dependencies

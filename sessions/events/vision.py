@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -61,8 +60,8 @@ class AttachmentVisibility(msgspec.Struct, frozen=True, kw_only=True):
 
 def indexes_with_attachments(messages: Sequence[Message], first: int = 0) -> list[int]:
     """Return the indexes, from `first` on, of the messages that have attachments."""
-    behind = enumerate(islice(messages, first, None), first)
-    return [index for index, message in behind if isinstance(message, UserMessage) and message.attachments]
+    found = enumerate(messages[first:], first)
+    return [index for index, message in found if isinstance(message, UserMessage) and message.attachments]
 
 
 def attachment_visibility(

@@ -130,12 +130,15 @@ class Gauge:
 
     def __init__(self) -> None:
         self._head = b""
+        self._head_of: tuple[str, bytes] = "", b""
+        """The instructions and the encoded parameters of the head: it is encoded anew only if they or the tools change."""
+        self._tools: tuple[ToolDefinition, ...] | None = None
         self._messages: Sequence[Message] = ()
         self._marks: list[_Mark] = []
 
     def measure(self, context: Context) -> Measured:
         """Return the context's hash and token features."""
-        known = self._known(canonical_head(context), context.messages)
+        known = self._known(context)
         state, units = known.state.copy(), known.units
         for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
             state.update(b"," + canonical(message))
@@ -148,12 +151,16 @@ class Gauge:
         state.update(b"]")
         return Measured(sha256=state.hexdigest(), units=units)
 
-    def _known(self, head: bytes, messages: Sequence[Message]) -> _Mark:
-        """Return the last mark that is valid for these messages, and discard those after it."""
-        if head != self._head:
-            self._head, self._messages = head, ()
-            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=head_features(head.decode()))]
-        common = common_prefix(messages, self._messages)
+    def _known(self, context: Context) -> _Mark:
+        """Return the last mark that is valid for this context, and discard those after it."""
+        head_of = context.instructions, canonical(context.parameters)
+        # Schemas that are equal may differ as JSON (1 and 1.0), so tools must be the same object.
+        if head_of != self._head_of or context.tools is not self._tools:
+            head, self._head_of, self._tools = canonical_head(context), head_of, context.tools
+            if head != self._head:
+                self._head, self._messages = head, ()
+                self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=head_features(head.decode()))]
+        common = common_prefix(context.messages, self._messages)
         while self._marks[-1].messages > common:
             self._marks.pop()
         return self._marks[-1]

@@ -138,4 +138,4 @@ class LogWriter(Generic[Event, State]):
 
 def stamp(now: datetime) -> str:
     """Format a time as RFC 3339 in UTC with milliseconds and `Z`."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"
+    return now.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

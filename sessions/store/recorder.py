@@ -71,11 +71,9 @@ class Recorder(LogWriter[Event, Transcript]):
 
     def recent(self, after: int) -> Sequence[bytes] | None:
         """Return the durable lines after seq `after` from memory, or None if the log itself must be read."""
-        if after >= self.durable:
-            return ()
-        if (first := self.durable - len(self._recent) + 1) > after + 1:
+        if (missing := self.durable - after) > len(self._recent):
             return None
-        return list(islice(self._recent, after + 1 - first, None))
+        return list(islice(reversed(self._recent), max(0, missing)))[::-1]  # usually few of many
 
     def _evolve(self, transcript: Transcript, event: Event, *, seq: int, at: str, turn: int | None, size: int) -> Transcript:
         self._recorded = recorded = Recorded(seq=seq, at=at, turn=turn, event=event)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
+from functools import lru_cache
 
 from plugins.languages.prompts import language
 
@@ -15,9 +16,13 @@ def standing_instructions(configured: str | None, code: str, now: datetime) -> s
 
     The hour is left out: the text would differ in every request, and no provider's cache would match it.
     """
+    return _of_day(configured, code, now.date(), now.tzname() or f"{now:%z}")
+
+
+@lru_cache(8)
+def _of_day(configured: str | None, code: str, day: date, zone: str) -> str:
     texts = language(code)
-    values = {"{weekday}": f"{now:%A}", "{date}": f"{now:%Y-%m-%d}", "{zone}": now.tzname() or f"{now:%z}"}
-    day = texts.today
-    for name, value in values.items():
-        day = day.replace(name, value)
-    return f"{(configured or texts.instructions).rstrip()}\n\n{day}\n"
+    today = texts.today
+    for name, value in {"{weekday}": f"{day:%A}", "{date}": f"{day:%Y-%m-%d}", "{zone}": zone}.items():
+        today = today.replace(name, value)
+    return f"{(configured or texts.instructions).rstrip()}\n\n{today}\n"

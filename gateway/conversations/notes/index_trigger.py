@@ -23,12 +23,11 @@ class IndexTrigger:
 
     def on_event(self, recorded: Recorded) -> None:
         """Schedule the indexing if an event calls for it."""
-        now = asyncio.get_running_loop().time()
         if isinstance(recorded.event, TurnEnded):
-            self._rested = now + RESTED + SOON
+            self._rested = asyncio.get_running_loop().time() + RESTED + SOON
             self._wake_at(self._rested)
         elif isinstance(recorded.event, ContextCompacted | SessionClosed):
-            self._wake_at(now + SOON)
+            self._wake_at(asyncio.get_running_loop().time() + SOON)
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None and self._timer.when() <= when:

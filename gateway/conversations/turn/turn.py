@@ -245,8 +245,8 @@ class Turn:
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
-        chain = FallbackChain(model)
-        for _ in range(self._rules().rounds):
+        chain, rounds = FallbackChain(model), self._rules().rounds
+        for _ in range(rounds):
             await self.answering.answer(chain, model)
             if not self._open().calls:
                 return
@@ -254,7 +254,7 @@ class Turn:
             await self._join()
         raise TurnFailed(
             "too_many_rounds",
-            f"The model asked for tools {self._rules().rounds} times in a row and was stopped; say “go on” to let it.",
+            f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to let it.",
         )
 
     async def _join(self) -> None:
