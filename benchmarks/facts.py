@@ -57,11 +57,11 @@ class Held:
     def __init__(self) -> None:
         self.rows: dict[str, SessionRow] = {}
 
-    def row(self, session: str) -> SessionRow | None:
+    async def find(self, session: str) -> SessionRow | None:
         """A session."""
         return self.rows.get(session)
 
-    def changed_since(self, at: str) -> list[SessionRow]:
+    async def changed_since(self, at: str) -> list[SessionRow]:
         """None: each is named when it was held."""
         return []
 

@@ -343,7 +343,7 @@ class Connection:
             case frames.History():
                 await self._history(frame)
             case frames.Sessions():
-                self._sessions(frame)
+                await self._sessions(frame)
             case frames.Fork():
                 await self._fork(frame)
             case frames.Rename():
@@ -425,10 +425,10 @@ class Connection:
         first = before - len(lines)
         self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
 
-    def _sessions(self, frame: frames.Sessions) -> None:
+    async def _sessions(self, frame: frames.Sessions) -> None:
         rows = [
             {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
-            for row in self._server.switchboard.sessions(self._person)
+            for row in await self._server.switchboard.sessions(self._person)
         ]
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
 

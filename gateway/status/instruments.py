@@ -23,9 +23,9 @@ from gateway.status.problems import Problems
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from plugins.api.context import Clock
-from sessions.files.committer import Committer
 from sessions.store.catalog import Catalog
 from sessions.store.log_writer import stamp
+from sessions.store.protocols import Store
 
 
 class Instruments:
@@ -46,7 +46,7 @@ class Instruments:
         problems: Problems,
         settings: Settings,
         readiness: Readiness,
-        committer: Committer,
+        store: Store,
         catalog: Catalog,
         switchboard: Switchboard,
         models: ModelRegistry,
@@ -60,7 +60,7 @@ class Instruments:
         self._problems = problems
         self._settings = settings
         self._readiness = readiness
-        self._committer = committer
+        self._store = store
         self._catalog = catalog
         self._switchboard = switchboard
         self._models = models
@@ -94,8 +94,8 @@ class Instruments:
             input_tokens=counters.tokens_of("input"),
             output_tokens=counters.tokens_of("output"),
             storage=Storage(
-                pending=self._committer.pending,
-                syncs=self._committer.syncs,
+                pending=self._store.pending,
+                syncs=self._store.commits,
                 sync_seconds=counters.sync_seconds.mean,
                 failures=counters.storage_failures.total,
             ),
@@ -137,9 +137,9 @@ class Instruments:
         return Family(name="exuvia_circuit_breaker_state", kind="gauge", help=help_, samples=samples)
 
     def _storage(self) -> Iterator[Family]:
-        failed = self._committer.failure.done()
+        failed = self._store.failure.done()
         yield gauge("exuvia_storage_failed", "1 once a sync has failed and nothing is taken any more.", failed)
-        yield gauge("exuvia_pending_bytes", "Bytes that wait for the disk.", self._committer.pending)
+        yield gauge("exuvia_pending_bytes", "Bytes that wait for the disk.", self._store.pending)
         failing = self._catalog.failure is not None
         yield gauge("exuvia_catalog_failing", "1 while the catalog cannot be written.", failing)
         yield gauge("exuvia_unreadable_journals", "Journals that could not be read.", len(self._catalog.unreadable))

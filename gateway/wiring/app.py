@@ -41,9 +41,8 @@ from gateway.plugin_runtime.services import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
-from gateway.support.errors import sentence_of
 from gateway.support.home import Home
-from gateway.support.storage import session_logs
+from gateway.support.storage import open_catalog, open_log_stores
 from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.systemd import before_watchdog
@@ -60,11 +59,8 @@ from plugins.memory.memory import Memory
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
 from sessions.attachments.store import Attachments
-from sessions.catalog.sqlite_catalog import SqliteCatalog
-from sessions.events.errors import SessionsError
-from sessions.files.committer import Committer
-from sessions.files.journals import Journals
 from sessions.store.catalog import Catalog
+from sessions.store.claims import SoleClaims
 from sessions.store.protocols import Store
 
 log = structlog.get_logger("exuvia")
@@ -75,7 +71,7 @@ class Application:
     """The parts of a gateway that its HTTP layer, reloading and shutdown use."""
 
     hooks: Hooks
-    committer: Committer
+    store: Store
     catalog: Catalog
     providers: OpenProviders[ChatProvider]
     embeddings: OpenProviders[EmbeddingProvider]
@@ -119,7 +115,8 @@ class ApplicationBuilder:
         """
         opened = self.stack.enter_async_context
         lag = self.stack.enter_context(LoopLag(self.counters.lag_seconds))
-        committer, store, catalog = await self._storage()
+        stores = await opened(open_log_stores(self.home, self.counters.sync_seconds.observe))
+        store, catalog = stores.sessions, await opened(open_catalog(self.home, stores.sessions))
         hooks = self._load_plugins()
         check(self.config, hooks)
         watchdog = self._start_watchdog(hooks)
@@ -132,11 +129,9 @@ class ApplicationBuilder:
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
         counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
-        facts = await opened(
-            facts_of(Journals(self.home.root, self.home.quarantine, committer), self.home, self.settings, self.clock)
-        )
-        extraction = self._extraction(facts, catalog, models)
-        services = await opened(self._services(models, providers, embeddings, committer))
+        facts = await opened(facts_of(stores.facts, self.home, self.settings, self.clock))
+        extraction = self._extraction(facts, store, catalog, models)
+        services = await opened(self._services(models, providers, embeddings, stores.of_plugin))
 
         def make_context(name: str, settings: Any) -> PluginContext:
             return self._plugin_context(name, settings, transport, services.of(name, memory, facts))
@@ -189,7 +184,7 @@ class ApplicationBuilder:
         self.stack.push_async_callback(delivery.close)
         return Application(
             hooks=hooks,
-            committer=committer,
+            store=store,
             catalog=catalog,
             providers=providers,
             embeddings=embeddings,
@@ -205,30 +200,12 @@ class ApplicationBuilder:
             channels=channels,
         )
 
-    async def _storage(self) -> tuple[Committer, Store, Catalog]:
-        committer = await self.stack.enter_async_context(Committer())
-        committer.synced = self.counters.sync_seconds.observe
-        catalog = await self.stack.enter_async_context(SqliteCatalog(self.home.catalog, self.home.sessions))
-        if catalog.rebuilt:
-            log.warning("catalog_rebuilt", reason=catalog.rebuilt)
-        for session, reason in catalog.unreadable.items():
-            log.error("journal_unreadable", journal=f"{session}.jsonl", reason=reason)
-        store = Journals(self.home.sessions, self.home.quarantine, committer)
-        for session in catalog.empty:
-            try:
-                await store.discard_empty(session)
-            except SessionsError as error:  # harmless
-                log.warning("journal_not_begun", journal=f"{session}.jsonl", kept=sentence_of(error))
-            else:
-                log.warning("journal_not_begun", journal=f"{session}.jsonl")
-        return committer, store, catalog
-
     def _services(
         self,
         models: ModelRegistry,
         providers: OpenProviders[ChatProvider],
         embeddings: OpenProviders[EmbeddingProvider],
-        committer: Committer,
+        store_of: Callable[[str], Store],
     ) -> PluginServiceFactory:
         return PluginServiceFactory(
             choose=models.choose,
@@ -236,7 +213,7 @@ class ApplicationBuilder:
             models_in_use=providers.in_use,
             vectors_in_use=embeddings.in_use,
             paid=self.counters.count_spent,
-            store_of=lambda plugin: Journals(self.home.plugins / plugin, self.home.quarantine, committer, essential=False),
+            store_of=store_of,
             now=self.clock.now,
         )
 
@@ -288,10 +265,10 @@ class ApplicationBuilder:
             for folder in self.folders
         )
 
-    def _extraction(self, facts: Facts, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
+    def _extraction(self, facts: Facts, store: Store, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
         return FactExtraction(
             facts,
-            session_logs(self.home),
+            store,
             catalog,
             keys=lambda: self.config.memory.facts,
             language=lambda: self.config.agent.language,
@@ -343,6 +320,7 @@ class ApplicationBuilder:
         return Switchboard(
             store=store,
             catalog=catalog,
+            claims=SoleClaims(catalog),
             build=ConversationFactory(dependencies).build,
             clock=self.clock,
             settings=self.settings,

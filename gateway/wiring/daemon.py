@@ -41,7 +41,6 @@ from gateway.support import address_space, descriptors, instance_address, logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
-from gateway.support.storage import session_logs
 from gateway.support.version import VERSION
 from gateway.wiring.app import Application, ApplicationBuilder, check, model_preferences
 from gateway.wiring.console_endpoints import console_endpoints
@@ -50,8 +49,8 @@ from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.plugin_folder import PluginFolder
 from sessions.events.errors import HomeLocked, StorageFailed
-from sessions.files.committer import Committer
 from sessions.files.home_lock import HomeLock
+from sessions.store.protocols import Store
 
 DISCOVERY_SECONDS = 2.0
 """The longest time that the start waits for the discovery of local model servers; closed ports answer at once."""
@@ -192,7 +191,7 @@ class Daemon:
             self._announce(gateway.models, server.access)
             _collect_garbage()
             async with self._background(gateway, server):
-                code = await self._until_stopped(gateway.committer, gateway.switchboard)
+                code = await self._until_stopped(gateway.store, gateway.switchboard)
                 await gateway.dependencies.lifecycle.stopping()
                 return code
 
@@ -219,7 +218,7 @@ class Daemon:
             asyncio.create_task(gateway.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.development),
-            asyncio.create_task(server.uploads.sweep(session_logs(self.home))),
+            asyncio.create_task(server.uploads.sweep(gateway.store)),
             asyncio.create_task(
                 reloading.run(
                     admit=lambda config: self._admit(config, server.access),
@@ -245,7 +244,7 @@ class Daemon:
             problems=gateway.problems,
             settings=self.settings,
             readiness=self.readiness,
-            committer=gateway.committer,
+            store=gateway.store,
             catalog=gateway.catalog,
             switchboard=gateway.switchboard,
             models=gateway.models,
@@ -342,9 +341,9 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
 
-    async def _until_stopped(self, committer: Committer, switchboard: Switchboard) -> int:
+    async def _until_stopped(self, store: Store, switchboard: Switchboard) -> int:
         stopped: asyncio.Future[Any] = asyncio.create_task(self._stop.wait())
-        failed: asyncio.Future[Any] = committer.failure
+        failed: asyncio.Future[Any] = store.failure
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if failed.done():
@@ -355,7 +354,7 @@ class Daemon:
             return 1
         self.readiness.stop(Busy("The gateway is stopping; try again in a moment."))
         await self._let_finish(switchboard)
-        return 1 if committer.failure.done() else 0
+        return 1 if store.failure.done() else 0
 
     async def _let_finish(self, switchboard: Switchboard) -> None:
         """Let turns run for `gateway.stop_within`; those that do not finish are resumed at the next start."""

@@ -117,11 +117,15 @@ class SqliteCatalog:
         """Return the row of a session, or None if it is unknown."""
         return self._lineage.rows.get(session)
 
-    def current(self, person: str, key: str) -> SessionRow | None:
+    async def find(self, session: str) -> SessionRow | None:
+        """Return the row of a session, or None if it is unknown."""
+        return self._lineage.rows.get(session)
+
+    async def current(self, person: str, key: str) -> SessionRow | None:
         """Return the session that receives the messages of a person's key."""
         return self._lineage.current((person, key))
 
-    def sessions(self, person: str) -> list[SessionRow]:
+    async def sessions(self, person: str) -> list[SessionRow]:
         """Return the current session of each of a person's keys, in the order of the keys."""
         rows = (self._lineage.current(name) for name in self._lineage.names(person))
         return [row for row in rows if row is not None]
@@ -134,11 +138,11 @@ class SqliteCatalog:
         """Return the session that continues this one."""
         return self._lineage.successor(session)
 
-    def unsettled(self) -> list[SessionRow]:
+    async def unsettled(self) -> list[SessionRow]:
         """Return the sessions that may have something left to finish."""
         return [row for row in self._lineage.rows.values() if not row.settled]
 
-    def changed_since(self, at: str) -> list[SessionRow]:
+    async def changed_since(self, at: str) -> list[SessionRow]:
         """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         return [row for row in self._lineage.rows.values() if row.at >= at]
 

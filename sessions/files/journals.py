@@ -96,6 +96,16 @@ class Journals(JournalFolder):
         """Bytes of all journals that are waiting for the disk."""
         return self._committer.pending
 
+    @property
+    def commits(self) -> int:
+        """The number of syncs of journals so far."""
+        return self._committer.syncs
+
+    @property
+    def failure(self) -> asyncio.Future[StorageFailed]:
+        """Done when a sync has failed; see `Store.failure`."""
+        return self._committer.failure
+
     async def verify(self, session: str) -> None:
         """Verify a whole journal; see `Store.verify`. A report of damage is written to `quarantine`."""
         await asyncio.to_thread(self._verify, session)

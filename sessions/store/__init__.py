@@ -1,6 +1,7 @@
 """The protocols of a store, the writers that number, fold and encode events, and reading and opening through the protocols.
 
 catalog     The protocol of a catalog, and its rows
+claims      Claims on conversations, where several gateways share a store
 fork        Forks of sessions
 header      The header of a session's log, and session ids
 log_writer  The writer of any log

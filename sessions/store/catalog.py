@@ -66,15 +66,20 @@ class Catalog(Protocol):
         """The number of known sessions."""
         ...
 
+    async def current(self, person: str, key: str) -> SessionRow | None:
+        """Return the session that receives the messages of a person's key, and have the rows of the key ready for `row`,
+        `chain` and `successor`."""
+        ...
+
     def row(self, session: str) -> SessionRow | None:
-        """Return the row of a session, or None if it is unknown."""
+        """Return the row of a session whose key was asked for with `current`, or None if it is unknown."""
         ...
 
-    def current(self, person: str, key: str) -> SessionRow | None:
-        """Return the session that receives the messages of a person's key."""
+    async def find(self, session: str) -> SessionRow | None:
+        """Return the row of any session, or None if it is unknown."""
         ...
 
-    def sessions(self, person: str) -> list[SessionRow]:
+    async def sessions(self, person: str) -> list[SessionRow]:
         """Return the current session of each of a person's keys, in the order of the keys."""
         ...
 
@@ -86,11 +91,11 @@ class Catalog(Protocol):
         """Return the session that continues this one."""
         ...
 
-    def unsettled(self) -> list[SessionRow]:
+    async def unsettled(self) -> list[SessionRow]:
         """Return the sessions that may have something left to finish."""
         ...
 
-    def changed_since(self, at: str) -> list[SessionRow]:
+    async def changed_since(self, at: str) -> list[SessionRow]:
         """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         ...
 

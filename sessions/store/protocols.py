@@ -6,6 +6,7 @@ store does not interpret events. So another store (a database, a remote log) onl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -151,6 +152,16 @@ class Store(LogReader, Protocol):
     @property
     def pending(self) -> int:
         """Bytes of all logs that are waiting to become durable."""
+        ...
+
+    @property
+    def commits(self) -> int:
+        """The number of commits so far."""
+        ...
+
+    @property
+    def failure(self) -> asyncio.Future[StorageFailed]:
+        """Done when the storage has failed permanently; the result is the failure."""
         ...
 
     async def create(self, session: str) -> Log:

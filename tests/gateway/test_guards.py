@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ from sessions.files.journal import Journal
 from sessions.files.journals import Journals
 from sessions.state.context import Context
 from sessions.state.transcript import Transcript
+from sessions.store.catalog import Name
+from sessions.store.claims import Claim, SoleClaims
 from sessions.store.fork import ForkRefused, fork
 from sessions.store.protocols import START
 from sessions.store.receipts import Receipts
@@ -580,10 +582,10 @@ async def test_a_fork_is_of_a_session_of_ones_own_and_has_a_key_that_is_not_used
         ((session, _),) = g.journals().items()
         made = switchboards[0]._forks
         with pytest.raises(ForkRefused, match="There is no session"):
-            made.name("ana", session, None)
+            await made.name("ana", session, None)
         with pytest.raises(ForkRefused, match="already"):
-            made.name("owner", session, "main")
-        assert made.name("owner", session, None) == ("owner", "main-fork")
+            await made.name("owner", session, "main")
+        assert await made.name("owner", session, None) == ("owner", "main-fork")
 
 
 async def test_forks_are_made_one_at_a_time(
@@ -636,3 +638,44 @@ def test_a_page_of_a_host_that_is_not_ours_is_none_of_ours_though_it_names_itsel
     rules = access()
     assert rules.is_own_page("http://127.0.0.1:7117", "127.0.0.1:7117")
     assert not rules.is_own_page("http://elsewhere.example:7117", "elsewhere.example:7117")
+
+
+async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_when_another_gateway_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    claimed: list[Name] = []
+    released: list[Name] = []
+
+    class Counted(SoleClaims):
+        async def claim(self, name: Name) -> Claim:
+            claimed.append(name)
+            return Claim(name=name, epoch=len(claimed))
+
+        async def release(self, claim: Claim) -> None:
+            released.append(claim.name)
+
+        def on_lost(self, lost: Callable[[Claim], None]) -> None:
+            self.lost = lost
+            boards.append(self)
+
+    boards: list[Counted] = []
+    monkeypatch.setattr("gateway.wiring.app.SoleClaims", Counted)
+    main, fork = ("owner", "main"), ("owner", "main-fork")
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        ((session, _),) = g.journals().items()
+        assert (claimed, released) == ([main], [])
+        await switchboards[0].fork("owner", session, None, None)
+        assert (claimed, released) == ([main, fork], [fork])
+        boards[0].lost(Claim(name=main, epoch=7))  # of an earlier owner of the same key
+        assert switchboards[0].load().conversations == 1
+        boards[0].lost(Claim(name=main, epoch=1))
+        await until(lambda: switchboards[0].load().conversations == 0)
+        await (await g.connect()).chat("hello again")
+        assert (claimed, released) == ([main, fork, main], [fork])
+    assert released == [fork, main]
+    assert [event["text"] for event in g.journals()[session] if event["kind"] == "message_received"] == [
+        "hello",
+        "hello again",
+    ]

@@ -69,14 +69,14 @@ async def answers(file: Path, folder: Path) -> dict[str, object]:
     """What the gateway may ask, with the parts that only a kept file can know left out."""
     async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
-        current = catalog.current("owner", "main")
+        current = await catalog.current("owner", "main")
         assert current is not None
         return {
-            "sessions": [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")],
+            "sessions": [(row.key, row.session, row.head, row.at) for row in await catalog.sessions("owner")],
             "chain": [(row.session, row.head) for row in catalog.chain(current.session)],
             "successor": getattr(catalog.successor(session_id(1)), "session", None),
-            "stranger": catalog.sessions("stranger"),
-            "none": catalog.current("owner", "other"),
+            "stranger": await catalog.sessions("stranger"),
+            "none": await catalog.current("owner", "other"),
             "ids": {id_: receipts.find(id_) for id_ in ("m1", "m5", "m6", "m9", "m10")},
         }
 
@@ -86,13 +86,13 @@ async def test_a_kept_catalog_vouches_for_what_has_not_changed(file: Path, folde
     await filled(file, folder)
     async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None
-        assert catalog.unsettled() == []
+        assert await catalog.unsettled() == []
         assert all(is_unchanged(JournalFolder(folder), catalog.row(session_id(number))) for number in (1, 2, 3))
         assert (await answers_of(catalog)) == [("main", session_id(2), 6, AT), ("work", session_id(3), 1, AT)]
 
 
 async def answers_of(catalog: SqliteCatalog) -> list[tuple[str, str, int, str]]:
-    return [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")]
+    return [(row.key, row.session, row.head, row.at) for row in await catalog.sessions("owner")]
 
 
 def mode(file: Path) -> int:
@@ -101,7 +101,7 @@ def mode(file: Path) -> int:
 
 async def test_a_first_start_finds_nothing_and_rebuilds_nothing(file: Path, folder: Path) -> None:
     async with SqliteCatalog(file, folder) as catalog:
-        assert (catalog.rebuilt, catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
+        assert (catalog.rebuilt, await catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
     assert mode(file) == 0o600
 
 
@@ -154,7 +154,7 @@ async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: 
     async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is not None
         assert catalog.rebuilt.startswith("catalog.sqlite ")
-        assert {row.session for row in catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
+        assert {row.session for row in await catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
         assert not any(is_unchanged(JournalFolder(folder), catalog.row(session_id(number))) for number in (1, 2, 3))
 
 
@@ -200,7 +200,7 @@ async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path,
         row = catalog.row(session_id(2))
         assert row is not None
         assert (row.head, row.closed, row.settled, row.succeeds) == (10, True, False, transcript.succeeds)
-        assert [row.session for row in catalog.unsettled()] == [session_id(2)]
+        assert [row.session for row in await catalog.unsettled()] == [session_id(2)]
         assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(2)))
 
 
@@ -219,7 +219,7 @@ async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start
     for _ in range(2):
         async with SqliteCatalog(file, folder) as catalog:
             assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
-            assert len(catalog.unsettled()) == 1
+            assert len(await catalog.unsettled()) == 1
 
 
 async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path, folder: Path) -> None:
@@ -246,7 +246,7 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     for _ in range(2):
         async with SqliteCatalog(file, folder) as catalog:
-            current = catalog.current("owner", "main")
+            current = await catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.head) == (session_id(2), head)
             assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(2)))
@@ -255,7 +255,7 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
     forget(file, session_id(2))
     assert session_id(2) not in acknowledged_heads(file)
     async with SqliteCatalog(file, folder) as catalog:
-        current = catalog.current("owner", "main")
+        current = await catalog.current("owner", "main")
         assert current is not None
         assert (current.session, current.head) == ((session_id(1), 6) if how == "gone" else (session_id(2), head - 1))
         assert catalog.unreadable == {}
@@ -334,7 +334,7 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
     link.symlink_to(good)
     (folder / "notes.txt").write_text("not a journal")
     async with SqliteCatalog(file, folder) as catalog:
-        assert [row.session for row in catalog.sessions("owner")] == [session_id(1)]
+        assert [row.session for row in await catalog.sessions("owner")] == [session_id(1)]
         assert set(catalog.unreadable) == {harmed.stem, copy.stem, link.stem, pipe.stem}
         assert "renamed" in catalog.unreadable[copy.stem]
         assert "does not open a session" in catalog.unreadable[harmed.stem]
@@ -413,7 +413,7 @@ async def test_a_known_session_keeps_its_key_when_its_first_line_is_damaged(file
     path.write_bytes(b"?" + path.read_bytes()[1:])
     for _ in range(2):
         async with SqliteCatalog(file, folder) as catalog:
-            current = catalog.current("owner", "main")
+            current = await catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.settled) == (session_id(2), False)
             assert set(catalog.unreadable) == {path.stem}
@@ -425,7 +425,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
     write_journal(folder, 4, key="elsewhere", succeeds=Succession(session=session_id(2), seq=1))
     write_journal(folder, 3, succeeds=Succession(session=session_id(9), seq=1))  # another head: its predecessor is gone
     async with SqliteCatalog(file, folder) as catalog:
-        assert [(row.key, row.session) for row in catalog.sessions("owner")] == [
+        assert [(row.key, row.session) for row in await catalog.sessions("owner")] == [
             ("elsewhere", session_id(4)),
             ("main", session_id(3)),
         ]
@@ -439,7 +439,7 @@ async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: 
     for number, other in ((1, 2), (2, 1), (3, 3)):
         write_journal(folder, number, succeeds=Succession(session=session_id(other), seq=1))
     async with SqliteCatalog(file, folder) as catalog:
-        current = catalog.current("owner", "main")
+        current = await catalog.current("owner", "main")
         assert current is not None
         assert current.session == session_id(3)
         assert [row.session for row in catalog.chain(session_id(1))] == [session_id(2)]
@@ -449,7 +449,7 @@ async def test_a_row_is_known_at_once_and_written_when_the_catalog_closes(file: 
     async with SqliteCatalog(file, folder) as catalog:
         path, transcript, _ = write_journal(folder, 1)
         catalog.put(row_of(path, transcript))
-        assert catalog.current("owner", "main") == row_of(path, transcript)
+        assert await catalog.current("owner", "main") == row_of(path, transcript)
     async with SqliteCatalog(file, folder) as catalog:
         assert catalog.row(session_id(1)) == row_of(path, transcript)
 
@@ -621,7 +621,7 @@ async def test_a_catalog_whose_writer_was_killed_opens_and_is_right(tmp_path: Pa
     await asyncio.to_thread(write_until_killed, tmp_path, millis / 1000)
     async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         assert catalog.rebuilt is None
-        current = catalog.current("owner", "main")
+        current = await catalog.current("owner", "main")
         assert isinstance(current, SessionRow)
         assert current.head == 201
         found = await catalog.checkpoint(session_id(1))

@@ -302,7 +302,7 @@ async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_id
     for _ in range(2):  # from the journals, then from its own file
         async with SqliteCatalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
             assert catalog.unreadable == {}
-            row = catalog.current("owner", "main-fork")
+            row = await catalog.current("owner", "main-fork")
             assert row is not None
             assert (row.session, row.head, row.succeeds, row.opened_at) == (NEW, 8, None, "2026-11-22T09:30:00.000Z")
             assert len(await catalog.receipts("owner", "main-fork")) == 0

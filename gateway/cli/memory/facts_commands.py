@@ -19,7 +19,7 @@ from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
-from gateway.support.storage import fact_logs
+from gateway.support.storage import fact_logs, open_log_stores
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
@@ -27,10 +27,8 @@ from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated, limits_of
 from plugins.facts.scoring import current_importance
 from sessions.events.codec import InvalidLine
-from sessions.files.committer import Committer
 from sessions.files.fsync import write_new
 from sessions.files.home_lock import HomeLock
-from sessions.files.journals import Journals
 
 T = TypeVar("T")
 
@@ -150,10 +148,8 @@ def _locked(home: Home, config: Path | None, environment: Mapping[str, str], wor
     settings = Settings(_config(home, config, environment))
 
     async def run() -> T:
-        async with Committer() as committer:
-            store = Journals(home.root, home.quarantine, committer)
-            async with facts_of(store, home, settings, SystemClock()) as facts:
-                return await work(facts)
+        async with open_log_stores(home) as stores, facts_of(stores.facts, home, settings, SystemClock()) as facts:
+            return await work(facts)
 
     with HomeLock(home.lock):
         try:

@@ -12,10 +12,8 @@ from gateway.cli.sessions.session_commands import WELL, print_json
 from gateway.journals.session_files import SessionListing, find_session, session_listings
 from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.home import Home
-from gateway.support.storage import session_logs
-from sessions.files.committer import Committer
+from gateway.support.storage import open_log_stores, session_logs
 from sessions.files.home_lock import HomeLock
-from sessions.files.journals import Journals
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
 
@@ -42,10 +40,9 @@ def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str
 
 
 async def _fork(home: Home, session: str, key: str, at: int | None) -> Fork:
-    async with Committer() as committer:
-        now = datetime.now(UTC)
-        store = Journals(home.sessions, home.quarantine, committer)
-        return await fork(store, session, new_session_id(now), key, now, at=at)
+    now = datetime.now(UTC)
+    async with open_log_stores(home) as stores:
+        return await fork(stores.sessions, session, new_session_id(now), key, now, at=at)
 
 
 def _key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:

@@ -84,11 +84,11 @@ log = structlog.get_logger("exuvia.facts")
 class Rows(Protocol):
     """Session rows, without opening the sessions."""
 
-    def row(self, session: str) -> SessionRow | None:
+    async def find(self, session: str) -> SessionRow | None:
         """Return the row of a session."""
         ...
 
-    def changed_since(self, at: str) -> list[SessionRow]:
+    async def changed_since(self, at: str) -> list[SessionRow]:
         """Return the sessions with an event at or after a time, in RFC 3339 and UTC."""
         ...
 
@@ -145,7 +145,7 @@ class FactExtraction:
 
     async def run(self) -> None:
         """Process due sessions and distillations until cancelled."""
-        for row in self._rows.changed_since(stamp(self._clock.now() - RECENT)):
+        for row in await self._rows.changed_since(stamp(self._clock.now() - RECENT)):
             self.on_event(row.session)
         look = self._clock.monotonic() + self._keys().quiet_seconds
         while True:
@@ -196,7 +196,7 @@ class FactExtraction:
 
     async def _process(self, session: str) -> bool:
         """Process the new turns of a session; return False if it has to wait."""
-        row = self._rows.row(session)
+        row = await self._rows.find(session)
         if row is None or not self._keys().auto_extract:
             return True
         if row.head < self._ends.get(session, 0):  # the ended turn is not known to be durable yet

@@ -18,7 +18,8 @@ from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MessageReceived, Succession
 from sessions.events.messages import Attachment
-from sessions.store.catalog import Catalog, Name
+from sessions.store.catalog import Catalog
+from sessions.store.claims import Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
 from sessions.store.receipts import Receipt, Receipts, digest_of
@@ -64,7 +65,7 @@ class Chat:
     """One key of one person.
 
     Args:
-        name: The person and the key.
+        claim: The right to write its sessions.
         receipts: The ids of received messages.
         store: The logs of all sessions.
         catalog: The catalog of all sessions.
@@ -74,7 +75,7 @@ class Chat:
 
     def __init__(
         self,
-        name: Name,
+        claim: Claim,
         receipts: Receipts,
         *,
         store: Store,
@@ -82,8 +83,9 @@ class Chat:
         settings: Settings,
         begin: Callable[[Chat, Succession | None], Awaitable[Conversation]],
     ) -> None:
-        self.name = name
-        self.person, self.key = name
+        self.claim = claim
+        self.name = claim.name
+        self.person, self.key = claim.name
         self.receipts = receipts
         self.current: Conversation | None = None
         self.earlier: dict[str, Conversation] = {}
@@ -106,6 +108,11 @@ class Chat:
     def subscribers(self) -> int:
         """The number of subscribers."""
         return len(self._watchers)
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """The conversations in memory."""
+        return [*self.earlier.values(), *([self.current] if self.current else [])]
 
     @property
     def is_open(self) -> bool:
@@ -206,8 +213,7 @@ class Chat:
 
     def stop_turns(self) -> bool:
         """Cancel the running turns of this key, also of earlier sessions; return False if none runs."""
-        running = [*self.earlier.values(), *([self.current] if self.current else [])]
-        stopped = [conversation.stop() for conversation in running]
+        stopped = [conversation.stop() for conversation in self.conversations]
         return any(stopped)
 
     def hold_for_successor(self) -> None:

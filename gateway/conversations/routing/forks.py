@@ -22,7 +22,7 @@ class Forks:
         self._clock = clock
         self._one = asyncio.Lock()
 
-    def name(self, person: str, parent: str, wanted: str | None) -> Name:
+    async def name(self, person: str, parent: str, wanted: str | None) -> Name:
         """Return the name of a fork: the wanted key, or one derived from the parent's.
 
         Raises ForkRefused if the person has no session `parent`, or the key is in use.
@@ -30,7 +30,7 @@ class Forks:
         row = self._catalog.row(parent)
         if row is None or row.person != person:
             raise ForkRefused(f"There is no session {parent}.")
-        used = {each.key for each in self._catalog.sessions(person)}
+        used = {each.key for each in await self._catalog.sessions(person)}
         if wanted in used:
             raise ForkRefused(f"A session {wanted!r} exists already; choose another key.")
         return person, wanted or fork_key(row.key, used)

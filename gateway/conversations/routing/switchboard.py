@@ -7,7 +7,8 @@ after a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import Succession
 from sessions.store.catalog import Catalog, Name, SessionRow
+from sessions.store.claims import Claim, Claims
 from sessions.store.fork import Fork
 from sessions.store.opening import open_session
 from sessions.store.protocols import Store
@@ -59,12 +61,14 @@ class Switchboard:
         *,
         store: Store,
         catalog: Catalog,
+        claims: Claims,
         build: Callable[[Chat, Recorder], Conversation],
         clock: Clock,
         settings: Settings,
     ) -> None:
         self._store = store
         self._catalog = catalog
+        self._claims = claims
         self._settings = settings
         self._clock = clock
         self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
@@ -75,6 +79,7 @@ class Switchboard:
         """The names of ended sessions whose notes could not be written."""
         self._stopping = False
         self._background: set[asyncio.Task[Any]] = set()
+        claims.on_lost(self._lost)
 
     async def __aenter__(self) -> Switchboard:
         self._spawn(self._sweep())
@@ -87,6 +92,8 @@ class Switchboard:
         if self._background:
             await asyncio.wait(self._background)
         await self.interrupt()
+        for chat in self._chats.values():
+            await self._claims.release(chat.claim)
 
     async def let_finish(self, seconds: float) -> None:
         """Begin no further turn, and return once the running ones have ended, or after `seconds`."""
@@ -117,7 +124,7 @@ class Switchboard:
         name = (person, key)
         # Looked up again after each wait: the chat may have been unloaded meanwhile.
         while (chat := self._chats.get(name)) is None or not chat.is_open:
-            if not create and self._catalog.current(person, key) is None:
+            if not create and await self._catalog.current(person, key) is None:
                 return None
             # The caller may be cancelled meanwhile; others may wait for the same.
             await asyncio.shield(self._spawn(self._restore(name)))
@@ -126,22 +133,22 @@ class Switchboard:
 
     async def resume_all(self) -> None:
         """Open every session that a stop left with unfinished work."""
-        for row in sorted(self._catalog.unsettled(), key=lambda row: row.at, reverse=True):
+        async for person, key in self._claims.unowned():
             try:
-                chat = await self.chat(row.person, row.key, create=False)
+                chat = await self.chat(person, key, create=False)
             except SessionsError as error:
-                log.error("session_not_opened", session=row.session, reason=str(error))
+                log.error("session_not_opened", key=key, reason=str(error))
             else:
                 # After a lost catalog these are all sessions: unload the idle ones.
-                await self._unload_if_idle((row.person, row.key), chat)
+                await self._unload_if_idle((person, key), chat)
 
-    def sessions(self, person: str) -> list[SessionRow]:
+    async def sessions(self, person: str) -> list[SessionRow]:
         """Return a person's keys, each with its current session, as far as it is durable."""
-        return [self._as_of_now(row) for row in self._catalog.sessions(person)]
+        return [self._as_of_now(row) for row in await self._catalog.sessions(person)]
 
-    def row(self, session: str) -> SessionRow | None:
+    async def row(self, session: str) -> SessionRow | None:
         """Return the row of a session; of one in memory, as of its last pause or failure."""
-        return self._catalog.row(session)
+        return await self._catalog.find(session)
 
     def log(self, session: str) -> StoredLog:
         """Return the log of a session, for reading."""
@@ -155,11 +162,23 @@ class Switchboard:
 
     async def _fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         while True:
-            name = self._forks.name(person, parent, key)
-            async with self._lock(name):
+            name = await self._forks.name(person, parent, key)
+            async with self._lock(name), self._claimed(name):
                 # A message may have begun a session under this key while the lock was waited for.
-                if self._catalog.current(*name) is None:
+                if await self._catalog.current(*name) is None:
                     return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
+
+    @asynccontextmanager
+    async def _claimed(self, name: Name) -> AsyncIterator[None]:
+        """Hold the claim on a name whose lock is held, for as long as its chat if that is in memory."""
+        if name in self._chats:
+            yield
+            return
+        claim = await self._claims.claim(name)
+        try:
+            yield
+        finally:
+            await self._claims.release(claim)
 
     def _durable(self, session: str) -> int | None:
         """Return the last durable seq of a session in memory: later events in the journal may still be lost."""
@@ -183,7 +202,7 @@ class Switchboard:
             chat = self._chats.get(name)
             if chat is None:
                 chat = self._chats[name] = await self._new_chat(name)
-            row = self._catalog.current(*name)
+            row = await self._catalog.current(*name)
             if row is None:
                 chat.current = await self._runner.begin(chat, None)
             elif row.closed and not chat.is_open:
@@ -197,9 +216,15 @@ class Switchboard:
             return chat
 
     async def _new_chat(self, name: Name) -> Chat:
+        claim = await self._claims.claim(name)
+        try:
+            receipts = await self._catalog.receipts(*name)
+        except BaseException:
+            await self._claims.release(claim)
+            raise
         chat = Chat(
-            name,
-            await self._catalog.receipts(*name),
+            claim,
+            receipts,
             store=self._store,
             catalog=self._catalog,
             settings=self._settings,
@@ -309,6 +334,14 @@ class Switchboard:
                 return
             self._chats.pop(name, None)
             await self._runner.stop(chat.current.session)
+            await self._claims.release(chat.claim)
+
+    def _lost(self, claim: Claim) -> None:
+        """Drop a chat that another gateway has taken over."""
+        if (chat := self._chats.get(claim.name)) is not None and chat.claim == claim:
+            del self._chats[claim.name]
+            for conversation in chat.conversations:
+                self._spawn(self._runner.stop(conversation.session))
 
     def _lock(self, name: Name) -> asyncio.Lock:
         """Return the lock of a name, held while its current session is opened, created or unloaded."""

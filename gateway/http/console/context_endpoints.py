@@ -82,7 +82,7 @@ class ContextEndpoints:
     # --- responses ----------------------------------------------------------------------------------------------------
 
     async def _sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        row = self._row(request, admission)
+        row = await self._row(request, admission)
         limit = min(MOST, _number(request, "limit") or PAGE)
         before = _number(request, "before")
         sizes = await self._read(row)
@@ -106,26 +106,26 @@ class ContextEndpoints:
         return answer(200, body)
 
     async def _turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        row = self._row(request, admission)
+        row = await self._row(request, admission)
         asked = await self._requests(row, _path_number(request, "turn"))
         call, before = _number(request, "call"), _number(request, "before")
         return answer(200, await asyncio.to_thread(shown_turn, row.session, asked, call, before))
 
     async def _message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        asked = await self._requests(self._row(request, admission), _path_number(request, "turn"))
+        asked = await self._requests(await self._row(request, admission), _path_number(request, "turn"))
         call = _number(request, "call") or len(asked)
         return answer(200, {"text": message_of(asked, call, _path_number(request, "at"))})
 
     async def _request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         turn = _path_number(request, "turn")
-        row = self._row(request, admission)
+        row = await self._row(request, admission)
         number, context = request_of(await self._requests(row, turn), _number(request, "call"))
         name = f'attachment; filename="{row.session}-turn-{turn}-{number}.json"'
         body = await asyncio.to_thread(canonical_request, context)
         return web.Response(body=body, content_type="application/json", headers={**HEADERS, "Content-Disposition": name})
 
     async def _compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        row = self._row(request, admission)
+        row = await self._row(request, admission)
         number = _path_number(request, "number")
         sizes = await self._read(row)
         log = self._switchboard.log(row.session)
@@ -134,15 +134,15 @@ class ContextEndpoints:
 
     # --- the journals -------------------------------------------------------------------------------------------------
 
-    def _row(self, request: web.Request, admission: Admission) -> SessionRow:
+    async def _row(self, request: web.Request, admission: Admission) -> SessionRow:
         """Return the requested session with its last durable seq.
 
         Raises:
             UnknownSession: The person has no such session.
         """
         key, wanted, person = request.match_info["key"], request.query.get("session"), admission.person.id
-        current = next((row for row in self._switchboard.sessions(person) if row.key == key), None)
-        row = current if wanted is None or (current and current.session == wanted) else self._switchboard.row(wanted)
+        current = next((row for row in await self._switchboard.sessions(person) if row.key == key), None)
+        row = current if wanted is None or (current and current.session == wanted) else await self._switchboard.row(wanted)
         if row is None or row.person != person or row.key != key:
             raise UnknownSession(f"There is no session {wanted or key}.")
         return row
