@@ -669,8 +669,9 @@ async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_w
         await switchboards[0].fork("owner", session, None, None)
         assert (claimed, released) == ([main, fork], [fork])
         boards[0].lost(Claim(name=main, epoch=7))  # of an earlier owner of the same key
-        assert switchboards[0].load().conversations == 1
+        assert list(switchboards[0]._chats) == [main]
         boards[0].lost(Claim(name=main, epoch=1))
+        assert list(switchboards[0]._chats) == []
         await until(lambda: switchboards[0].load().conversations == 0)
         await (await g.connect()).chat("hello again")
         assert (claimed, released) == ([main, fork, main], [fork])
