@@ -16,6 +16,18 @@ parse_url = lru_cache(64)(httpx.URL)
 """Parses a URL, which would otherwise be half of the cost of an `httpx.Request`. Raises httpx.InvalidURL."""
 
 
+class Pieces(httpx.AsyncByteStream):
+    """A large body, in pieces of `size` bytes."""
+
+    def __init__(self, body: bytes, size: int) -> None:
+        self._body = body
+        self._size = size
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), self._size):
+            yield self._body[start : start + self._size]
+
+
 class AiohttpStream(httpx.AsyncByteStream):
     """The body of a response. What has arrived of `content` can be read without waiting, and thus without a timer."""
 
@@ -50,7 +62,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             request.method,
             str(request.url),
             headers=request.headers.multi_items(),
-            data=request.content if isinstance(request.stream, httpx.ByteStream) else request.stream,
+            data=b"".join(request.stream) if isinstance(request.stream, httpx.ByteStream) else request.stream,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(sock_connect=request.extensions["timeout"]["connect"]),
             proxy=self._proxy,

@@ -283,7 +283,7 @@ class Transport:
         import aiohttp  # noqa: PLC0415 - the doors have imported all three, away from the loop
         import httpx  # noqa: PLC0415
 
-        from plugins.http.aiohttp_transport import parse_url  # noqa: PLC0415
+        from plugins.http.aiohttp_transport import Pieces, parse_url  # noqa: PLC0415
 
         try:
             request = httpx.Request(
@@ -295,7 +295,7 @@ class Transport:
                     "Accept-Encoding": "identity",
                     **question.headers,
                 },
-                content=question.body if len(question.body) <= AT_ONCE else _pieces(question.body),
+                stream=httpx.ByteStream(question.body) if len(question.body) <= AT_ONCE else Pieces(question.body, AT_ONCE),
                 extensions={"timeout": {"connect": timeouts.connect}},
             )
             async with asyncio.timeout(timeouts.first):
@@ -373,11 +373,6 @@ def _late(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamC
         )
     error.retryable = begun and not whole
     return error
-
-
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), AT_ONCE):
-        yield body[start : start + AT_ONCE]
 
 
 async def _finish(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -125,6 +126,8 @@ class FactExtraction:
         """By session with new events: the earliest and the latest time to process it."""
         self._ends: dict[str, int] = {}
         """By session: the seq up to which it is to be processed."""
+        self._next = math.inf
+        """The time at which `run` looks for due sessions next."""
         self._woken = asyncio.Event()
 
     def problems(self) -> list[str]:
@@ -141,7 +144,8 @@ class FactExtraction:
         self._ends[session] = seq
         _, latest = self._due.get(session, (now, now + AT_MOST))
         self._due[session] = min(now + self._keys().quiet_seconds, latest), latest
-        self._woken.set()
+        if self._due[session][0] < self._next:
+            self._woken.set()
 
     async def run(self) -> None:
         """Process due sessions and distillations until cancelled."""
@@ -172,8 +176,8 @@ class FactExtraction:
         """Wait until a session may be processed, or until the given time."""
         while True:
             self._woken.clear()
-            when = min([look, *map(self._when, self._due)])
-            if (wait := when - self._clock.monotonic()) <= 0:
+            self._next = min([look, *map(self._when, self._due)])
+            if (wait := self._next - self._clock.monotonic()) <= 0:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from gateway.config.settings import Settings
 from gateway.support.home import Home
@@ -22,13 +23,17 @@ def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Fact
     """Return the facts of a home that this process has locked; they follow changes of the settings. The log is opened on
     first use."""
 
+    @cache  # every turn asks, and only this process creates it
     def exists() -> bool:
         return store.stamp(LOG) is not None
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
-        if not exists():
-            return await store.create(LOG), START
-        return await store.open(LOG, fold=fold)
+        try:
+            if store.stamp(LOG) is None:
+                return await store.create(LOG), START
+            return await store.open(LOG, fold=fold)
+        finally:
+            exists.cache_clear()
 
     return Facts(
         opened,
