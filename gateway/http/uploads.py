@@ -1,7 +1,7 @@
 """Uploads and downloads of attachments: `POST /attachments`, `GET /attachments/SHA256`, and those of a `send` frame.
 
 A file belongs to the person who sent it: for everybody else it does not exist, whatever its hash (see
-`sessions.attachments.owners`).
+`sessions.store.blobs`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from gateway.http.responses import HEADERS, answer, refusal
 from gateway.protocol.frames import SentAttachment
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.printable import printable
-from sessions.attachments.gc import remove_orphans
-from sessions.attachments.store import Attachments, Draft
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
+from sessions.store.blobs import Blobs
 from sessions.store.protocols import LogReader
 
 PIECE_BYTES = 256 * 1024
@@ -70,7 +69,7 @@ class Uploads:
 
     def __init__(
         self,
-        attachments: Attachments,
+        attachments: Blobs,
         *,
         limit: Callable[[], int],
         refuses: Callable[[], Busy | StorageFailed | None],
@@ -115,7 +114,7 @@ class Uploads:
         """Record that a durable event names these attachments. A failure only costs a search at the next sweep."""
         try:
             await self._attachments.settle(person, attachments)
-        except OSError as error:
+        except StorageFailed as error:
             log.warning("attachment_not_settled", reason=sentence_of(error))
 
     # --- over HTTP ----------------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class Uploads:
 
     async def _receive(self, request: web.Request, person: str, admitted: Callable[[], bool]) -> web.Response:
         began = asyncio.get_running_loop().time()
-        draft = await self._write(Draft, self._attachments)
+        draft = await self._write(self._attachments.draft)
         try:
             while piece := await _next_piece(request, began, draft.size):
                 if draft.size + len(piece) > self.limit():
@@ -183,8 +182,7 @@ class Uploads:
             found = await self._attachments.find(person, digest)
         except StorageFailed as error:
             return refusal(503, "storage_failed", sentence_of(error))
-        path = self._attachments.path(digest)
-        if found is None or not await asyncio.to_thread(path.is_file):
+        if found is None or (path := await self._attachments.file(digest)) is None:
             return refusal(404, "unknown_attachment", f"You have no attachment {digest[:64]}.")
         return web.FileResponse(path, headers={**HEADERS, "Content-Type": found.media, **_download(found)})
 
@@ -198,7 +196,7 @@ class Uploads:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
-                removed = await asyncio.to_thread(remove_orphans, self._attachments, logs, time() - ORPHAN_SECONDS)
+                removed = await asyncio.to_thread(self._attachments.remove_orphans, logs, time() - ORPHAN_SECONDS)
             except (SessionsError, OSError) as error:
                 log.warning("orphans_not_removed", reason=sentence_of(error))
             else:

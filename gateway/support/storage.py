@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.support.home import Home
+from sessions.attachments.store import Attachments
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import SessionsError
 from sessions.files.committer import Committer
 from sessions.files.journals import JournalFolder, Journals
+from sessions.store.blobs import Blobs
 from sessions.store.catalog import Catalog
 from sessions.store.protocols import LogReader, Store
 
@@ -40,6 +42,11 @@ def session_logs(home: Home) -> LogReader:
 def fact_logs(home: Home) -> LogReader:
     """Return the store of the facts' log, for reading."""
     return JournalFolder(home.root)
+
+
+def attachments_of(home: Home) -> Blobs:
+    """Return the attachments."""
+    return Attachments(home.attachments)
 
 
 @asynccontextmanager

@@ -42,7 +42,7 @@ from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
 from gateway.support.home import Home
-from gateway.support.storage import open_catalog, open_log_stores
+from gateway.support.storage import attachments_of, open_catalog, open_log_stores
 from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.systemd import before_watchdog
@@ -58,7 +58,6 @@ from plugins.http.client import Transport
 from plugins.memory.memory import Memory
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
-from sessions.attachments.store import Attachments
 from sessions.store.catalog import Catalog
 from sessions.store.claims import SoleClaims
 from sessions.store.protocols import Store
@@ -298,7 +297,7 @@ class ApplicationBuilder:
             providers=providers,
             tools=OfferedTools(opened_plugins.tools, lambda: self.config.agent.workspace_access),
             commands=opened_plugins.commands,
-            attachments=Attachments(self.home.attachments),
+            attachments=attachments_of(self.home),
             notes=WorkspaceNotes(workspace),
             day_notes=day_notes,
             summarizers=opened_plugins.summarizers,

@@ -46,9 +46,9 @@ from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
-from sessions.attachments.store import Attachments
 from sessions.events.events import MessageReceived, Recorded, TurnEnded
 from sessions.events.vision import VisionSupport
+from sessions.store.blobs import Blobs
 from sessions.store.recorder import Recorder
 
 
@@ -62,7 +62,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     providers: OpenProviders[ChatProvider]
     tools: Mapping[str, Tool]
     commands: Mapping[str, Command]
-    attachments: Attachments
+    attachments: Blobs
     notes: WorkspaceNotes
     day_notes: DayNotes
     summarizers: Mapping[str, Summarizer]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from hashlib import file_digest
-from pathlib import Path
 
 import msgspec
 
@@ -13,6 +11,7 @@ from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import MessageReceived, ToolReturned
 from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
+from sessions.store.blobs import Blobs
 from sessions.store.protocols import START, Lines
 
 _MARKS = (b'"attachments":[{"', b'"whole":"')
@@ -55,30 +54,20 @@ class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def check_attachments(lines: Lines, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
+def check_attachments(lines: Lines, blobs: Blobs, known: dict[str, str]) -> Iterator[AttachmentFault]:
     """Yield the faults of the attachments that a log refers to. Blocks.
 
     Args:
         lines: The log.
-        folder: The folder of the attachments.
+        blobs: The attachments.
         known: Results by hash, updated by this function, so that an attachment of several journals is read only once.
     """
     for named in references_in(lines):
         digest = named.attachment.sha256
         if digest not in known:
-            known[digest] = _wrong_with(folder / digest)
+            known[digest] = blobs.fault(digest)
         if reason := known[digest]:
             yield AttachmentFault(seq=named.seq, sha256=digest, name=named.attachment.name, reason=reason)
-
-
-def _wrong_with(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return "" if file_digest(file, "sha256").hexdigest() == path.name else "was altered"
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
 
 
 def _naming_lines(lines: Lines) -> Iterator[bytes]:

@@ -11,22 +11,22 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Self
 
+from sessions.attachments.gc import DRAFT, remove_orphans
 from sessions.attachments.owners import Owners, is_digest
 from sessions.events.errors import StorageFailed
 from sessions.events.file_types import PLAIN, Content, detect_media_type, detect_picture
 from sessions.events.messages import Attachment
 from sessions.files.fsync import make_folder, sync_content, sync_folder
-
-DRAFT = ".draft-"
+from sessions.store.protocols import LogReader
 
 
 class Attachments:
-    """A folder of files named by the SHA-256 of their content. A file is durable before its name is returned."""
+    """The `Blobs` in a folder of files named by the SHA-256 of their content."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,9 +60,12 @@ class Attachments:
             raise StorageFailed(f"an attachment could not be looked up: {error.strerror}") from error
 
     async def settle(self, person: str, attachments: tuple[Attachment, ...]) -> None:
-        """Mark attachments as used by a durable event, so that they are kept."""
+        """Mark attachments as used; see `Blobs.settle`."""
         for each in attachments:
-            await asyncio.to_thread(self.owners.settle, person, each.sha256)
+            try:
+                await asyncio.to_thread(self.owners.settle, person, each.sha256)
+            except OSError as error:
+                raise StorageFailed(f"an attachment could not be marked as used: {error.strerror}") from error
 
     async def read(self, digest: str, convert: Callable[[bytes], bytes] = bytes) -> bytes:
         """Return the content of a hash, converted on the thread that reads it. Raises FileNotFoundError if it is missing or
@@ -71,12 +74,35 @@ class Attachments:
             raise FileNotFoundError(digest)
         return await asyncio.to_thread(lambda: convert(self._read(digest)))
 
+    async def file(self, digest: str) -> Path | None:
+        """Return the file of a hash; see `Blobs.file`."""
+        path = self.path(digest)
+        return path if is_digest(digest) and await asyncio.to_thread(path.is_file) else None
+
+    def fault(self, digest: str) -> str:
+        """Return what is wrong with a file; see `Blobs.fault`."""
+        try:
+            with self.path(digest).open("rb") as file:
+                return "" if file_digest(file, "sha256").hexdigest() == digest else "was altered"
+        except FileNotFoundError:
+            return "is missing"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+
+    def draft(self) -> Draft:
+        """Begin a file; see `Blobs.draft`."""
+        return Draft(self)
+
+    def remove_orphans(self, logs: LogReader, before: float) -> int:
+        """Remove unreferenced files; see `Blobs.remove_orphans`."""
+        return remove_orphans(self.folder, self.owners, logs, before)
+
     def path(self, digest: str) -> Path:
         """Return the path of the content of a hash."""
         return self.folder / digest
 
     def _keep(self, content: bytes, person: str, claimed: str, name: str, *, named: bool) -> Attachment:
-        with Draft(self) as draft:
+        with self.draft() as draft:
             draft.write(content)
             return draft.keep(person, claimed=claimed, name=name, named=named)
 

@@ -1,5 +1,6 @@
 """The protocols of a store, the writers that number, fold and encode events, and reading and opening through the protocols.
 
+blobs       The protocol of a store of attachments
 catalog     The protocol of a catalog, and its rows
 claims      Claims on conversations, where several gateways share a store
 fork        Forks of sessions

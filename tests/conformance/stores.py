@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -326,6 +327,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._outside.replace(session, b"".join(kept) if kept else None)
         self._refused(session, line=len(kept) + 1 if kept else 0)
         if kept:
+            self._refused(session, line=0, after=model.end)
             assert self._outside.content(session) == b"".join(kept)
         else:
             assert self._store.stamp(session) is None
@@ -347,6 +349,15 @@ class StoreMachine(RuleBasedStateMachine):
             assert StoredLog(self._store, session).lines(1, room) == model.lines[:harmed]
         self._outside.replace(session, b"".join(model.lines))
         model.stamp = None
+
+    @rule(session=logs, place=PLACES)
+    def open_after_another_line(self, session: str, place: int) -> None:
+        """A position is believed only if its line is the one that the log has there."""
+        self._run(self._close(session))
+        lines = self._models[session].lines
+        there = Model(lines=lines[: 1 + place % len(lines)]).end
+        for changed in ({"sum": b"0123456789abcdef"}, {"seq": there.seq + 1}, {"offset": there.offset - 1}):
+            self._refused(session, line=0, after=msgspec.structs.replace(there, **changed))
 
     # --- forks --------------------------------------------------------------------------------------------------------
 
@@ -506,12 +517,12 @@ class StoreMachine(RuleBasedStateMachine):
         await self._outside.stop()
         await self._start()
 
-    def _refused(self, session: str, *, line: int) -> None:
+    def _refused(self, session: str, *, line: int, after: Position = START) -> None:
         """Opening must name the damage."""
         expected = len(self._models[session].lines)
 
         with pytest.raises(JournalDamaged) as caught:
-            self._run(self._store.open(session, fold=lambda _: None, least=expected))
+            self._run(self._store.open(session, after=after, fold=lambda _: None, least=expected))
         assert (caught.value.session, caught.value.line) == (session, line)
 
     def _unknown(self, session: str) -> None:

@@ -14,7 +14,6 @@ from time import time
 import aiohttp
 import pytest
 
-from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments
 from sessions.files.journals import JournalFolder
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
@@ -86,7 +85,7 @@ async def test_killed_while_files_come_in_nothing_that_was_answered_for_is_lost(
 
     for path in (tmp_path / "attachments").rglob("*"):
         os.utime(path, (time() - 7200, time() - 7200))
-    remove_orphans(kept, JournalFolder(tmp_path / "sessions"), time() - 3600)
+    kept.remove_orphans(JournalFolder(tmp_path / "sessions"), time() - 3600)
     left = {path.name for path in (tmp_path / "attachments").iterdir()} - {"owners"}
     assert left == named
     assert {path.name for path in (tmp_path / "attachments" / "owners" / "owner").iterdir()} == named

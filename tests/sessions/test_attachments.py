@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from sessions.attachments.attachment_refs import AttachmentReference, digests_in, references_in
-from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments, Draft
 from sessions.events.errors import StorageFailed
 from sessions.events.events import CallRef, Event, MessageReceived, ToolReturned
@@ -181,7 +180,7 @@ async def test_an_upload_that_nobody_named_goes_after_a_day_and_no_other(tmp_pat
     await attachments.find("bert", shared.sha256)
     fresh = await attachments.store(b"fresh", "owner", claimed="", name="")
 
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 1
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 1
     assert files(tmp_path / "attachments") == {
         named.sha256,
         settled.sha256,
@@ -192,7 +191,7 @@ async def test_an_upload_that_nobody_named_goes_after_a_day_and_no_other(tmp_pat
         f"owners/bert/{shared.sha256}.new",
         f"owners/owner/{fresh.sha256}.new",
     }
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
 
 
 async def test_a_name_in_a_damaged_line_protects_its_file(tmp_path: Path) -> None:
@@ -201,9 +200,9 @@ async def test_a_name_in_a_damaged_line_protects_its_file(tmp_path: Path) -> Non
     path, _, _ = write_journal(journals, 1, naming(named))
     path.write_bytes(path.read_bytes().replace(b'"kind":"message_received"', b'"kind":"message_re\xffeived"'))
     age(tmp_path, 2 * DAY)
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
     shutil.rmtree(tmp_path / "attachments" / "owners")
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
     assert await attachments.read(named.sha256) == b"named"
 
 
@@ -214,7 +213,7 @@ async def test_nothing_is_removed_while_a_journal_cannot_be_read(tmp_path: Path)
     (journals / "20261121-000000-unread.jsonl").mkdir()
     age(tmp_path, 2 * DAY)
     with pytest.raises(StorageFailed, match="Is a directory"):
-        remove_orphans(attachments, JournalFolder(journals), time() - DAY)
+        attachments.remove_orphans(JournalFolder(journals), time() - DAY)
     assert await attachments.read(orphan.sha256) == b"orphan"
 
 
@@ -223,7 +222,7 @@ async def test_an_old_upload_that_a_message_is_about_to_name_stays(tmp_path: Pat
     waiting = await attachments.store(b"waiting", "owner", claimed="", name="")
     age(tmp_path, 2 * DAY)
     assert await attachments.find("owner", waiting.sha256) == waiting
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
     assert await attachments.read(waiting.sha256) == b"waiting"
 
 
@@ -234,7 +233,7 @@ async def test_records_that_were_lost_come_back_from_the_journals(tmp_path: Path
     for record in (tmp_path / "attachments" / "owners").rglob("*.new"):
         record.unlink()
     assert await attachments.find("owner", named.sha256) is None
-    assert remove_orphans(attachments, JournalFolder(journals), 0.0) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), 0.0) == 0
     assert await attachments.find("owner", named.sha256) == named
 
 
@@ -242,12 +241,12 @@ async def test_without_the_journals_nothing_is_removed(tmp_path: Path) -> None:
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     orphan = await attachments.store(b"orphan", "owner", claimed="", name="")
     age(tmp_path, 2 * DAY)
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
     assert await attachments.read(orphan.sha256) == b"orphan"
     journals.mkdir()
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 0
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
     write_journal(journals, 1)
-    assert remove_orphans(attachments, JournalFolder(journals), time() - DAY) == 1
+    assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 1
 
 
 @pytest.mark.parametrize("damage", [b"{", b'{"name": "\xff"}'])

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments
 from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite_catalog import SqliteCatalog
@@ -326,5 +325,5 @@ def test_files_that_only_a_fork_still_names_are_not_removed(tmp_path: Path) -> N
     path = write_journal(tmp_path / "sessions", 1, said, STARTED, ENDED)[0]
     forked(path, NEW, "main-fork", NOW)
     path.unlink()
-    assert remove_orphans(attachments, JournalFolder(tmp_path / "sessions"), before=2**40) == 0
+    assert attachments.remove_orphans(JournalFolder(tmp_path / "sessions"), before=2**40) == 0
     assert attachments.owners.find("owner", kept.sha256) == kept

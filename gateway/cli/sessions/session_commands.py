@@ -17,7 +17,7 @@ from gateway.journals.session_files import Entry, SessionUnknown, entry_of, find
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, one_line, printable
-from gateway.support.storage import session_logs
+from gateway.support.storage import attachments_of, session_logs
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
@@ -141,7 +141,7 @@ def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool)
     for session in sessions:
         faults: tuple[AttachmentFault, ...] = ()
         with suppress(SessionsError), logs.read(session) as lines:
-            faults = tuple(check_attachments(lines, home.attachments, known))
+            faults = tuple(check_attachments(lines, attachments_of(home), known))
         verdict = _against(heads.get(session, 0), _verdict(StoredLog(logs, session)))
         verdicts.append(msgspec.structs.replace(verdict, attachments=faults))
         if not as_json:

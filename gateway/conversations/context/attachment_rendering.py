@@ -15,10 +15,11 @@ from itertools import groupby
 
 import msgspec
 
-from sessions.attachments.store import Attachments, head_and_tail
+from sessions.attachments.store import head_and_tail
 from sessions.events.messages import UserMessage
 from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, describe_attachment, placeholder_line
 from sessions.state.context import Context
+from sessions.store.blobs import Blobs
 
 KEPT_BYTES = 48 * 1024 * 1024
 """Bytes of encoded pictures and of texts that are cached for all sessions together."""
@@ -41,7 +42,7 @@ class RenderedContext(msgspec.Struct, frozen=True):
 class AttachmentRenderer:
     """Reads attachments for requests. One for the whole gateway."""
 
-    def __init__(self, attachments: Attachments, *, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, attachments: Blobs, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._attachments = attachments
         self._limit = kept_bytes
         self._kept: OrderedDict[str, bytes] = OrderedDict()

@@ -15,11 +15,12 @@ from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_own_object
-from sessions.attachments.store import Attachments, head_and_tail
+from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.state.transcript import OpenCall, open_turn
+from sessions.store.blobs import Blobs
 from sessions.store.recorder import Recorder
 
 MOST = 16 * 1024 * 1024
@@ -43,7 +44,7 @@ log = structlog.get_logger("exuvia.tools")
 class ToolCalls:
     """Runs the calls of a session's open turn."""
 
-    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Attachments) -> None:
+    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Blobs) -> None:
         self._recorder = recorder
         self._tools = tools
         self._attachments = attachments

@@ -23,7 +23,6 @@ from plugins.api.context import Clock
 from plugins.api.tool import Tool
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
-from sessions.attachments.store import Attachments
 from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     Failure,
@@ -37,6 +36,7 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.state.transcript import OpenTurn, open_turn
+from sessions.store.blobs import Blobs
 from sessions.store.log_writer import LineTooLong
 from sessions.store.recorder import Recorder
 
@@ -76,7 +76,7 @@ class Turn:
         inbox: Inbox,
         choose: Callable[[], ChosenModel],
         tools: Mapping[str, Tool],
-        attachments: Attachments,
+        attachments: Blobs,
         rules: Callable[[], TurnRules],
         notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
         recall: Callable[[int | None, bool], Awaitable[None]],
