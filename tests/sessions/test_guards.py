@@ -319,6 +319,21 @@ async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path
         assert late.exception() is failure
 
 
+async def test_subscribers_go_on_before_the_turn_that_waits_for_the_same_line(tmp_path: Path) -> None:
+    went_on: list[str] = []
+    async with journals_in(tmp_path) as journals:
+        recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
+
+        def wake() -> None:
+            asyncio.get_running_loop().call_soon(went_on.append, "subscriber")
+
+        recorder.on_durable(wake)
+        await recorder.append_durable(opened(SESSION))
+        went_on.append("turn")
+        await recorder.close()
+    assert went_on == ["subscriber", "turn"]
+
+
 def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
     lines = some_lines(4)
     path = lay(tmp_path, b"".join([*lines[:2], lines[2].replace(b"x", b"y", 1), lines[3]]))

@@ -68,6 +68,8 @@ class Conversation:
     ) -> None:
         self._wake = asyncio.Event()
         self.recorder = recorder
+        self.session = recorder.transcript.session
+        """The session's id."""
         self.live = live
         self.turn = turn
         self.compacting = compacting
@@ -85,11 +87,6 @@ class Conversation:
         """The time of the newest message on the event loop's clock."""
         for command in inbox.commands():
             self._put_if_now(command)
-
-    @property
-    def session(self) -> str:
-        """The session's id."""
-        return self.recorder.transcript.session
 
     @property
     def idle(self) -> bool:
