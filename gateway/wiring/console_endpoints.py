@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.http.console.recipients import Recipients
     from gateway.wiring.self_examination import SelfExamination
 
+SESSION = "/api/sessions/{session:[A-Za-z0-9-]{1,64}}"
 CONTEXT = "/api/context/{key}"
 TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
 COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
@@ -78,6 +79,7 @@ def console_endpoints(gateway: Application, counters: Counters, overview: Callab
     """Return the console's endpoints; `overview` returns the state of the gateway."""
     of = _LazyEndpoints(gateway, counters, overview)
     return [
+        Endpoint("GET", SESSION, _later(lambda: of.context.session)),
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
         Endpoint("GET", TURN, _later(lambda: of.context.turn)),
         Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),

@@ -347,6 +347,16 @@ class ConversationView(Protocol):
         """
         ...
 
+    async def excerpt(self, path: str, first: int, lines: int) -> str:
+        """Return lines of a note or messages of a session, as far as they may be shown here; "" if there are none.
+
+        Args:
+            path: The path of a citation: a note such as `MEMORY.md`, or `sessions/ID.jsonl`.
+            first: The first line, counted from 1; of a session, the seq of the first event.
+            lines: The number of lines or events; 400 at most are returned.
+        """
+        ...
+
     def stop_turn(self) -> bool:
         """Cancel the running turn. Return False if no turn is running."""
         ...

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+_TOKEN = re.compile(r"`[^`]*`|[^\s`]+")
+_VERBATIM = frozenset("`*_/:@")
+"""Characters of Markdown and of addresses, whose words stay as they are."""
+
 
 def one_line(text: str, limit: int) -> str:
     """Return the text on one line without control characters, truncated to `limit` characters with a note."""
@@ -10,6 +16,20 @@ def one_line(text: str, limit: int) -> str:
     if len(line) <= limit:
         return line
     return f"{line[:limit].rstrip()} … ({len(line) - limit:,} characters more)"
+
+
+def highlighted(line: str, query: str) -> str:
+    """Return the line with the words of a query in bold, except inside code and links."""
+    from plugins.support.text.words import occurrences  # noqa: PLC0415 - stemmers, which only searches need
+
+    kept = [token.span() for token in _TOKEN.finditer(line) if not _VERBATIM.isdisjoint(token[0])]
+    pieces, at = [], 0
+    for start, end in occurrences(line, query):
+        if any(first < end and start < last for first, last in kept):
+            continue
+        pieces += [line[at:start], "**", line[start:end], "**"]
+        at = end
+    return "".join([*pieces, line[at:]])
 
 
 def code(text: str) -> str:

@@ -10,7 +10,8 @@ from plugins.api.command import CommandFailed, CommandTime, ConversationView, Me
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact
 from plugins.commands.facts_commands import format_fact
-from plugins.commands.markdown import code, one_line
+from plugins.commands.markdown import code, highlighted, one_line
+from plugins.support.workspace import parse_citation
 
 MAX_FACTS = 12
 """Maximum facts listed per section."""
@@ -39,17 +40,29 @@ class Memory:
 
     name: ClassVar[str] = "memory"
     usage: ClassVar[str] = "/memory [QUERY]"
-    summary: ClassVar[str] = "Show what is remembered, or search the memory for QUERY."
+    summary: ClassVar[str] = "Show what is remembered, search the memory for QUERY, or show what is at MEMORY.md#L3-L7."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the latest notes and facts, or with search results, best first."""
+        """Answer with the latest notes and facts, with search results, best first, or with the text of a citation."""
         if not argument:
             report = await conversation.memory()
             return "\n".join([_overview(report), *await _facts(conversation, report.today)])
+        if cited := parse_citation(argument):
+            return await _passage(*cited, conversation)
         found = await conversation.search_memory(argument)
-        lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), MAX_CHARACTERS)}" for place, text in found.hits]
+        lines = [
+            f"- {code(place)} {highlighted(one_line(text.lstrip('-*+ '), MAX_CHARACTERS), argument)}"
+            for place, text in found.hits
+        ]
         return "\n".join([*(lines or ["Nothing found."]), *(f"\n{remark}" for remark in found.remarks)])
+
+
+async def _passage(path: str, first: int, last: int, conversation: ConversationView) -> str:
+    text = await conversation.excerpt(path, first, max(1, last - first + 1))
+    if not text:
+        raise CommandFailed(f"There is nothing at {path}#L{first}-L{last}.")
+    return f"{code(f'{path}#L{first}-L{last}')}\n\n```\n{text.replace('```', '´´´')}\n```"
 
 
 def _overview(report: MemoryReport) -> str:

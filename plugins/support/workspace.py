@@ -22,6 +22,8 @@ EVERYBODY = ""
 PERSON_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """The form of a person's id, which is the name of their folder too."""
 
+_CITATION = re.compile(r"(.+)#L([0-9]{1,9})(?:-L?([0-9]{1,9}))?")
+
 MAIN = "MEMORY.md"
 FOLDER = "memory"
 SHARED = "shared"
@@ -55,6 +57,12 @@ def meant(parts: tuple[str, ...], person: str) -> tuple[str, ...]:
     if person == OWNER or literal:
         return parts
     return *_folder_of(person), *(() if parts == (".",) else parts)
+
+
+def parse_citation(text: str) -> tuple[str, int, int] | None:
+    """Return the path, the first and the last line of a citation such as `MEMORY.md#L3-L7` or `MEMORY.md#L3`, else None."""
+    found = _CITATION.fullmatch(text)
+    return (found[1], int(found[2]), int(found[3] or found[2])) if found else None
 
 
 def own_note(person: str, path: str) -> str:

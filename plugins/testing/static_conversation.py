@@ -207,6 +207,11 @@ class StaticConversation:
         hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
         return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
 
+    async def excerpt(self, path: str, first: int, lines: int) -> str:
+        """Return the two lines of the hit for `tea`, and "" elsewhere."""
+        self.done.append(("excerpt", f"{path} {first} {lines}"))
+        return "tea\nwithout milk" if path == "MEMORY.md" else ""
+
     def stop_turn(self) -> bool:
         """Whether it is `running`."""
         return self.running

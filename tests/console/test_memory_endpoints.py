@@ -61,11 +61,22 @@ async def test_a_search_tells_the_parts_of_each_score_and_they_add_up_to_it(home
     best = found["hits"][0]
     assert (best["citation"], best["headings"], best["editable"]) == ("MEMORY.md#L3-L3", ["Kitchen"], True)
     assert "The kettle is blue" in best["text"]
+    assert [best["text"][start:end] for start, end in best["matches"]] == ["kettle", "blue"]
     for hit in found["hits"]:
         assert sum(part["worth"] for part in hit["parts"]) == pytest.approx(hit["fused"])
         assert hit["fused"] * hit["decay"] == pytest.approx(hit["score"])
     assert nothing == {"hits": [], "remarks": []}
     assert bobs["hits"] == []
+
+
+async def test_the_key_of_a_session_is_told_to_its_person_alone(home: Path) -> None:
+    async with remembering(home) as running:
+        await (await running.connect()).chat("Hello")
+        [session] = running.journals()
+        path = f"/api/sessions/{session}"
+        assert (await ask(running, path)).json == {"session": session, "key": "main"}
+        assert (await ask(running, path, token=BOB)).status == 404
+        assert (await ask(running, "/api/sessions/nobody-knows-it")).status == 404
 
 
 async def test_a_note_is_written_over_what_was_read_and_found_by_its_new_words(home: Path) -> None:

@@ -26,17 +26,55 @@ async def test_what_is_typed_is_searched_and_a_hit_opens_its_note(home: Path, br
         await page.get_by_label("Search notes and conversations").press_sequentially("which kettle is blue", delay=5)
         hit = page.locator(".hit").first
         await expect(hit).to_contain_text("The kettle is blue")
+        await expect(hit.locator("mark")).to_have_text(["kettle", "blue"])
         await hit.locator(".score summary").click()
         worths = [float(text) for text in await hit.locator("tbody td:nth-child(4)").all_inner_texts()]
         assert sum(worths) == pytest.approx(float(await hit.locator("tfoot td").first.inner_text()), abs=0.001)
         bar = await hit.locator(".piece").evaluate_all("all => all.reduce((sum, each) => sum + each.clientWidth, 0)")
         assert bar > 50  # the policy lets it be drawn
         assert await faults(page) == []
-        await hit.get_by_role("button", name="MEMORY.md#L3-L3").click()
+        await hit.get_by_role("link", name="MEMORY.md#L3-L3").click()
         await expect(page.get_by_role("tab", name="Notes")).to_have_attribute("aria-selected", "true")
         await expect(page.get_by_role("figure").filter(has_text="Line 3")).to_contain_text("The kettle is blue")
         assert await faults(page) == []
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_hit_in_a_conversation_opens_the_message_however_far_back_it_is(home: Path, browser: Browser) -> None:
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        await client.chat("The heron nests behind the boathouse.")
+        for number in range(150):
+            await client.chat(f"Something else, number {number}.")
+        await client.command("/new")
+        await client.chat("And now another thing.")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_label("Search notes and conversations").fill("where do herons nest")
+        hit = page.locator(".hit").filter(has_text="heron nests").first
+        await expect(hit.locator("mark").first).to_have_text("heron")
+        await hit.get_by_role("link").first.click()
+        found = page.locator(".entry.sought")
+        await expect(found).to_contain_text("The heron nests behind the boathouse.")
+        await expect(found).to_be_in_viewport()
+        assert "#/chat/main/" in page.url
+        await page.go_back()  # not to the redirection
+        await expect(page.get_by_label("Search notes and conversations")).to_be_visible()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_citation_in_an_answer_leads_to_its_note(home: Path, browser: Browser) -> None:
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        assert "`MEMORY.md#L3-L3`" in await client.command("/memory blue kettle")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/chat/main")
+        await page.get_by_role("link", name="MEMORY.md#L3-L3").click()
+        await expect(page.get_by_role("figure").filter(has_text="Line 3")).to_contain_text("The kettle is blue")
+        await page.goto(f"{visit.url}#/memory/sessions%2Fnobody-knows-it.jsonl/1/1")
+        await expect(page.locator("main")).to_contain_text("There is no such session.")
 
 
 async def test_a_note_that_changes_while_it_is_edited_is_shown_beside_it_and_not_overwritten(
@@ -77,7 +115,7 @@ async def test_somebody_beside_the_owner_sees_and_writes_notes_of_their_own(home
         page = visit.page
         await page.goto(f"{visit.url}#/memory")
         await page.get_by_label("Search notes and conversations").press_sequentially("boiler", delay=5)
-        await page.locator(".hit").get_by_role("button", name="shared/house.md#L1-L1").click()
+        await page.locator(".hit").get_by_role("link", name="shared/house.md#L1-L1").click()
         await expect(page.get_by_text("Read-only")).to_be_visible()
         await expect(page.locator(".note-list li")).to_have_count(1)
         await page.get_by_label("New note").fill("memory/alps.md")

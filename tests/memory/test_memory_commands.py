@@ -1,4 +1,4 @@
-"""`exuvia memory index` and `search`, and the bundled model where it is installed."""
+"""`exuvia memory index`, `search` and `show`, and the bundled model where it is installed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,23 @@ def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
     told = exuvia(home, "search", "Ana's language", "--explain").stdout
     assert "MEMORY.md#L3-L3  Ana\n" in told
     assert "  named\n" in told
+
+
+def test_what_was_found_is_shown_by_its_citation(home: Path) -> None:
+    shown = exuvia(home, "show", "MEMORY.md#L3-L5")
+    assert (shown.returncode, shown.stdout) == (0, "The preferred language is Rust.\n\n# Build\n")
+    nothing = exuvia(home, "show", "memory/nothing.md#L1-L2")
+    assert (nothing.returncode, nothing.stdout) == (1, "(There is nothing at memory/nothing.md#L1-L2.)\n")
+    wrong = exuvia(home, "show", "MEMORY.md")
+    assert (wrong.returncode, wrong.stderr) == (2, "exuvia: MEMORY.md is not a citation such as MEMORY.md#L3-L7.\n")
+
+
+def test_on_a_terminal_the_words_of_the_query_are_bold(home: Path) -> None:
+    command = f"{sys.executable} -m exuvia memory search language --home {home}"
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    on_terminal = ["script", "-qec", command, "/dev/null"]
+    told = subprocess.run(on_terminal, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "The preferred \x1b[1mlanguage\x1b[22m is Rust." in told
 
 
 def test_each_score_can_be_added_up_by_hand(home: Path) -> None:

@@ -16,6 +16,7 @@ from plugins.commands.context_command import Context
 from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
+from plugins.commands.markdown import highlighted
 from plugins.commands.model import Model
 from plugins.commands.new import New, Reset
 from plugins.commands.queue import MODES, Queue
@@ -385,9 +386,30 @@ async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
         "",
         "It is behind.",
     ]
-    assert await Memory().run("tea", conversation) == "- `MEMORY.md#L3-L4` tea without milk"
+    assert await Memory().run("tea", conversation) == "- `MEMORY.md#L3-L4` **tea** without milk"
     assert (await Memory().run("milk", conversation)).splitlines() == [
         "Nothing found.",
         "",
         "Nothing matches in 2 notes.",
     ]
+
+
+async def test_memory_shows_the_text_of_a_citation() -> None:
+    conversation = Conversation()
+    shown = "`MEMORY.md#L3-L4`\n\n```\ntea\nwithout milk\n```"
+    assert await Memory().run("MEMORY.md#L3-L4", conversation) == shown
+    with pytest.raises(CommandFailed, match=r"There is nothing at memory/x\.md#L7-L7"):
+        await Memory().run("memory/x.md#L7", conversation)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("Green tea, teas, TEA", "Green **tea**, **teas**, **TEA**"),
+        ("see `tea pot` or [tea](http://tea.example/tea)", "see `tea pot` or [tea](http://tea.example/tea)"),
+        ("*tea* and tea_pot", "*tea* and tea_pot"),
+        ("nothing of it", "nothing of it"),
+    ],
+)
+def test_the_words_of_a_query_are_bold_except_in_code_links_and_emphasis(line: str, shown: str) -> None:
+    assert highlighted(line, "tea") == shown

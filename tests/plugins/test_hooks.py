@@ -30,6 +30,7 @@ from exuvia import (
 )
 from plugins.host import registry
 from plugins.host.hooks import Hooks
+from plugins.support.untrusted import SENTENCE
 
 
 class Parrot:
@@ -248,6 +249,15 @@ def test_an_error_that_cannot_even_be_shown_is_named_by_its_class() -> None:
     hooks = Hooks()
     hooks.register("bad", Offers(Raises(Unspeakable())))
     assert only_sentence(hooks).endswith("is not used: Unspeakable.")
+
+
+def test_an_error_of_many_lines_becomes_one_line_of_bounded_length() -> None:
+    hooks = Hooks()
+    hooks.register("bad", Offers(Raises(ValueError("first\nsecond\t\x1b[31m" + "x" * 10_000))))
+    sentence = only_sentence(hooks)
+    assert "ValueError: first second [31mxxx" in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < SENTENCE + 200
 
 
 def misspelt() -> object:

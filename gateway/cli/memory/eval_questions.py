@@ -16,8 +16,8 @@ import msgspec
 from gateway.support.errors import GatewayError
 from gateway.support.small_files import read_at_most
 from plugins.api.memory.chunks import Chunk
+from plugins.support.workspace import parse_citation
 
-_LINES = re.compile(r"(.+?)#L(\d+)(?:-L?(\d+))?")
 _TABLE = re.compile(r"\s*\[\[\s*questions\s*\]\]")
 
 
@@ -108,12 +108,12 @@ def _asked(file: Path, line: int, entry: Any) -> EvalQuestion:
 def _place(file: Path, line: int, answer: str | Turn) -> Place:
     if isinstance(answer, Turn):
         return Place(f"sessions/{answer.session}.jsonl", answer.seq, answer.seq)
-    found = _LINES.fullmatch(answer)
-    if found is None:
+    cited = parse_citation(answer)
+    if cited is None:
         if "#" in answer:
             raise InvalidQuestions(f"{file}, line {line}: {answer} is neither a path nor path#Lfirst-Llast.")
         return Place(answer)
-    first, last = int(found[2]), int(found[3] or found[2])
+    path, first, last = cited
     if not 1 <= first <= last:
         raise InvalidQuestions(f"{file}, line {line}: {answer} ends before it begins.")
-    return Place(found[1], first, last)
+    return Place(path, first, last)

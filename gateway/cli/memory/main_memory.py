@@ -76,6 +76,17 @@ def search_memory(
     )
 
 
+@memory.command("show")
+@click.argument("place")
+@home_option
+@config_option
+def show_memory(place: str, home: Path | None, file: Path | None) -> None:
+    """Show the lines of a note, or the messages of a session, at PLACE: a citation of `memory search`."""
+    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: memory_commands.show_place(made_home(home), file, os.environ, place, sys.stdout))
+
+
 @memory.command("status")
 @home_option
 @config_option

@@ -1,4 +1,4 @@
-"""The work of `exuvia memory index|search`. Each function prints and returns an exit code."""
+"""The work of `exuvia memory index|search|show`. Each function prints and returns an exit code."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from plugins.memory.search.candidates import Ranked
 from plugins.memory.search.diagnostics import found_without_vectors, without_vectors
 from plugins.memory.search.search import Hit
 from plugins.support.errors import ProviderError
+from plugins.support.text.words import occurrences
+from plugins.support.workspace import parse_citation
 
 T = TypeVar("T")
 
@@ -110,8 +112,9 @@ def search_notes(
         rows = [_row(hit) for hit in found.hits]
         out.write(escaped(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode()) + "\n")
         return WELL if found.hits else NOTHING
+    shown = _bold if out.isatty() and "NO_COLOR" not in environment else lambda text, _: text
     for hit in found.hits:
-        out.write(printable(_paragraph(hit, explain=explain)) + "\n\n")
+        out.write(f"{printable(_heading(hit, explain=explain))}\n{shown(printable(hit.chunk.text), query)}\n\n")
     for remark in found.remarks:
         out.write(f"({printable(remark)})\n")
     return WELL if found.hits else NOTHING
@@ -132,12 +135,39 @@ def _row(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _paragraph(hit: Hit, *, explain: bool) -> str:
+def show_place(home: Home, file: Path | None, environment: Mapping[str, str], place: str, out: TextIO) -> int:
+    """Print the text at a citation. Return 1 if there is none."""
+    cited = parse_citation(place)
+    if cited is None:
+        raise SearchFailed(f"{place} is not a citation such as MEMORY.md#L3-L7.")
+    path, first, last = cited
+
+    async def read() -> str | None:
+        async with _memory(home, file, environment) as memory:
+            return await memory.excerpt(path, first, max(1, last - first + 1), EVERYTHING)
+
+    if text := run_search(read()):
+        out.write(printable(text).rstrip("\n") + "\n")
+        return WELL
+    out.write(f"(There is nothing at {printable(place)}.)\n")
+    return NOTHING
+
+
+def _heading(hit: Hit, *, explain: bool) -> str:
     ranked = hit.ranked
     line = f"{ranked.score:.3f}  {hit.citation}  {' > '.join(hit.chunk.headings)}".rstrip()
     if explain:
         line += "".join(f"\n{row}" for row in _sum(ranked))
-    return line + "\n" + hit.chunk.text
+    return line
+
+
+def _bold(text: str, query: str) -> str:
+    """Return the text with the words of the query in bold, for a terminal."""
+    pieces, at = [], 0
+    for start, end in occurrences(text, query):
+        pieces += [text[at:start], "\x1b[1m", text[start:end], "\x1b[22m"]
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 def _sum(ranked: Ranked) -> Iterator[str]:

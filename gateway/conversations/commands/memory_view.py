@@ -14,8 +14,10 @@ from plugins.api.facts.fact_errors import FactsError
 from plugins.api.memory.scope import Scope
 from plugins.api.services import IndexUnusable
 from plugins.facts.persons_facts import PersonsFacts
+from plugins.memory.memory_tools import LINES
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.errors import ProviderError
+from plugins.support.workspace import own_note
 
 
 class MemoryView:
@@ -63,6 +65,11 @@ class MemoryView:
             return await memory_found(self._services.memory, query, self._scope)
         except IndexUnusable as error:
             raise CommandFailed(str(error)) from error
+
+    async def excerpt(self, path: str, first: int, lines: int) -> str:
+        """Return lines of a note or messages of a session; empty if there are none for this person."""
+        found = await self._services.memory.excerpt(own_note(self.person, path), first, min(lines, LINES), self._scope)
+        return found or ""
 
     @property
     def facts(self) -> PersonsFacts:

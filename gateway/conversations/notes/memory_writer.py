@@ -13,7 +13,7 @@ from gateway.conversations.notes.day_notes import day_note
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
-from plugins.support.workspace import MAIN, own_note, why_refused
+from plugins.support.workspace import MAIN, own_note, parse_citation, why_refused
 from plugins.tools.file_target import FileChanged, open_target
 from sessions.events.codec import replace_surrogates
 
@@ -21,8 +21,6 @@ LONGEST = 4000
 """Characters that can be remembered at once."""
 
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
-
-_PLACE = re.compile(r"(.+)#L(\d{1,9})(?:-L(\d{1,9}))?")
 
 
 class MemoryWriter:
@@ -62,14 +60,13 @@ class MemoryWriter:
     async def forget(self, place: str, person: str, *, group: bool) -> str:
         """Delete the lines of a citation such as `MEMORY.md#L3-L4` from a note of the person, and return them. Raises
         NoteNotWritten."""
-        found = _PLACE.fullmatch(place)
-        path = own_note(person, found[1]) if found else ""
-        if found is None or not is_note(path):
+        cited = parse_citation(place)
+        path = own_note(person, cited[0]) if cited else ""
+        if cited is None or not is_note(path):
             raise NoteNotWritten(f"{place} is not a citation of lines in a note, such as {MAIN}#L3-L4.")
         if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
             raise NoteNotWritten(f"{path}: {why}")
-        first, last = int(found[2]), int(found[3] or found[2])
-        gone = await asyncio.to_thread(self._take_out, path, first, last)
+        gone = await asyncio.to_thread(self._take_out, path, *cited[1:])
         await self._memory.look()
         return gone
 

@@ -37,6 +37,7 @@ from plugins.facts.scoring import current_importance
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of
+from plugins.support.text.words import occurrences
 from plugins.support.workspace import why_refused
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class MemoryEndpoints:
             found = await self._services.memory.search(query, _scope(person), results=RESULTS)
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
-        return answer(200, {"hits": [_hit(hit, person) for hit in found.hits], "remarks": found.remarks})
+        return answer(200, {"hits": [_hit(hit, person, query) for hit in found.hits], "remarks": found.remarks})
 
     # --- notes --------------------------------------------------------------------------------------------------------
 
@@ -184,8 +185,12 @@ def _scope(person: str) -> Scope:
     return Scope(owners=frozenset({person}), private=True)
 
 
-def _hit(hit: Hit, person: str) -> dict[str, Any]:
-    """Return a hit with the parts of its score; `editable` if it is a note that this person may change."""
+def _hit(hit: Hit, person: str, query: str) -> dict[str, Any]:
+    """Return a hit with the parts of its score.
+
+    `editable` is True if it is a note that this person may change. `matches` has the start and end of each word of the query
+    in the text, in code points.
+    """
     parts = tuple(hit.chunk.path.split("/"))
     ranked, chunk = hit.ranked, hit.chunk
     return {
@@ -197,6 +202,7 @@ def _hit(hit: Hit, person: str) -> dict[str, Any]:
         "headings": chunk.headings,
         "day": chunk.day,
         "text": chunk.text,
+        "matches": occurrences(chunk.text, query),
         "score": ranked.score,
         "fused": ranked.fused,
         "decay": ranked.decay,

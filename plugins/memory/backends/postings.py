@@ -7,10 +7,8 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any
 
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.stemming import porter_stem
 
 K1, B = 1.2, 0.75
 """The constants of bm25 in FTS5 (https://www.sqlite.org/fts5.html#the_bm25_function)."""
@@ -49,17 +47,17 @@ class Postings:
 
     def has(self, word: str, allowed: Allowed) -> bool:
         """Return True if an allowed text contains a word."""
-        return any(allowed(entry >> _TIMES) for entry in self._having.get(_stem(word), ()))
+        return any(allowed(entry >> _TIMES) for entry in self._having.get(porter_stem(word), ()))
 
     def count(self, word: str) -> int:
         """Return the number of texts that contain a word."""
-        return len(self._having.get(_stem(word), ()))
+        return len(self._having.get(porter_stem(word), ()))
 
     def ranked(self, words: Iterable[str], limit: int, allowed: Allowed) -> dict[int, float]:
         """Return the best allowed texts that contain any of the words, with their scores (larger is better)."""
         scores: dict[int, float] = {}
         for word in words:
-            entries = self._having.get(_stem(word), ())
+            entries = self._having.get(porter_stem(word), ())
             weight = inverse_frequency(len(self._sizes), len(entries))
             average = self._total / max(1, len(self._sizes))
             for entry in entries:
@@ -84,11 +82,4 @@ def best(scores: dict[int, float], limit: int) -> dict[int, float]:
 
 
 def _counted(words: Iterable[str]) -> Counter[str]:
-    return Counter(map(_stem, words))
-
-
-@bounded_cache(50_000)
-def _stem(word: str) -> str:
-    stemmer: Any = import_module("snowballstemmer").stemmer("porter")
-    stemmed: str = stemmer.stemWord(word.lower())
-    return stemmed
+    return Counter(map(porter_stem, words))

@@ -137,3 +137,11 @@ def stem(word: str, language: str) -> str:
     # Its stemmers keep what they work on in themselves: one for each word is safe in every thread.
     stemmed: str = snowball.stemmer(name).stemWord(word)
     return stemmed or word
+
+
+@bounded_cache(50_000)
+def porter_stem(word: str) -> str:
+    """Return the stem of a word by Porter's algorithm, as the keyword index of SQLite's FTS5 has it."""
+    stemmer: Any = import_module("snowballstemmer").stemmer("porter")
+    stemmed: str = stemmer.stemWord(word.lower())
+    return stemmed

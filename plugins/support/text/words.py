@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from plugins.support.bounded_cache import bounded_cache
 from plugins.support.text.spelling import alike, plain, spelt_out
-from plugins.support.text.stemming import ENGLISH, SMALL_SIGNS, idle, language_of, stem
+from plugins.support.text.stemming import ENGLISH, SMALL_SIGNS, idle, language_of, porter_stem, stem
 
 # What Python does not count as letters and yet stands inside of words: the vowel signs of India and its neighbours.
 _SIGNS = (
@@ -60,6 +60,46 @@ def words_in(text: str, language: str) -> frozenset[str]:
 def language_in(text: str) -> str:
     """The language that a text is written in, as far as that matters for its words."""
     return _language(_WORD.findall(alike(text)))
+
+
+def occurrences(text: str, question: str) -> list[tuple[int, int]]:
+    """Return where the words of a question occur in a text, in any of their forms.
+
+    Args:
+        text: The text.
+        question: The question.
+
+    Returns:
+        Start and end of each occurrence in characters, in order, without overlaps. Of a name such as `src/app/pool.py`, the
+        parts that were asked for.
+    """
+    wanted, language = frozenset(map(porter_stem, sought(question))), language_in(text)
+    spans: list[tuple[int, int]] = []
+    for word in _WORD.finditer(text):
+        if wanted.isdisjoint(map(porter_stem, _terms(alike(word[0]), language))):
+            continue
+        inside = [span for part in _PART.finditer(word[0]) for span in _spans(part, wanted, language)]
+        for first, last in inside or [(0, len(word[0]))]:
+            start, end = first + word.start(), last + word.start()
+            if spans and start <= spans[-1][1]:  # pairs of characters overlap
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((start, end))
+    return spans
+
+
+def _spans(part: re.Match[str], wanted: frozenset[str], language: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of wanted terms in a part of a word; of a script without spaces, of each pair and each character."""
+    at = part.start()
+    for number, run in enumerate(_UNSPACED.split(part[0])):
+        if number % 2:
+            for length in (2, 1):
+                for start in range(len(run) - length + 1):
+                    if porter_stem(plain(alike(run[start : start + length]))) in wanted:
+                        yield at + start, at + start + length
+        elif run and not wanted.isdisjoint(map(porter_stem, _terms(alike(run), language))):
+            yield at, at + len(run)
+        at += len(run)
 
 
 def quoted(word: str) -> str:

@@ -20,7 +20,7 @@ const LONGEST_TITLE = 100;
 const carried = new Map(); // drafts for sessions that were just forked, by key
 
 export function mount(element, app, route) {
-  return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key);
+  return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key, route.rest);
 }
 
 /** A session that is created by its first message, which also determines its key. */
@@ -37,7 +37,8 @@ function mountFresh(element, app) {
   }
 }
 
-function mountKey(element, app, key) {
+/** The conversation of a key; `session` and `seq` name a message to scroll to. */
+function mountKey(element, app, key, [session, seq]) {
   const conversation = new Conversation(app, key);
   const composer = new Composer(app, key, {
     send: (text, attachments) => {
@@ -48,6 +49,7 @@ function mountKey(element, app, key) {
   });
   const timeline = new Timeline(conversation, actsOf(app, conversation, composer));
   const announcer = new Announcer((sentence) => app.announce(sentence));
+  let wanted = session ? { session, seq: Number(seq) } : null;
   let empty = null;
   element.append(timeline.element, timeline.newest, composer.element);
   dropInto(element, composer);
@@ -69,7 +71,10 @@ function mountKey(element, app, key) {
     timeline.grow(detail.entry);
     announcer.heard(detail.entry, detail.text);
   });
-  conversation.addEventListener("earlier", () => timeline.drawEarlier());
+  conversation.addEventListener("earlier", () => {
+    timeline.drawEarlier();
+    if (wanted) seek();
+  });
   conversation.addEventListener("fault", ({ detail }) => app.notice(detail));
   conversation.addEventListener("refused", ({ detail }) => {
     composer.insert(detail.text, detail.attachments);
@@ -87,6 +92,20 @@ function mountKey(element, app, key) {
   carried.delete(key);
   if (messages.length) composer.insert(messages.map(({ text }) => text).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
   if (matchMedia("(pointer: fine)").matches) composer.focus();
+
+  /** Scroll to the wanted message; earlier pages are loaded until it is there. */
+  async function seek() {
+    await conversation.loading;
+    if (!wanted) return;
+    const entry = conversation.entryAt(wanted);
+    if (!entry && conversation.more) {
+      conversation.earlier().catch((error) => app.notice(error.message));
+      return;
+    }
+    wanted = null;
+    if (entry) timeline.reveal(entry);
+    else app.notice("This message is not part of the conversation any more.");
+  }
 
   function announce(event) {
     const transcript = conversation.current;

@@ -59,6 +59,13 @@ export class Conversation extends EventTarget {
     return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
   }
 
+  /** The entry at a place, or the last one before it; undefined while it is not loaded. */
+  entryAt({ session, seq }) {
+    const transcript = this.transcripts.find((each) => each.session === session);
+    if (!transcript || transcript.first > seq) return undefined;
+    return transcript.sorted().findLast((entry) => entry.seq !== null && entry.seq <= seq);
+  }
+
   // --- reading ---------------------------------------------------------------------------------------------------------
 
   /** After each welcome: what happened meanwhile, or, the first time, the newest page; then what was not accepted. */

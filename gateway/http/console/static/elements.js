@@ -39,6 +39,12 @@ export function readable(text) {
   return text.replace(UNREADABLE, "");
 }
 
+/** The page of a citation such as `MEMORY.md#L3-L7` or `sessions/ID.jsonl#L5-L9`; null if the text is none. */
+export function placeOf(text) {
+  const [, path, first, last] = /^((?:[^\s#]+\.md|sessions\/[A-Za-z0-9-]{1,64}\.jsonl))#L(\d{1,9})(?:-L?(\d{1,9}))?$/.exec(text) ?? [];
+  return path ? `#/memory/${encodeURIComponent(path)}/${first}/${last ?? first}` : null;
+}
+
 function present(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }

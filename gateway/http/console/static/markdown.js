@@ -1,6 +1,6 @@
 // Markdown as elements. markdown-it parses the text, and each token becomes an element of a short list:
 // HTML stays text, pictures and links load nothing, and only links to the web can be followed.
-import { h, readable } from "./elements.js";
+import { h, placeOf, readable } from "./elements.js";
 import { LongText, isLong } from "./long_text.js";
 import MarkdownIt from "./vendor/markdown-it.js";
 import { verbatim } from "./verbatim.js";
@@ -106,7 +106,7 @@ function linkTo(href) {
 function leaf(token) {
   switch (token.type) {
     case "code_inline":
-      return h("code", {}, readable(token.content));
+      return inlineCode(token.content);
     case "fence":
     case "code_block":
       return code(readable(token.content.replace(/\n$/, "")), token.info.trim().split(/\s+/)[0]);
@@ -123,6 +123,13 @@ function leaf(token) {
     default:
       return document.createTextNode(token.type === "softbreak" ? "\n" : token.content);
   }
+}
+
+/** Inline code; a citation leads to its place. */
+function inlineCode(text) {
+  const element = h("code", {}, readable(text));
+  const href = placeOf(text);
+  return href ? h("a", { class: "place", href }, element) : element;
 }
 
 /** Pictures are on other hosts: the address is shown, and nothing is loaded. */

@@ -1,19 +1,29 @@
-// The page `#/memory`: search, notes, facts.
+// The page `#/memory`: search, notes, facts. `#/memory/PATH/FIRST/LAST` opens lines of a note, or a message of a session.
 
 import { fill, h } from "./elements.js";
 import { FactsView } from "./memory_facts.js";
 import { NotesView } from "./memory_notes.js";
 import { SearchView } from "./memory_search.js";
 
+const SESSION = /^sessions\/([A-Za-z0-9-]{1,64})\.jsonl$/;
+
 /** Show the memory in an element; returns a function that removes it. */
-export async function mount(element, app) {
+export async function mount(element, app, { key: path, rest: [first, last] }) {
+  const session = SESSION.exec(path)?.[1];
+  if (session) return openSession(app, session, first);
   await app.styles("memory.css");
   const tabs = [
-    ["search", "Search", (go) => new SearchView(app.api, (path, first, last) => go("notes", path, first, last))],
+    ["search", "Search", () => new SearchView(app.api)],
     ["notes", "Notes", () => new NotesView(app.api)],
     ["facts", "Facts", () => new FactsView(app.api)],
   ];
-  return new MemoryPage(element, tabs).mounted();
+  return new MemoryPage(element, tabs).mounted(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined] : ["search"]);
+}
+
+/** Go to a message of a session. */
+async function openSession(app, session, seq) {
+  const { key } = await app.api.get(`/api/sessions/${session}`);
+  location.replace(`#/chat/${encodeURIComponent(key)}/${session}/${seq ?? 1}`);
 }
 
 /** Tabs as in the ARIA pattern: arrows move between them, and each keeps what it shows. */
@@ -31,8 +41,8 @@ class MemoryPage {
     );
   }
 
-  mounted() {
-    this.go(this.tabs[0].name);
+  mounted(where) {
+    this.go(...where);
     return () => this.tabs.forEach(({ view }) => view?.end?.());
   }
 

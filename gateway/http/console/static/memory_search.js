@@ -1,17 +1,17 @@
 // Search of the memory while typing, with the parts of each score.
 
-import { button } from "./button.js";
-import { fill, h, readable } from "./elements.js";
+import { fill, h, placeOf, readable } from "./elements.js";
 import { counted, sentence } from "./number_format.js";
 
 /** Milliseconds after the last key before the search starts. */
 const PAUSE = 180;
 
-/** `open(path, first, last)` shows lines of a note. */
+/** Characters of a hit that are shown. */
+const LONGEST = 600;
+
 export class SearchView {
-  constructor(api, open) {
+  constructor(api) {
     this.api = api;
-    this.open = open;
     this.input = h("input", {
       type: "search",
       id: "memory-query",
@@ -64,17 +64,31 @@ export class SearchView {
   }
 
   hit(hit, best) {
-    const place = hit.source === "notes"
-      ? button(readable(hit.citation), () => this.open(hit.path, hit.first, hit.last), { class: "citation" })
-      : h("span", { class: "citation" }, readable(hit.citation));
+    const href = hit.source === "extra" ? null : placeOf(hit.citation);
+    const place = h(href ? "a" : "span", { class: "citation", href }, readable(hit.citation));
     return h(
       "li",
       { class: "hit" },
       h("h2", {}, place, hit.headings.length ? h("span", { class: "headings" }, hit.headings.join(" › ")) : null),
-      h("p", { class: "text", tabIndex: 0 }, hit.text.length > 600 ? `${hit.text.slice(0, 600)}…` : hit.text),
+      h("p", { class: "text", tabIndex: 0 }, marked(hit)),
       score(hit, best),
     );
   }
+}
+
+/** The text of a hit, at most LONGEST characters around its first match, with the words of the query marked. */
+function marked({ text, matches }) {
+  const letters = [...text];
+  const begin = letters.length > LONGEST && matches.length && matches[0][0] > LONGEST / 2 ? matches[0][0] - LONGEST / 4 : 0;
+  const end = Math.min(letters.length, begin + LONGEST);
+  const pieces = [begin ? "…" : ""];
+  let at = begin;
+  for (const [first, last] of matches) {
+    if (first < begin || last > end) continue;
+    pieces.push(letters.slice(at, first).join(""), h("mark", {}, letters.slice(first, last).join("")));
+    at = last;
+  }
+  return [...pieces, letters.slice(at, end).join(""), end < letters.length ? "…" : ""];
 }
 
 /** The score as a bar of its parts, and as a table. */

@@ -148,6 +148,17 @@ export class Timeline {
     this.newest.hidden = true;
   }
 
+  /** Scroll to an entry and mark it. */
+  reveal(entry) {
+    const { element } = this.drawn.get(entry.id);
+    this.atEnd = false;
+    element.tabIndex = -1;
+    element.classList.add("sought");
+    element.scrollIntoView({ block: "center" });
+    requestAnimationFrame(() => element.scrollIntoView({ block: "center" })); // what is near is laid out by now
+    element.focus({ preventScroll: true });
+  }
+
   askEarlier() {
     if (this.conversation.more) this.conversation.earlier().catch((error) => error.code === "closed" || console.error(error));
   }
