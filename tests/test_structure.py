@@ -166,6 +166,22 @@ def test_a_modules_name_is_its_own_within_a_layer(layer: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_the_file_store_is_chosen_in_one_place() -> None:
+    """Everything else uses the protocols of `sessions.store`. What is about files themselves may be used everywhere."""
+    about_files = {"files.fsync", "files.home_lock", "catalog.sqlite", "catalog.durability_check", "catalog.scan"}
+    references = {"attachments.attachment_refs"}  # read through the protocols
+    allowed = {f"sessions.{name}" for name in about_files | references}
+    importers = {
+        module
+        for module, needed in graph().items()
+        for name in needed
+        if not module.startswith("sessions.")
+        and name.startswith(("sessions.files.", "sessions.catalog.", "sessions.attachments."))
+        and name not in allowed
+    }
+    assert importers == {"gateway.support.storage"}
+
+
 def test_the_api_of_plugins_needs_only_values() -> None:
     allowed = ("plugins.api.", "plugins.support.", "plugins.http.", "sessions.events.", "sessions.state.")
     others = [

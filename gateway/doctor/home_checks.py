@@ -14,7 +14,7 @@ from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.doctor.config_check import CheckedConfig
 from gateway.doctor.findings import DoctorContext, Finding
-from gateway.journals.session_files import session_listings
+from gateway.journals.session_lookup import session_listings
 from gateway.support.errors import ConfigRefused
 from gateway.support.storage import fact_logs, session_logs
 from plugins.api.memory_settings import SQLITE

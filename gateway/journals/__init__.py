@@ -1,5 +1,5 @@
-"""Read-only access to journals, for the command line and the console.
+"""Read-only access to the stored sessions, for the command line and the console.
 
-past_requests  Past requests of a session, rebuilt from its journal.
-session_files  The journals of a home: list, find and read them.
+past_requests   Past requests of a session, rebuilt from its log.
+session_lookup  Listing sessions, finding one by id or key, and its entries for display.
 """

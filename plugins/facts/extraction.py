@@ -12,7 +12,7 @@ from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
 from plugins.support.text.trivial_queries import is_small_talk
-from sessions.attachments.store import head_and_tail
+from sessions.state.truncation import head_and_tail
 
 MAX_MESSAGE_BYTES, MAX_ANSWER_BYTES = 6000, 3000
 """Bytes of what the person wrote, and of what was answered, that are shown."""

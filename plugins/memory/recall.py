@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from plugins.support.fencing import harmless
-from sessions.attachments.store import head_and_tail
 from sessions.events.events import RecalledHit
 from sessions.events.tokens import estimate
+from sessions.state.truncation import head_and_tail
 
 if TYPE_CHECKING:
     from plugins.memory.search.search import Hit

@@ -191,15 +191,3 @@ def _description(content: Content, digest: str, claimed: str, name: str) -> Atta
 
 def _failed(error: OSError) -> StorageFailed:
     return StorageFailed(f"an attachment could not be stored: {error.strerror}")
-
-
-def head_and_tail(text: str, limit: int) -> str:
-    """Return a text of more than `limit` bytes reduced to its beginning and end, with a line between that states what is
-    missing."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit:
-        return text
-    half = limit // 2
-    head = encoded[:half].decode("utf-8", "ignore")
-    tail = encoded[-half:].decode("utf-8", "ignore")
-    return f"{head}\n[… {len(encoded) - 2 * half} bytes left out …]\n{tail}"

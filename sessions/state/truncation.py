@@ -117,3 +117,15 @@ def _trim(view: View, index: int, limit: float) -> Trim:
 
     count = bisect_left(range(len(message.text) + 1), True, key=is_too_much) - 1
     return keeping(max(0, count))
+
+
+def head_and_tail(text: str, limit: int) -> str:
+    """Return a text of more than `limit` bytes reduced to its beginning and end, with a line between that states what is
+    missing."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return text
+    half = limit // 2
+    head = encoded[:half].decode("utf-8", "ignore")
+    tail = encoded[-half:].decode("utf-8", "ignore")
+    return f"{head}\n[… {len(encoded) - 2 * half} bytes left out …]\n{tail}"

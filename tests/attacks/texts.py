@@ -28,7 +28,7 @@ from plugins.policies import identifiers
 from plugins.support import fencing
 from plugins.support.embedding import text_splitting
 from plugins.support.text import sentences, words
-from sessions.attachments import store
+from sessions.state import truncation
 from tests.attacks.measuring import interrupting, processor_time, write
 
 Reads: TypeAlias = Callable[[str], object]
@@ -64,7 +64,7 @@ MORE: Mapping[str, Reads] = {
     "plugins.memory.sources.markdown_files.some_lines": lambda text: markdown_files.some_lines(text, 5, 5),
     "plugins.memory.search.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),
     "plugins.support.text.words.words_in": lambda text: words.words_in(text, "english"),
-    "sessions.attachments.store.head_and_tail": lambda text: store.head_and_tail(text, 4000),
+    "sessions.state.truncation.head_and_tail": lambda text: truncation.head_and_tail(text, 4000),
 }
 
 _REPEATED = (

@@ -444,10 +444,13 @@ class StoreMachine(RuleBasedStateMachine):
         """Open the store, and decide about the lines that are uncertain."""
         self._open = await self._outside.start()
         self._indexer = SessionIndexer(self._open.catalog, self._store)
-        for session, model in tuple(self._models.items()):
-            model.recorder = model.stamp = None
-            await self._decide(session, model)
         for session, model in self._models.items():
+            row = await self._open.catalog.find(session)
+            assert row is not None
+            assert len(model.lines) <= row.head <= len(model.lines) + len(model.uncertain)
+            model.recorder = model.stamp = None
+            await self._reopen(session)
+            await self._close(session)
             row = await self._open.catalog.current("owner", session)
             assert row is not None
             assert (row.session, row.head) == (session, len(model.lines))
@@ -459,13 +462,8 @@ class StoreMachine(RuleBasedStateMachine):
         unowned = {key async for _, key in self._open.claims.unowned()}
         assert unowned == {row.key for row in await self._open.catalog.unsettled()}
 
-    async def _decide(self, session: str, model: Model) -> None:
-        """Open a log, which must hold every durable line and some of the uncertain ones, and close it."""
-        await self._reopen(session)
-        assert model.recorder is not None
-        await self._close(session)
-
     async def _reopen(self, session: str) -> None:
+        """Open a log, which must hold every durable line and some of the uncertain ones."""
         model = self._models[session]
         found = await open_session(self._store, self._open.catalog, session)
         stored = await found.log.lines(1, limit=10**9)

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
 from gateway.journals.past_requests import PastRequest, requests_of_turn
-from gateway.journals.session_files import SessionUnknown, find_session
+from gateway.journals.session_lookup import SessionUnknown, find_session
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_status import count_of

@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, print_json
-from gateway.journals.session_files import SessionListing, find_session, session_listings
+from gateway.journals.session_lookup import SessionListing, find_session, session_listings
 from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.home import Home
 from gateway.support.storage import open_log_stores, session_logs

@@ -13,7 +13,7 @@ from typing import BinaryIO, TextIO
 
 import msgspec
 
-from gateway.journals.session_files import Entry, SessionUnknown, entry_of, find_session, session_listings
+from gateway.journals.session_lookup import Entry, SessionUnknown, entry_of, find_session, session_listings
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, one_line, printable

@@ -15,10 +15,10 @@ from itertools import groupby
 
 import msgspec
 
-from sessions.attachments.store import head_and_tail
 from sessions.events.messages import UserMessage
 from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, describe_attachment, placeholder_line
 from sessions.state.context import Context
+from sessions.state.truncation import head_and_tail
 from sessions.store.blobs import Blobs
 
 KEPT_BYTES = 48 * 1024 * 1024

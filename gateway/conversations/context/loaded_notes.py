@@ -24,11 +24,10 @@ from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import is_note, read_note
 from plugins.support.fencing import quoted
 from plugins.support.workspace import MAIN, own_note
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import LoadedNote
 from sessions.state.transcript import Transcript
-from sessions.state.truncation import size_limit
+from sessions.state.truncation import head_and_tail, size_limit
 from sessions.store.recorder import Recorder
 
 MOST_TOKENS = 6000

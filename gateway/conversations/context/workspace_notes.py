@@ -15,9 +15,9 @@ from typing import TypeAlias
 import structlog
 
 from plugins.support.workspace import STANDING
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import LoadedNote
+from sessions.state.truncation import head_and_tail
 
 MOST_TOKENS = 6000
 """The most tokens of one note."""

@@ -25,10 +25,10 @@ from plugins.memory.sources.dialogue import only_asks
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.fencing import harmless, mark_for
 from plugins.support.text.trivial_queries import is_small_talk
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import MemoryRecalled, PluginFailed, RecalledHit
 from sessions.state.transcript import Transcript, open_turn
+from sessions.state.truncation import head_and_tail
 from sessions.store.recorder import Recorder
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_own_object
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.state.transcript import OpenCall, open_turn
+from sessions.state.truncation import head_and_tail
 from sessions.store.blobs import Blobs
 from sessions.store.recorder import Recorder
 

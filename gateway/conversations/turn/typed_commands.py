@@ -17,10 +17,10 @@ from plugins.api.command import Command, CommandFailed
 from plugins.support import task_leaks
 from plugins.support.suggestions import did_you_mean
 from plugins.support.untrusted import is_cancelling, is_own_object, reraise_cancellation
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import CommandAnswered, PluginFailed
+from sessions.state.truncation import head_and_tail
 from sessions.store.recorder import Recorder
 
 NOW_SECONDS = 30.0

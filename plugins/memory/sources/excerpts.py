@@ -7,10 +7,10 @@ from datetime import datetime, tzinfo
 
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.dialogue import ASSISTANT, Utterance
-from sessions.attachments.store import head_and_tail
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived, ModelReplied, Recorded
+from sessions.state.truncation import head_and_tail
 from sessions.store.header import read_header
 from sessions.store.reading import StoredLog
 
