@@ -111,15 +111,15 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
     logs = session_logs(patient.home)
     sessions = [session for session, _ in logs.listed()]
     for session in sorted(heads.keys() - set(sessions)):
-        yield _damaged(f"{patient.home.sessions / session}.jsonl: {describe_loss(0, heads[session])}.")
+        yield _damaged(f"{logs.location(session)}: {describe_loss(0, heads[session])}.")
     for session in unreadable.keys() - set(sessions):
-        yield _damaged(f"{patient.home.sessions / session}.jsonl cannot be read: {unreadable[session]}.")
+        yield _damaged(f"{logs.location(session)} cannot be read: {unreadable[session]}.")
     for session in sessions:
-        path = patient.home.sessions / f"{session}.jsonl"
+        path = logs.location(session)
         try:
             verified = StoredLog(logs, session).verify()
         except JournalDamaged as damaged:
-            place = f"{path}, line {damaged.line}" if damaged.line else str(path)
+            place = f"{path}, line {damaged.line}" if damaged.line else path
             yield _damaged(f"{place} is damaged: {damaged.reason}.")
         except SessionsError as error:
             yield _damaged(f"{path} cannot be read: {error}.")
@@ -131,7 +131,8 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
             elif verified.torn and not runs:
                 yield Finding(
                     level="note",
-                    what=f"{path.name} ends with {verified.torn} bytes of a line that was never finished or acknowledged.",
+                    what=f"{session}.jsonl ends with {verified.torn} bytes of a line that was never finished or"
+                    " acknowledged.",
                     mend="Nothing is to be done: the next start sets them aside in the quarantine.",
                 )
 

@@ -46,18 +46,18 @@ class JournalFolder:
 
     def read(self, session: str) -> AbstractContextManager[FileLines]:
         """Open a journal for reading; see `LogReader.read`."""
-        return open_lines(self.path(session))
+        return open_lines(self._file(session))
 
     def stamp(self, session: str) -> Stamp | None:
         """Return the stamp of a journal; see `LogReader.stamp`."""
         try:
-            return _stamp(self.path(session).stat(follow_symlinks=False))
+            return _stamp(self._file(session).stat(follow_symlinks=False))
         except (UnknownSession, OSError):
             return None
 
     def listed(self) -> Iterator[tuple[str, Stamp]]:
-        """Yield the journals; see `LogReader.listed`. Links, folders and files with other names
-        are listed too, but cannot be read."""
+        """Yield the journals; see `LogReader.listed`. Links and folders are listed too, but
+        cannot be read."""
         try:
             with os.scandir(self._folder) as entries:
                 named = sorted((entry.name.removesuffix(SUFFIX), entry) for entry in entries if entry.name.endswith(SUFFIX))
@@ -74,7 +74,13 @@ class JournalFolder:
 
     def location(self, session: str) -> str:
         """Return the path of a journal; see `LogReader.location`."""
-        return str(self.path(session))
+        return str(self._file(session))
+
+    def _file(self, session: str) -> Path:
+        """Return the path of a file in the folder, which may be named unlike a journal. Raises UnknownSession."""
+        if "/" in session or "\0" in session:
+            raise UnknownSession("Unknown session.")
+        return self._folder / f"{session}{SUFFIX}"
 
 
 class Journals(JournalFolder):

@@ -66,23 +66,25 @@ class StoredLog(msgspec.Struct, frozen=True):
 def read_lines(lines: Lines, first: int, limit: int, *, upto: int | None = None) -> list[bytes]:
     """Return the verified lines from seq `first` (at least 1) on, up to the offset `upto`: about `limit` bytes, and at least
     one line if there is one. A torn tail is left out. Raises JournalDamaged."""
-    last = lines.position_before(first)
-    if last is None:
+    before = lines.position_before(first)
+    if before is None:
         return []
+    offset, digest = before.offset, before.sum
     found: list[bytes] = []
-    following = lines.forward(last, upto)
+    following = lines.forward(before, upto)
     for line in following:
         if found and limit < len(line):
             break
         try:
-            verify(line, last.sum, last.seq + 1)
+            digest = verify(line, digest, first + len(found))
         except InvalidLine as invalid:
             if is_torn(line, following):
                 break
+            last = Position(seq=first + len(found) - 1, offset=offset, sum=digest)
             raise damage_after(lines.session, last, str(invalid)) from invalid
         found.append(line)
         limit -= len(line)
-        last = last.after(line)
+        offset += len(line)
     return found
 
 

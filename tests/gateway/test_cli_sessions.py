@@ -129,6 +129,17 @@ def test_the_list_survives_torn_empty_and_unreadable_journals(home: Path) -> Non
     assert "sessions verify" in sessions(home, "list").stdout
 
 
+def test_a_copy_under_another_name_is_listed_as_unreadable_and_verified(home: Path) -> None:
+    content = (home / "sessions" / f"{NEW}.jsonl").read_bytes()
+    copy = home / "sessions" / "a copy (1).jsonl"
+    copy.write_bytes(content)
+    rows = {row["session"]: row for row in json.loads(sessions(home, "list", "--json").stdout)}
+    assert (rows[copy.stem]["readable"], rows[copy.stem]["bytes"]) == (False, len(content))
+    assert f"whole   {copy.stem}: 9 events" in sessions(home, "verify").stdout
+    copy.write_bytes(content.replace(b'{"seq":2', b'{"seq":3', 1))
+    assert f"DAMAGED {copy}, line 2" in sessions(home, "verify").stdout
+
+
 def test_the_last_event_is_found_behind_a_very_long_line(home: Path) -> None:
     write(home, OTHER, 21, [opened(OTHER, "work"), said("x" * 300_000), said("y" * 40_000)])
     rows = {row["session"]: row for row in json.loads(sessions(home, "list", "--json").stdout)}
