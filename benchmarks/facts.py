@@ -31,7 +31,8 @@ from plugins.facts.fact_selection import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats
 from sessions.files.committer import Committer
-from sessions.files.journals import JournalFolder, Journals
+from sessions.files.journal_folder import JournalFolder
+from sessions.files.journals import Journals
 from sessions.store.catalog import SessionRow
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Log, Position

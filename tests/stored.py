@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from sessions.files.committer import Committer
-from sessions.files.journals import JournalFolder, Journals
+from sessions.files.journal_folder import JournalFolder
+from sessions.files.journals import Journals
 from sessions.store.fork import Fork, fork
 from sessions.store.reading import StoredLog
 

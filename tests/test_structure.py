@@ -166,7 +166,7 @@ def test_a_modules_name_is_its_own_within_a_layer(layer: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_the_file_store_is_chosen_in_one_place() -> None:
+def test_the_file_store_is_chosen_in_two_modules() -> None:
     """Everything else uses the protocols of `sessions.store`. What is about files themselves may be used everywhere."""
     about_files = {"files.fsync", "files.home_lock", "catalog.sqlite", "catalog.durability_check", "catalog.scan"}
     references = {"attachments.attachment_refs"}  # read through the protocols
@@ -179,7 +179,7 @@ def test_the_file_store_is_chosen_in_one_place() -> None:
         and name.startswith(("sessions.files.", "sessions.catalog.", "sessions.attachments."))
         and name not in allowed
     }
-    assert importers == {"gateway.support.storage"}
+    assert importers == {"gateway.support.storage", "gateway.wiring.open_stores"}
 
 
 def test_the_api_of_plugins_needs_only_values() -> None:

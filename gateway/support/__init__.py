@@ -12,6 +12,6 @@ sentences         One-line descriptions of events
 service_unit      The systemd unit
 session_status    The text of `/status`
 small_files       Bounded reads of small files
-storage           The stores of a home
+storage           The logs and attachments of a home, for reading
 version           The version of Exuvia
 """

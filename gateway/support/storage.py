@@ -1,37 +1,14 @@
-"""The stores of a home: the logs of its sessions, facts and plugins, the catalog, and the attachments.
+"""The logs and attachments of a home, for reading; `wiring.open_stores` opens them for writing.
 
-This is the only place that chooses an implementation; everything else uses the protocols of `sessions.store`.
+These two modules are the only ones that choose an implementation; everything else uses the protocols of `sessions.store`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-
-import structlog
-
 from gateway.support.home import Home
-from sessions.attachments.store import Attachments
-from sessions.catalog.sqlite_catalog import SqliteCatalog
-from sessions.events.errors import SessionsError
-from sessions.files.committer import Committer
-from sessions.files.journals import JournalFolder, Journals
+from sessions.files.journal_folder import JournalFolder
 from sessions.store.blobs import Blobs
-from sessions.store.catalog import Catalog
-from sessions.store.protocols import LogReader, Store
-
-log = structlog.get_logger("exuvia")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogStores:
-    """The stores of all logs of a home that this process has locked."""
-
-    sessions: Store
-    facts: Store
-    of_plugin: Callable[[str], Store]
-    """Returns the store of a plugin's log."""
+from sessions.store.protocols import LogReader
 
 
 def session_logs(home: Home) -> LogReader:
@@ -46,34 +23,6 @@ def fact_logs(home: Home) -> LogReader:
 
 def attachments_of(home: Home) -> Blobs:
     """Return the attachments."""
+    from sessions.attachments.store import Attachments  # noqa: PLC0415 - imports asyncio, which most commands do not need
+
     return Attachments(home.attachments)
-
-
-@asynccontextmanager
-async def open_log_stores(home: Home, committed: Callable[[float], None] = lambda _: None) -> AsyncIterator[LogStores]:
-    """Open the stores of all logs. `committed` is called with the duration of each commit in seconds."""
-    async with Committer() as committer:
-        committer.synced = committed
-        yield LogStores(
-            sessions=Journals(home.sessions, home.quarantine, committer),
-            facts=Journals(home.root, home.quarantine, committer),
-            of_plugin=lambda plugin: Journals(home.plugins / plugin, home.quarantine, committer, essential=False),
-        )
-
-
-@asynccontextmanager
-async def open_catalog(home: Home, store: Store) -> AsyncIterator[Catalog]:
-    """Open the catalog of the sessions, and discard those that never began. Raises StorageFailed."""
-    async with SqliteCatalog(home.catalog, home.sessions) as catalog:
-        if catalog.rebuilt:
-            log.warning("catalog_rebuilt", reason=catalog.rebuilt)
-        for session, reason in catalog.unreadable.items():
-            log.error("journal_unreadable", journal=f"{session}.jsonl", reason=reason)
-        for session in catalog.empty:
-            try:
-                await store.discard_empty(session)
-            except SessionsError as error:  # harmless
-                log.warning("journal_not_begun", journal=f"{session}.jsonl", kept=str(error))
-            else:
-                log.warning("journal_not_begun", journal=f"{session}.jsonl")
-        yield catalog

@@ -42,9 +42,10 @@ from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
 from gateway.support.home import Home
-from gateway.support.storage import attachments_of, open_catalog, open_log_stores
+from gateway.support.storage import attachments_of
 from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
+from gateway.wiring.open_stores import open_catalog, open_log_stores
 from gateway.wiring.systemd import before_watchdog
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command

@@ -8,16 +8,14 @@ time takes from the queue, and only the loop adds to it.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.append_file import AppendFile, error_text
+from sessions.events.errors import StorageFailed
+from sessions.files.append_file import AppendFile
 from sessions.files.committer import Committer
-from sessions.files.file_lines import FileLines
+from sessions.files.journal_folder import open_lines
 from sessions.store.reading import read_lines
 
 CHUNK = 256 * 1024
@@ -140,27 +138,6 @@ class Journal:
             self._closed = self._loop.create_future()
         if not self._closed.done():
             self._closed.set_result(None)
-
-
-@contextmanager
-def open_lines(path: Path) -> Iterator[FileLines]:
-    """Open a journal for reading, as a context manager. Raises UnknownSession, StorageFailed."""
-    try:
-        descriptor = open_to_read(path)
-        try:
-            yield FileLines(descriptor, path.stem)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StorageFailed(f"{path.name} cannot be read: {error_text(error)}.") from error
-
-
-def open_to_read(path: Path) -> int:
-    """Return a descriptor of a journal. Raises UnknownSession if there is none, OSError if it cannot be opened."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe is no journal
-    except FileNotFoundError:
-        raise UnknownSession(f"Unknown session {path.stem}.") from None
 
 
 def _lines(path: Path, first: int, limit: int, *, upto: int) -> list[bytes]:

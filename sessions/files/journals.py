@@ -1,86 +1,28 @@
-"""The folder of all journals: reading them, and the file store."""
+"""The file store: the journals of a home."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.files.append_file import AppendFile, error_text
 from sessions.files.committer import Committer
-from sessions.files.file_lines import FileLines
 from sessions.files.fsync import make_folder, open_folder, write_new
-from sessions.files.journal import Journal, open_lines
+from sessions.files.journal import Journal
+from sessions.files.journal_folder import JournalFolder
 from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, report_damage
-from sessions.store.protocols import START, Position, Stamp
+from sessions.store.protocols import START, Position
 from sessions.store.reading import StoredLog
-
-SUFFIX = ".jsonl"
 
 DRAFT = ".draft"
 """Suffix of an incomplete copy's file name."""
 
-_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-
 T = TypeVar("T")
-
-
-class JournalFolder:
-    """The journals in a folder, a `LogReader`: `folder/<session>.jsonl`. The folder need not exist."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def path(self, session: str) -> Path:
-        """Return the path of a session's journal. Raises UnknownSession if the text cannot be a session id."""
-        if not _SESSION.match(session):
-            raise UnknownSession("Unknown session.")
-        return self._folder / f"{session}{SUFFIX}"
-
-    def read(self, session: str) -> AbstractContextManager[FileLines]:
-        """Open a journal for reading; see `LogReader.read`."""
-        return open_lines(self._file(session))
-
-    def stamp(self, session: str) -> Stamp | None:
-        """Return the stamp of a journal; see `LogReader.stamp`."""
-        try:
-            return _stamp(self._file(session).stat(follow_symlinks=False))
-        except (UnknownSession, OSError):
-            return None
-
-    def listed(self) -> Iterator[tuple[str, Stamp]]:
-        """Yield the journals; see `LogReader.listed`. Links and folders are listed too, but
-        cannot be read."""
-        try:
-            with os.scandir(self._folder) as entries:
-                named = sorted((entry.name.removesuffix(SUFFIX), entry) for entry in entries if entry.name.endswith(SUFFIX))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageFailed(f"{self._folder} cannot be listed: {error_text(error)}.") from error
-        for session, entry in named:
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue  # deleted meanwhile
-            yield session, _stamp(found) if stat.S_ISREG(found.st_mode) else Stamp(size=0, changed=0)
-
-    def location(self, session: str) -> str:
-        """Return the path of a journal; see `LogReader.location`."""
-        return str(self._file(session))
-
-    def _file(self, session: str) -> Path:
-        """Return the path of a file in the folder, which may be named unlike a journal. Raises UnknownSession."""
-        if "/" in session or "\0" in session:
-            raise UnknownSession("Unknown session.")
-        return self._folder / f"{session}{SUFFIX}"
 
 
 class Journals(JournalFolder):
@@ -228,7 +170,3 @@ class Journals(JournalFolder):
         except StorageFailed:
             self._held.discard(session)
             raise
-
-
-def _stamp(found: os.stat_result) -> Stamp:
-    return Stamp(size=found.st_size, changed=found.st_mtime_ns, identity=found.st_ino)

@@ -6,15 +6,17 @@ store does not interpret events. So another store (a database, a remote log) onl
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from sessions.events.codec import FIRST
 from sessions.events.errors import StorageFailed
+
+if TYPE_CHECKING:
+    import asyncio
 
 LONGEST_LINE = 2 * 1024 * 1024
 """Maximum length in bytes of a line in a log."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from gateway.support.home import Home
-from gateway.support.storage import open_catalog, open_log_stores
+from gateway.wiring.open_stores import open_catalog, open_log_stores
 from sessions.events.errors import StorageFailed
 from sessions.files.append_file import AppendFile
 from sessions.store.catalog import Catalog

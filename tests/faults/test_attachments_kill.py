@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from sessions.attachments.store import Attachments
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import TOKEN
 from tests.waiting import until

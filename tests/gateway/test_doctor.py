@@ -39,7 +39,7 @@ from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import Transcripts
 from sessions.catalog import sqlite
 from sessions.files.home_lock import HomeLock
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer

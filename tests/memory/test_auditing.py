@@ -31,7 +31,7 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
 )
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from sessions.state.recall_message import recalled_message
 from tests.stories import lines_of
 

@@ -39,7 +39,7 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.tokens import estimate
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from tests.sessions.journal_files import extend_journal
 from tests.stored import forked
 from tests.stories import lines_of

@@ -18,7 +18,7 @@ from sessions.attachments.store import Attachments, Draft
 from sessions.events.errors import StorageFailed
 from sessions.events.events import CallRef, Event, MessageReceived, ToolReturned
 from sessions.events.messages import Attachment
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from tests.pictures import png
 from tests.sessions.journal_files import messages, write_journal
 from tests.stored import stored

@@ -26,7 +26,7 @@ from sessions.catalog.sqlite import Unavailable, connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import StorageFailed
 from sessions.events.events import SessionClosed, Succession
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from sessions.state.transcript import FOLD
 from sessions.store.catalog import SessionRow
 from sessions.store.opening import is_unchanged

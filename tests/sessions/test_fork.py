@@ -28,7 +28,7 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.messages import Attachment, Usage, UserMessage
-from sessions.files.journals import JournalFolder
+from sessions.files.journal_folder import JournalFolder
 from sessions.state.reducer import project
 from sessions.store.fork import Fork, ForkRefused
 from sessions.store.header import JournalHeader, read_header

@@ -24,7 +24,7 @@ from sessions.files import file_lines
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import THREADS, Committer
 from sessions.files.fsync import make_folder, write_new
-from sessions.files.journal import open_lines
+from sessions.files.journal_folder import open_lines
 from sessions.files.journals import Journals
 from sessions.files.repair import create_to_append
 from sessions.state.transcript import Transcript

@@ -19,7 +19,8 @@ from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
 from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
-from gateway.support.storage import fact_logs, open_log_stores
+from gateway.support.storage import fact_logs
+from gateway.wiring.open_stores import open_log_stores
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts

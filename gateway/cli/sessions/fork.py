@@ -12,7 +12,8 @@ from gateway.cli.sessions.session_commands import WELL, print_json
 from gateway.journals.session_lookup import SessionListing, find_session, session_listings
 from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.home import Home
-from gateway.support.storage import open_log_stores, session_logs
+from gateway.support.storage import session_logs
+from gateway.wiring.open_stores import open_log_stores
 from sessions.files.home_lock import HomeLock
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
