@@ -241,7 +241,9 @@ async def test_a_session_begins_with_its_first_message_and_what_was_written_stay
         )
         await page.goto(f"{visit.url}/#/chat/main")
         await expect(message(page)).to_have_value("half a thought")
+        await message(page).blur()
         await message(page).fill("/sto")
+        await page.evaluate("new Promise((resolve) => setTimeout(resolve, 200))")  # longer than commands stay after a blur
         await expect(page.get_by_role("option")).to_have_count(1)
         await message(page).press("Tab")
         await expect(message(page)).to_have_value("/stop")

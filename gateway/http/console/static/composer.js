@@ -16,7 +16,7 @@ export class Composer {
     this.area = h("textarea", { rows: 1, placeholder: "Write a message, or / for commands", "aria-label": "Message",
       "aria-controls": "commands", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
       on: { input: () => this.changed(), keydown: (event) => this.pressed(event), paste: (event) => this.pasted(event),
-        blur: () => setTimeout(() => this.commands.show(""), 150) } });
+        blur: () => setTimeout(() => this.left(), 150) } });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files", tabIndex: -1,
       on: { change: () => this.attach([...this.picker.files]), cancel: () => this.settle() } });
     this.attachButton = button("attach", "Attach files", () => this.picker.click());
@@ -41,6 +41,11 @@ export class Composer {
 
   focus() {
     this.area.focus();
+  }
+
+  /** The focus left a moment ago: hide the commands, unless it came back. */
+  left() {
+    if (document.activeElement !== this.area) this.commands.show("");
   }
 
   /** Focus the input, unless that would open an on-screen keyboard. */
