@@ -47,6 +47,28 @@ async def test_a_refusal_whose_code_says_why_is_not_taken_for_what_it_quotes(ven
             assert len(server.requests) == 1
 
 
+def codeless(vendor: Vendor, words: str) -> bytes:
+    """A refusal whose code, if it has one, says nothing of why."""
+    ways = {
+        ANTHROPIC.name: anthropic_server.refusal(words),
+        GEMINI.name: gemini_server.refusal(400, words, "INVALID_ARGUMENT"),
+        OLLAMA.name: ollama_server.refusal(words),
+    }
+    return ways.get(vendor.name, openai_server.refusal(words, None))
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+@pytest.mark.parametrize(
+    "words",
+    [QUOTED, PAYLOAD, *(f"Flagged: {phrase}" for phrase in ("it says input is too long", "“1. Prompt is too long”"))],
+)
+async def test_a_refusal_without_a_code_is_not_taken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
+    async with vendor.serving(Fault(status=400, body=codeless(vendor, words))) as (client, _):
+        with pytest.raises(ProviderError) as raised:
+            await client.ask()
+        assert type(raised.value) is BadRequest
+
+
 @pytest.mark.parametrize("vendor", [OPENAI, RESPONSES, ANTHROPIC, GEMINI], ids=lambda vendor: vendor.name)
 async def test_the_same_holds_inside_a_stream(vendor: Vendor) -> None:
     for body in refusals(vendor, QUOTED):
@@ -56,20 +78,69 @@ async def test_the_same_holds_inside_a_stream(vendor: Vendor) -> None:
             assert type(raised.value) is not ContextOverflow
 
 
+MAXIMUM = "This model's maximum context length is 8 tokens."
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        {"message": "This model's maximum context length is 8 tokens.", "type": "BadRequestError", "code": 400},
-        {"message": "maximum context length", "type": "invalid_request_error", "code": "invalid_request_error"},
+        {"message": MAXIMUM, "type": "BadRequestError", "code": 400},
+        {"message": MAXIMUM, "type": "invalid_request_error", "code": "invalid_request_error"},
         {"message": "Range of input length should be [1, 8]", "code": "invalid_parameter_error", "type": "InvalidParameter"},
-        {"message": "maximum context length", "type": "invalid_request_prompt", "code": "3051"},
-        {"message": "maximum context length", "type": None, "code": "400"},
-        {"message": "maximum context length", "code": "Client specified an invalid argument"},
-        {"message": "maximum context length", "type": "server_error", "code": "prompt_too_long"},
+        {"message": MAXIMUM, "type": "invalid_request_prompt", "code": "3051"},
+        {"message": MAXIMUM, "type": None, "code": "400"},
+        {"message": MAXIMUM, "code": "Client specified an invalid argument"},
+        {"message": MAXIMUM, "type": "server_error", "code": "prompt_too_long"},
         {"message": "litellm.ContextWindowExceededError: prompt is too long", "type": "ContextWindowExceededError"},
-        {"message": "maximum context length", "status": "INVALID_ARGUMENT", "code": 400},
-        {"message": "maximum context length", "type": "ValidationException"},
+        {"message": MAXIMUM, "status": "INVALID_ARGUMENT", "code": 400},
+        {"message": MAXIMUM, "type": "ValidationException"},
     ],
 )
 def test_a_code_that_says_nothing_of_why_leaves_it_to_the_words(error: dict[str, Any]) -> None:
     assert type(openai_errors.error_for(400, json.dumps({"error": error}).encode(), model="m")) is ContextOverflow
+
+
+SENTENCES = (
+    """
+This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.
+This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens.
+This model's maximum prompt length is 131072 but the request contains 537812 tokens.
+'max_tokens' or 'max_completion_tokens' is too large: 900. This model's maximum context length is 1024 tokens and your \
+request has 500 input tokens.
+litellm.BadRequestError: OpenAIException - This model's maximum context length is 8192 tokens.
+Error code: 400 - context_length_exceeded: This model's maximum context length is 8192 tokens
+Requested token count exceeds the model's maximum context length of 8 tokens.
+Your input exceeds the context window of this model. Please adjust your input and try again.
+The input token count (1179782) exceeds the maximum number of tokens allowed (1048576).
+The input token count exceeds the maximum number of tokens allowed 1048576.
+Request payload size exceeds the limit: 20971520 bytes.
+Prompt contains 40960 tokens and 0 draft tokens, too large for model with 32768 maximum context length
+Please reduce the length of the messages or completion.
+Request too large for model `llama-3` in organization `org` on tokens per minute (TPM): Limit 6000, Requested 7000
+Invalid request: Your request exceeded model token limit: 8192
+invalid params, context window exceeds limit (2013)
+<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]
+The decoder prompt (length 9) is longer than the maximum model length of 8.
+The input (9 tokens) is longer than the model's context length (8 tokens).
+request (9 tokens) exceeds the available context size (8 tokens), try increasing it
+the request exceeds the available context size. try increasing the context size or enable context shift
+Requested tokens (9) exceed context window of 8
+Trying to keep the first 9 tokens when context the overflows. However, the model is loaded with context length of only 8
+The number of tokens to keep from the initial prompt is greater than the context length.
+ValidationException: Input is too long for requested model.
+prompt is too long: 208310 tokens > 200000 maximum
+input length and `max_tokens` exceed context limit: 198981 + 21333 > 200000
+the input length exceeds the context length
+prompt too long; exceeded max context length by 17 tokens (ref: 1)
+""".replace("\\\n", "")
+    .strip()
+    .splitlines()
+)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_vendors_own_sentence_says_enough_without_a_code(sentence: str) -> None:
+    assert (
+        type(openai_errors.error_for(400, json.dumps({"error": {"message": sentence}}).encode(), model="m"))
+        is ContextOverflow
+    )

@@ -22,9 +22,6 @@ from plugins.support.errors import (
 )
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
-_NO_ROOM = "exceed context limit"
-"""The words for a request that leaves no room for a reply; one that is too long itself is refused in the usual words."""
-
 _NO_MONEY = ("credit balance is too low", "reached your specified api usage limits")
 """The words for an exhausted account, sent with status 400."""
 
@@ -62,7 +59,7 @@ def error_for(  # noqa: PLR0911 - one for each kind
         return NoSuchModel(f"Anthropic has no model {model!r}, or the key has no access to it: {words}")
     if status in (401, 403):
         return CredentialsRefused(f"Anthropic refused the key: {words}")
-    if is_overflow(body) or status == 413:
+    if openai_errors.is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if status in (402, 429) or any(phrase in _message(body) for phrase in _NO_MONEY):
         return RateLimited(f"Anthropic accepts no requests now: {words}", retry_after=after)
@@ -88,12 +85,7 @@ def can_retry(refused: StatusRefused) -> bool:
     """Return True if the same request may succeed in a moment."""
     details = error_object(refused.body).get("details")
     spent = isinstance(details, dict) and details.get("error_code") == _SPENT
-    return not spent and not is_overflow(refused.body)
-
-
-def is_overflow(body: bytes) -> bool:
-    """Return True if the body of an error says that the request is too long."""
-    return openai_errors.is_overflow(body, _NO_ROOM)
+    return not spent and not openai_errors.is_overflow(refused.body)
 
 
 def refuses_thinking(refused: StatusRefused) -> bool:

@@ -14,8 +14,6 @@ from plugins.providers.hosted import openai_errors
 from plugins.support.errors import ContextOverflow, CredentialsRefused, ProviderError, StreamCut
 from plugins.support.http_errors import StatusRefused, error_details, error_message, retry_info_delay
 
-_PAYLOAD = "payload size exceeds the limit"
-
 
 def error_for(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
     """Return the error for an error status.
@@ -29,7 +27,7 @@ def error_for(status: int, body: bytes, *, model: str | None = None, after: floa
     words = error_message(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")
-    if openai_errors.is_overflow(body, _PAYLOAD):
+    if openai_errors.is_overflow(body):
         return ContextOverflow(f"The conversation is too long for the provider: {words}")
     return openai_errors.error_for(status, body, model=model, after=after)
 

@@ -31,28 +31,37 @@ _OVERFLOW_CODES = frozenset(
         "tokens_limit_reached",
     }
 )
-_OVERFLOW_WORDS = (
-    "context length exceeded",
-    "context window exceeds",
-    "exceed context window",
-    "exceeded model token limit",
-    "exceeds the available context size",
-    "exceeds the context window",
-    "exceeds the maximum number of tokens",
-    "greater than the context length",
-    "input is too long",
-    "loaded with context length of only",
-    "longer than the maximum model length",
-    "longer than the model's context length",
-    "maximum context length",
-    "maximum prompt length",
-    "prompt is too long",
-    "range of input length should be",
-    "reduce the length of the messages",
-    "request too large for",  # more than the limit per minute: only a shorter request succeeds
-    "too many tokens in the prompt",
+_OVERFLOW_SENTENCES = (
+    r"(this (model|endpoint)'s )?maximum (context|prompt) length",
+    r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. this model's maximum context length",
+    r"requested token count exceeds the model's maximum context length",
+    r"(your |the )?input( length| token count)?( \(\d+\))? exceeds the (context (window|length)|maximum number of tokens)",
+    r"request payload size exceeds the limit",
+    r"prompt contains \d+ tokens.{0,80}? maximum context length",
+    r"please reduce the length of the messages",
+    r"request too large for",  # more than the limit per minute: only a shorter request succeeds
+    r"(your )?request exceeded model token limit",
+    r"context (window exceeds limit|length exceeded)",
+    r"range of input length should be",
+    r"the [a-z ]{1,20} \([a-z0-9 ]{1,40}\) is (longer than the (maximum model|model's context) length|too long to fit)",
+    r"(the )?request( \(\d+ tokens\))? exceeds the available context size",
+    r"requested tokens \(\d+\) exceed context window",
+    r"trying to keep the first \d+ tokens when context the overflows",
+    r"the number of tokens to keep from the initial prompt is greater than the context length",
+    r"(input|prompt) is too long",
+    r"too many tokens in the prompt",
+    r"input length and `?max_tokens`? exceed context limit",
+    r"prompt too long; exceeded max context length",
 )
-"""The words of OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio, in lower case."""
+"""How the messages of OpenAI, Gemini, xAI, Mistral, Groq, Kimi, MiniMax, Qwen, vLLM, SGLang, llama.cpp, LM Studio, Bedrock,
+Anthropic and Ollama begin. Inside a message the same words may be a person's, which the server quotes."""
+
+_OVERFLOW = re.compile(
+    r"\s*(<\d{3}> |error code: \d{3} - |[\w.]{0,80}?(error|exception|parameter|exceeded)[\w.]{0,80}(:| -) "
+    rf"|invalid (request:|params,) ){{0,4}}({'|'.join(_OVERFLOW_SENTENCES)})",
+    re.I,
+)
+"""One of the sentences, behind the names of errors that proxies put before it."""
 
 _ABOUT_LENGTH = re.compile(r"context|exceed|large|length|limit|long|max|size|token|window", re.I)
 """Matches error codes that may mean that a request is too long."""
@@ -161,15 +170,13 @@ def _is_barred(body: bytes) -> bool:
     return _BARRED_WORDS.search(str(error_object(body).get("message", ""))) is not None
 
 
-def is_overflow(body: bytes, *more_words: str) -> bool:
-    """Return True if the body of an error says that the request is too long: by its code, or by one of the known phrases (or
-    `more_words`, in lower case) if the code says nothing else."""
+def is_overflow(body: bytes) -> bool:
+    """Return True if the body of an error says that the request is too long: by its code, or by beginning with one of the
+    known sentences if the code says nothing else."""
     error = error_object(body)
     if {str(error.get("code")), str(error.get("type"))} & _OVERFLOW_CODES:
         return True
-    message = str(error.get("message", "")).lower()
-    matches = any(words in message for words in (*_OVERFLOW_WORDS, *more_words))
-    return matches and not names_another_reason(body, _ABOUT_LENGTH)
+    return _OVERFLOW.match(str(error.get("message", ""))) is not None and not names_another_reason(body, _ABOUT_LENGTH)
 
 
 def rejects_images(body: bytes) -> bool:

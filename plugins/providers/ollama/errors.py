@@ -20,8 +20,6 @@ from plugins.support.errors import (
 )
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
-_OVERFLOW_WORDS = ("input length exceeds", "exceeded max context length")
-"""The words of Ollama itself and its cloud; its engine uses OpenAI's."""
 _QUOTA_EXHAUSTED = "usage limit"
 _OUT_OF_MEMORY = "more system memory"
 
@@ -82,7 +80,7 @@ def can_retry(refused: StatusRefused) -> bool:
 
 def is_overflow(body: bytes) -> bool:
     """Return True if the body of an error says that the request is too long."""
-    return openai_errors.is_overflow(engine_error(body), *_OVERFLOW_WORDS)
+    return openai_errors.is_overflow(engine_error(body))
 
 
 def engine_error(body: bytes) -> bytes:
