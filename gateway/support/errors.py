@@ -52,7 +52,7 @@ class DamagedSession(GatewayError):
 def sentence_of(error: BaseException) -> str:
     """Return an error as one line without secrets and control characters; the name of its type if it has no text."""
     try:
-        told = scrubbed(str(error))
+        told = scrubbed(str(error))[: 100 * SENTENCE_LIMIT]  # a megabyte would take 90 ms below
     except BaseException:  # an error of a plugin that cannot even be shown
         told = ""
     text = " ".join("".join(c if c.isprintable() else " " for c in told).split())

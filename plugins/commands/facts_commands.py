@@ -138,7 +138,12 @@ class Distill:
             raise CommandFailed("/distill takes no argument.")
         taken, made = await conversation.distill()
         if not taken:
-            return "The daily log has no new facts."
+            with _facts_errors():
+                shared = sum(not fact.owner for fact in await conversation.facts.listed("daily"))
+            if not shared:
+                return "The daily log has no new facts."
+            waiting = f"{_count(shared, 'shared fact')} {'are' if shared != 1 else 'is'}"
+            return f"The daily log has no new facts of yours; its {waiting} distilled automatically."
         return f"Distilled {_count(taken, 'new fact')} into {_count(made, 'long-term fact')}."
 
 

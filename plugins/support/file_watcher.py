@@ -18,6 +18,8 @@ SPARE = 4 * 1024 * 1024
 async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[Any, str]], None]:
     """Watch folders.
 
+    Setting the watches holds the interpreter, 9 µs for each folder, so that a thread would not free the event loop.
+
     Args:
         folders: What is watched.
         options: Those of `watchfiles.awatch`.

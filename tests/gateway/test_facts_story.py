@@ -122,6 +122,15 @@ async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
         assert "(deleted)" not in await client.command("/why 2222")
 
 
+async def test_distill_says_that_what_is_everybodys_is_distilled_without_it(tmp_path: Path) -> None:
+    rows = [{"id": f"{number}7777777-day", "content": f"The office closes at {number}", "layer": "daily"} for number in (1, 2)]
+    async with gateway(await asyncio.to_thread(filled, tmp_path, *rows), settings=BY_WORDS) as on:
+        client = await on.connect()
+        assert await client.command("/distill") == (
+            "The daily log has no new facts of yours; its 2 shared facts are distilled automatically."
+        )
+
+
 async def test_clear_says_that_what_is_everybodys_stays(tmp_path: Path) -> None:
     rows = [
         {"id": "77777777-day", "content": "The office closes at six", "layer": "daily"},

@@ -113,6 +113,36 @@ async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_
     assert (tmp_path / broken).read_text().index("- One.") < (tmp_path / broken).read_text().index("- Two.")
 
 
+async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: Stage, tmp_path: Path) -> None:
+    """Ended sessions are opened again every minute, which tries again."""
+    shared = DayNotes(tmp_path)
+
+    async def tried() -> list[str]:
+        with capture_logs() as logged:
+            await PendingNotes(on.recorder, shared, on.compacting.notes._lines).write()
+        return [str(line["reason"]) for line in logged if line["event"] == "note_not_written"]
+
+    owe(on, TODAY, "- One.")
+    folder = tmp_path / FOLDER
+    folder.rmdir()
+    folder.write_text("a file in the folder's place")
+    first = await tried()
+    assert (len(first), await tried(), await tried()) == (1, [], [])
+    folder.unlink()
+    folder.symlink_to(tmp_path)
+    other = await tried()
+    assert (len(other), await tried()) == (1, [])
+    assert other != first
+    folder.unlink()
+    folder.mkdir()
+    assert await tried() == []
+    owe(on, TODAY, "- Two.")
+    (folder / Path(TODAY).name).unlink()
+    folder.rmdir()
+    folder.write_text("a file again")
+    assert (await tried(), await tried()) == (first, [])
+
+
 async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_section_stays_owed(
     on: Stage, tmp_path: Path
 ) -> None:

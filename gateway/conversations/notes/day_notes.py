@@ -29,6 +29,10 @@ class DayNotes:
             for path, reason in self._problems.items()
         ]
 
+    def problem(self, path: str) -> str:
+        """Return why a note could not be written at the last try; empty if it could."""
+        return self._problems.get(path, "")
+
     async def append(self, path: str, text: str, digest: str, *, news: bool = False) -> str:
         """Append the section with this digest unless the note has it, and return its file.
 

@@ -60,14 +60,16 @@ class PendingNotes:
         try:
             await self.write()
         except SessionsError as error:  # all of it stays owed
+            if str(error) != self.problem:
+                log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
             self.problem = str(error)
-            log.warning("note_not_written", session=self._recorder.transcript.session, reason=self.problem)
 
     async def _write(self, owed: PendingNote) -> str:
         """Append one section; return why it failed as a sentence, empty if it succeeded."""
         await self._recorder.until_durable(owed.of)
         (line, *_) = await self._lines(owed.of)
         path = own_note(self._recorder.transcript.person, owed.path)
+        before = self._notes.problem(path)
         try:
             match decode(line).event:
                 case MemoryFlushed() as flushed:
@@ -76,7 +78,8 @@ class PendingNotes:
                     text = as_section(f"Summary {compacted.compaction} of {self._key}", compacted.summary)
                     path = await self._notes.append(path, text, digest_of(text), news=True)
         except NoteNotWritten as error:
-            log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
+            if str(error) != before:  # each sweep tries again
+                log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
             return str(error)
         self._recorder.append(NoteAppended(of=owed.of, path=path))
         return ""
