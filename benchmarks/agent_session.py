@@ -57,7 +57,9 @@ class _Playing:
             case "message":
                 at = datetime.fromisoformat(line["timestamp"])
                 self._began = self._began or at
-                self.session.now = max(self.session.now + timedelta(milliseconds=1), BEGAN + (at - self._began))
+                now = self.session.clock.now()
+                later = max(timedelta(milliseconds=1), BEGAN + (at - self._began) - now)
+                self.session.clock.move(later.total_seconds())
                 await self._message(index, line["message"])
 
     async def _message(self, index: int, message: dict[str, Any]) -> None:

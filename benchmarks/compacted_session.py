@@ -6,9 +6,12 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from benchmarks.pruned_session import PrunedSession
-from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.config.keys import AgentKeys, CompactionKeys, load_config
+from gateway.config.settings import Settings
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.pending_notes import PendingNotes
@@ -18,6 +21,15 @@ from sessions.events.events import ContextCompacted, Event, Recorded
 from sessions.state.context import Gauge, assemble
 
 
+class CompactingConfig(ConversationConfig):
+    """The configuration of a session that asks no model and has no workspace."""
+
+    @property
+    def compaction(self) -> CompactionRules:
+        keys, agent = CompactionKeys(summarizer="extract"), AgentKeys(workspace_access="none")
+        return compaction_rules(keys, agent, self.local_time())
+
+
 class CompactedSession(PrunedSession):
     """No model is asked: the summary is the extract, and there is no workspace to flush to. `made` has each compaction with
     the request, counted from 0, before which it was made."""
@@ -25,7 +37,9 @@ class CompactedSession(PrunedSession):
     def __init__(self, rules: PruningRules, window: int) -> None:
         super().__init__(rules, window)
         self.made: list[tuple[int, ContextCompacted]] = []
-        recorder, hooks, clock = self.recorder, self.hooks, lambda: self.now
+        recorder, hooks = self.recorder, self.hooks
+        models = ModelRegistry({}, configured="auto", window=window)
+        config = CompactingConfig(Settings(load_config(None, environment={}, overrides={})), self.clock)
 
         def lines(first: int) -> Awaitable[list[bytes]]:
             return recorder.log.lines(first, limit=1)
@@ -33,20 +47,20 @@ class CompactedSession(PrunedSession):
         notes = PendingNotes(recorder, DayNotes(Path("unused")), lines)
         summarization = Summarization(
             recorder,
-            choose=ModelRegistry({}, configured="auto", window=window).choose,
+            choose=models.choose,
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={},
             notes=notes,
-            clock=clock,
+            clock=self.clock.now,
         )
         self._compacting = Compactor(
             recorder,
-            rules=self._rules,
+            config=config,
+            models=SessionModels(recorder, models, config),
             summarization=summarization,
             notes=notes,
             hooks=hooks,
-            vision=lambda: None,
-            now=clock,
+            clock=self.clock,
         )
         self._measured = Gauge()
         recorder.on_event(self._keep)
@@ -55,10 +69,6 @@ class CompactedSession(PrunedSession):
         await self.prune(self._compacting.reserve(self.window))
         tokens = self._measured.measure(assemble(self.recorder.transcript)).units.total
         await self._compacting.before_request(self.window, tokens)
-
-    def _rules(self) -> CompactionRules:
-        keys, agent = CompactionKeys(summarizer="extract"), AgentKeys(workspace_access="none")
-        return compaction_rules(keys, agent, self.now)
 
     def _keep(self, recorded: Recorded) -> None:
         event: Event = recorded.event  # type: ignore[assignment]

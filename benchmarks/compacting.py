@@ -68,7 +68,7 @@ async def _cost(window: int, folder: Path, watched: bool) -> Cost:
             await on.until_settled()
             if (size := on.compacting.sizes().total) >= budget(window, rules().thresholds).compact_at:
                 break
-        on.compaction = rules()
+        on.config.rules = rules()
         held = [0.0]
         watching = asyncio.create_task(_stretches(model, held)) if watched else None
         elapsed, cpu = time.perf_counter() - model.elapsed, time.process_time() - model.cpu

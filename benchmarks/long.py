@@ -103,7 +103,7 @@ async def _turn(on: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
     """The seconds of a turn outside the model, and those of the processor."""
     longer = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
     on.clock.move(TEN_MINUTES.total_seconds())
-    on.compaction = msgspec.structs.replace(on.compaction, today=on.clock.now())
+    on.config.rules = msgspec.structs.replace(on.config.rules, today=on.clock.now())
     began, spent = time.perf_counter() - model.elapsed, time.process_time() - model.cpu
     on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
     await on.until_settled()

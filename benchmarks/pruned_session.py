@@ -9,9 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.pruning import Pruner
 from plugins.api.pruning import PruningRules
 from plugins.host.loading import load_plugins
+from plugins.testing.contexts import ManualClock
 from sessions.events.events import (
     CallRef,
     ContextCompacted,
@@ -82,20 +86,32 @@ class _Nowhere:
         return
 
 
+class SessionConfig(ConversationConfig):
+    """The configuration of a session without a gateway."""
+
+    def __init__(self, session: PrunedSession) -> None:
+        super().__init__(Settings(load_config(None, environment={}, overrides={})), session.clock)
+        self._session = session
+
+    @property
+    def pruning(self) -> PruningRules:
+        return self._session.rules
+
+
 class PrunedSession:
-    """Takes what people, models and tools said, and sends requests. `now` may be moved forward; `window` is in tokens."""
+    """Takes what people, models and tools said, and sends requests. `clock` may be moved forward; `window` is in tokens."""
 
     def __init__(self, rules: PruningRules, window: int) -> None:
         self.sent: list[Sent] = []
         self.edits: list[tuple[int, Edit]] = []
         """Each edit with the request, counted from 0, before which it was made."""
-        self.now = BEGAN
+        self.clock = ManualClock(BEGAN)
         self.window = window
         self.rules = rules
-        self.recorder = Recorder(_Nowhere(), START, Transcript(), lambda: self.now)
+        self.recorder = Recorder(_Nowhere(), START, Transcript(), self.clock.now)
         self.recorder.on_event(self._remember)
         self.hooks = load_plugins(())
-        self._pruning = Pruner(self.recorder, self.hooks, rules=lambda: self.rules, now=lambda: self.now)
+        self._pruning = Pruner(self.recorder, self.hooks, SessionConfig(self), self.clock)
         self._gauge = Gauge()
         self._before: Context | None = None
         self._asked = BEGAN
@@ -143,8 +159,8 @@ class PrunedSession:
         tokens = measured.units.total
         self._note(RequestSent(purpose="answer", sha256=measured.sha256, messages=len(context.messages), tokens=tokens))
         size, repeated = repeats(context, self._before)
-        is_warm = self.now - self._asked < COLD
-        self._before, self._asked = context, self.now
+        is_warm = self.clock.now() - self._asked < COLD
+        self._before, self._asked = context, self.clock.now()
         self.sent.append(Sent(tokens=tokens, bytes=size, repeated=repeated if is_warm else 0, millis=millis))
         return self.sent[-1]
 
@@ -157,7 +173,7 @@ class PrunedSession:
         await self._pruning.prune(self.window, reserve)
 
     def _note(self, event: Event) -> int:
-        self.now += timedelta(milliseconds=1)
+        self.clock.move(0.001)
         return self.recorder.append(event, turn=1)
 
     def _remember(self, recorded: Recorded) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -70,10 +70,13 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
 
 
+QueueMode: TypeAlias = Literal["followup", "collect", "steer", "interrupt"]
+
+
 class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[sessions]`: messages that arrive during a turn, the limits of queues, and turns interrupted by a crash."""
 
-    queue: Literal["followup", "collect", "steer", "interrupt"] = "followup"
+    queue: QueueMode = "followup"
     queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
     resume: Literal["auto", "offer", "never"] = "auto"
     resume_within: Seconds = Seconds(3600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -34,6 +35,12 @@ class Settings:
         """A sentence that says why the current file is not in force."""
         self.waiting: tuple[str, ...] = ()
         """The keys whose new values need a restart."""
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        """The configured time zone; None for the system's."""
+        name = self.current.agent.timezone
+        return ZoneInfo(name) if name else None
 
     def offer(self, config: Config) -> set[str]:
         """Apply a configuration as far as possible without a restart; return the keys that changed."""

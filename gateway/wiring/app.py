@@ -8,9 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -296,7 +294,7 @@ class ApplicationBuilder:
             hooks=hooks,
             models=models,
             providers=providers,
-            tools=OfferedTools(opened_plugins.tools, lambda: self.config.agent.workspace_access),
+            tools=OfferedTools(opened_plugins.tools, self.settings),
             commands=opened_plugins.commands,
             attachments=attachments_of(self.home),
             notes=WorkspaceNotes(workspace),
@@ -343,25 +341,18 @@ class ApplicationBuilder:
             models=models,
             listings=listings,
             commands=commands,
+            settings=self.settings,
             clock=self.clock,
             began=self.began,
             version=VERSION,
-            zone=lambda: ZoneInfo(name) if (name := self.config.agent.timezone) else None,
-            queue_limit=lambda: self.config.sessions.queue_limit,
-            refused=lambda: [refusal.sentence for refusal in hooks.refused],
-            notes=self.settings.notes,
-            troubles=problems.sentences,
+            hooks=hooks,
+            problems=problems.sentences,
             memory=memory,
             facts=facts,
             fact_extraction=extraction,
             plugins_spent=services.spent,
-            memory_writer=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self._local_time),
+            memory_writer=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self.settings, self.clock),
         )
-
-    def _local_time(self) -> datetime:
-        """Return the current time in the time zone of the configuration or the system."""
-        name = self.config.agent.timezone
-        return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
     def _provider_context(
         self, name: str, settings: Any, transport: Transport, reported: CachedModelLists

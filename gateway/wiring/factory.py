@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gateway.config.keys import Config
 from gateway.config.settings import Settings
 from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.attachment_rendering import AttachmentRenderer
 from gateway.conversations.context.compacting import Compactor
-from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
-from gateway.conversations.context.instructions import IN_SHORT, standing_instructions
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.pruning import Pruner
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.context.workspace_notes import WorkspaceNotes
 from gateway.conversations.notes.day_notes import DayNotes
@@ -26,19 +23,20 @@ from gateway.conversations.notes.explicit_memory import ExplicitMemory
 from gateway.conversations.notes.index_trigger import IndexTrigger
 from gateway.conversations.notes.pending_notes import PendingNotes
 from gateway.conversations.routing.chat import Chat
-from gateway.conversations.routing.conversation import Conversation, ResumeRules
+from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.conversation_files import ConversationFiles
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
+from gateway.conversations.turn.preparation import TurnPreparation
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
-from gateway.conversations.turn.turn import Turn, TurnRules
+from gateway.conversations.turn.tool_calls import ToolCalls
+from gateway.conversations.turn.turn import Turn
 from gateway.metrics.counters import Counters
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.providers import OpenProviders
-from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
-from gateway.support.errors import GatewayError
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
 from plugins.api.context import Clock
@@ -47,7 +45,6 @@ from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
 from sessions.events.events import MessageReceived, Recorded, TurnEnded
-from sessions.events.vision import VisionSupport
 from sessions.store.blobs import Blobs
 from sessions.store.recorder import Recorder
 
@@ -78,11 +75,9 @@ class ConversationFactory:
 
     def __init__(self, dependencies: ConversationDependencies) -> None:
         self._dependencies = dependencies
+        self._config = ConversationConfig(dependencies.settings, dependencies.clock)
         self._attachment_renderer = AttachmentRenderer(dependencies.attachments)
         self._index_trigger = IndexTrigger(dependencies.command_services.memory.wake)
-        self._rules: CompactionRules
-        self._rules_of: tuple[Config, datetime] | None = None
-        """The configuration and the second that `_rules` are of."""
 
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
         """Return a conversation of this chat, ready to run."""
@@ -93,10 +88,9 @@ class ConversationFactory:
         dependencies.delivery.opened(recorder)
         meter = SessionMeter(recorder, dependencies.counters)
         live = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
-        compacting = self._compacting(recorder)
-        inbox = Inbox(
-            recorder, commands=dependencies.commands, configured=lambda: dependencies.settings.current.sessions.queue
-        )
+        models = SessionModels(recorder, dependencies.models, self._config, dependencies.providers.in_use)
+        compacting = self._compacting(recorder, models)
+        inbox = Inbox(recorder, self._config, dependencies.commands)
 
         async def run_command(conversation: Conversation, command: Command, waiting: WaitingCommand) -> str:
             try:
@@ -109,37 +103,26 @@ class ConversationFactory:
         return Conversation(
             recorder,
             live=live,
-            turn=self._turn(recorder, live, inbox, compacting),
+            turn=self._turn(recorder, live, inbox, models, compacting),
             compacting=compacting,
             inbox=inbox,
-            verbose=lambda: dependencies.settings.current.agent.verbose,
             commands=dependencies.commands,
             run_command=run_command,
-            resume=self._resume_rules,
+            models=models,
+            config=self._config,
             clock=dependencies.clock,
         )
 
-    def _compacting(self, recorder: Recorder) -> Compactor:
+    def _compacting(self, recorder: Recorder, models: SessionModels) -> Compactor:
         dependencies = self._dependencies
 
         def lines(first: int) -> Awaitable[list[bytes]]:
             return recorder.log.lines(first, limit=1)
 
-        def choose() -> ChosenModel:
-            wanted = dependencies.settings.current.compaction.model
-            return dependencies.models.choose(wanted or recorder.transcript.settings.get("model"))
-
-        def vision() -> VisionSupport | None:
-            try:
-                model = dependencies.models.choose(recorder.transcript.settings.get("model"))
-            except GatewayError:
-                return None
-            return model.provider.limits(model.model).vision
-
         notes = PendingNotes(recorder, dependencies.day_notes, lines)
         summarization = Summarization(
             recorder,
-            choose=choose,
+            choose=models.choose_for_compaction,
             summarizers=dependencies.summarizers,
             flushes=dependencies.flushes,
             notes=notes,
@@ -147,12 +130,12 @@ class ConversationFactory:
         )
         return Compactor(
             recorder,
-            rules=self._compaction_rules,
+            config=self._config,
+            models=models,
             summarization=summarization,
             notes=notes,
             hooks=dependencies.hooks,
-            vision=vision,
-            now=dependencies.clock.now,
+            clock=dependencies.clock,
         )
 
     def _queue_extraction(self, recorder: Recorder, recorded: Recorded) -> None:
@@ -161,19 +144,11 @@ class ConversationFactory:
         if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_remember_command(event.text)):
             self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
-    def _compaction_rules(self) -> CompactionRules:
-        """Return the rules as of this second: a turn reads them four times."""
-        current, second = self._dependencies.settings.current, self._dependencies.clock.now().replace(microsecond=0)
-        if self._rules_of != (current, second):
-            self._rules_of = current, second
-            self._rules = compaction_rules(current.compaction, current.agent, self._today())
-        return self._rules
-
-    def _turn(self, recorder: Recorder, live: StreamingReplies, inbox: Inbox, compacting: Compactor) -> Turn:
+    def _turn(
+        self, recorder: Recorder, live: StreamingReplies, inbox: Inbox, models: SessionModels, compacting: Compactor
+    ) -> Turn:
         dependencies = self._dependencies
-        pruning = Pruner(
-            recorder, dependencies.hooks, rules=lambda: dependencies.settings.current.pruning, now=dependencies.clock.now
-        )
+        pruning = Pruner(recorder, dependencies.hooks, self._config, dependencies.clock)
         answering = ReplyRequest(
             recorder,
             live=live,
@@ -186,51 +161,21 @@ class ConversationFactory:
             recorder,
             live=live,
             answering=answering,
+            preparation=self._preparation(recorder),
+            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments),
             inbox=inbox,
-            choose=lambda: dependencies.models.choose(recorder.transcript.settings.get("model")),
-            tools=dependencies.tools,
-            attachments=dependencies.attachments,
-            rules=self._turn_rules,
-            notes=self._notes(recorder).load,
-            recall=self._recalling(recorder).recall,
-            remember=ExplicitMemory(
-                recorder, dependencies.command_services.memory_writer, dependencies.tools
-            ).write_requested,
+            models=models,
+            config=self._config,
             clock=dependencies.clock,
-            hold=dependencies.providers.in_use,
         )
 
-    def _notes(self, recorder: Recorder) -> LoadedNotes:
-        return LoadedNotes(recorder, self._dependencies.notes, now=self._today, shown=self._may_see_notes)
-
-    def _may_see_notes(self) -> bool:
-        return self._dependencies.settings.current.agent.workspace_access != "none"
-
-    def _recalling(self, recorder: Recorder) -> Recall:
-        settings = self._dependencies.settings
-        return Recall(
+    def _preparation(self, recorder: Recorder) -> TurnPreparation:
+        dependencies, services = self._dependencies, self._dependencies.command_services
+        return TurnPreparation(
             recorder,
-            self._dependencies.command_services.memory,
-            self._dependencies.command_services.facts,
-            keys=lambda: settings.current.memory.recall,
-            allowed=self._may_see_notes,
-            clock=self._dependencies.clock,
+            self._config,
+            tools=dependencies.tools,
+            notes=LoadedNotes(recorder, dependencies.notes, self._config),
+            explicit_memory=ExplicitMemory(recorder, services.memory_writer, dependencies.tools),
+            recall=Recall(recorder, services.memory, services.facts, self._config, dependencies.clock),
         )
-
-    def _turn_rules(self) -> TurnRules:
-        agent = self._dependencies.settings.current.agent
-        return TurnRules(
-            instructions=standing_instructions(agent.instructions, agent.language, self._today()),
-            short_reason=agent.instructions or IN_SHORT,
-            parameters={} if agent.temperature is None else {"temperature": agent.temperature},
-            rounds=agent.tool_rounds,
-        )
-
-    def _today(self) -> datetime:
-        """Return the current time in the time zone of the configuration or the system."""
-        name = self._dependencies.settings.current.agent.timezone
-        return self._dependencies.clock.now().astimezone(ZoneInfo(name) if name else None)
-
-    def _resume_rules(self) -> ResumeRules:
-        sessions = self._dependencies.settings.current.sessions
-        return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))

@@ -149,7 +149,7 @@ def test_no_cache_keeps_texts_of_any_length() -> None:
     ]
     closed = {"plugins/languages/prompts.py", "plugins/support/text/stemming.py", "gateway/terminal/blocks.py"}
     """Their arguments are names of languages and kinds of blocks, of which there are few."""
-    closed |= {"gateway/conversations/context/instructions.py"}
+    closed |= {"gateway/conversations/context/conversation_config.py"}
     """Its argument is the operator's text, of which eight are kept."""
     assert [place for place in found if place.partition(":")[0] not in closed] == []
 

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
-from gateway.config.keys import AgentKeys, CompactionKeys
+import msgspec
+
+from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, load_config
+from gateway.config.settings import Settings
+from gateway.config.validation import Timezone
 from gateway.conversations.context.attachment_rendering import AttachmentRenderer
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.conversation_config import ConversationConfig, ResumeRules, TurnRules
 from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.pruning import Pruner
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.context.workspace_notes import WorkspaceNotes
 from gateway.conversations.notes.day_notes import DayNotes
-from gateway.conversations.notes.explicit_memory import ExplicitMemory
+from gateway.conversations.notes.explicit_memory import WRITE, ExplicitMemory
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.pending_notes import PendingNotes
-from gateway.conversations.routing.conversation import Conversation, ResumeRules
+from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.conversation_files import ConversationFiles
-from gateway.conversations.turn.inbox import Inbox, QueueMode, WaitingCommand
+from gateway.conversations.turn.inbox import Inbox, WaitingCommand
+from gateway.conversations.turn.preparation import TurnPreparation
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
-from gateway.conversations.turn.turn import Turn, TurnRules
+from gateway.conversations.turn.tool_calls import ToolCalls
+from gateway.conversations.turn.turn import Turn
 from gateway.models.registry import ModelRegistry
 from gateway.protocol.slash_commands import parse_command
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.command import Command
 from plugins.api.context import NoSettings
 from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.memory_settings import RecallKeys
+from plugins.api.memory_settings import MemoryKeys, RecallKeys
 from plugins.api.models import ModelLimits
 from plugins.api.pruning import PruningRules
-from plugins.api.tool import ToolContext, ToolOutput
+from plugins.api.tool import Tool, ToolContext, ToolOutput
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import load_plugins
@@ -58,6 +66,8 @@ from tests.waiting import until
 
 Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
 
+
+DEFAULTS = load_config(None, environment={}, overrides={})
 
 NO_COMPACTION = compaction_rules(CompactionKeys(enabled=False), AgentKeys(), NOON)
 
@@ -157,6 +167,33 @@ def no_facts(now: Callable[[], datetime]) -> Facts:
     return Facts(opener, keys=FactKeys, workspace=Path, now=now)
 
 
+class StageConfig(ConversationConfig):
+    """The configuration of a stage."""
+
+    def __init__(self, clock: ManualClock, rules: CompactionRules, resume: ResumeRules | None, **sections: Any) -> None:
+        self.settings = Settings(msgspec.structs.replace(DEFAULTS, **sections))
+        super().__init__(self.settings, clock)
+        self.rules = rules
+        self._resume = resume
+
+    @property
+    def turn(self) -> TurnRules:
+        return TurnRules(instructions="Be brief.", short_reason="Brief.", parameters={})
+
+    @property
+    def compaction(self) -> CompactionRules:
+        return self.rules
+
+    @property
+    def resume(self) -> ResumeRules:
+        return self._resume or super().resume
+
+    def choose_queue(self, mode: QueueMode) -> None:
+        """Configure another mode."""
+        sessions = msgspec.structs.replace(self.settings.current.sessions, queue=mode)
+        self.settings.offer(msgspec.structs.replace(self.settings.current, sessions=sessions))
+
+
 class Stage:
     """A conversation and what surrounds it."""
 
@@ -194,15 +231,25 @@ class Stage:
             self.recorder.append(opened(), urgent=True)
         self.live = StreamingReplies(lambda: None, lambda: None)
         kept = Attachments(attachments or Path("unused"))
-        self.queue: QueueMode = queue
-        inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
         models = ModelRegistry({"staged": model}, configured="auto", window=None)
         hooks = hooks or load_plugins(())
         notes = PendingNotes(self.recorder, DayNotes(workspace or Path("unused")), lambda seq: self.log.lines(seq, limit=1))
-        self.compaction = compaction
+        if memory is None:
+            recall = RecallKeys(mode="off")
+        self.config = StageConfig(
+            self.clock,
+            compaction,
+            resume,
+            agent=AgentKeys(timezone=Timezone("UTC"), tool_rounds=rounds),
+            sessions=SessionsKeys(queue=queue),
+            pruning=pruning,
+            memory=MemoryKeys(recall=recall),
+        )
+        self.models = SessionModels(self.recorder, models, self.config)
         self.compacting = Compactor(
             self.recorder,
-            rules=lambda: self.compaction,
+            config=self.config,
+            models=self.models,
             summarization=Summarization(
                 self.recorder,
                 choose=models.choose,
@@ -213,31 +260,29 @@ class Stage:
             ),
             notes=notes,
             hooks=hooks,
-            vision=lambda: model.limits("model").vision,
-            now=self.clock.now,
+            clock=self.clock,
         )
         answering = ReplyRequest(
             self.recorder,
             live=self.live,
             files=ConversationFiles(AttachmentRenderer(kept)),
-            prune=Pruner(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
+            prune=Pruner(self.recorder, hooks, self.config, self.clock).prune,
             compacting=self.compacting,
             sleep=self._sleep,
         )
         standing = WorkspaceNotes(workspace or Path("unused"))
-        self.notes = LoadedNotes(self.recorder, standing, now=self.clock.now, shown=lambda: True)
+        self.notes = LoadedNotes(self.recorder, standing, self.config)
+        inbox = Inbox(self.recorder, self.config, commands or {})
+        self.tools: dict[str, Tool] = {tool.definition.name: tool for tool in tools}  # type: ignore[misc]
         self.turn = Turn(
             self.recorder,
             live=self.live,
             answering=answering,
+            preparation=self._preparation(memory, workspace),
+            calls=ToolCalls(self.recorder, self.tools, kept),
             inbox=inbox,
-            choose=models.choose,
-            tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
-            attachments=kept,
-            rules=lambda: TurnRules(instructions="Be brief.", short_reason="Brief.", parameters={}, rounds=rounds),
-            notes=self.notes.load,
-            recall=self._recalling(memory, recall),
-            remember=self._remembering(memory, workspace, tools),
+            models=self.models,
+            config=self.config,
             clock=self.clock,
         )
         self.conversation = Conversation(
@@ -246,33 +291,24 @@ class Stage:
             turn=self.turn,
             compacting=self.compacting,
             inbox=inbox,
-            verbose=lambda: False,
             commands=commands or {},
             run_command=self._run_command,
-            resume=lambda: resume or ResumeRules(mode="auto", within=timedelta(hours=1)),
+            models=self.models,
+            config=self.config,
             clock=self.clock,
         )
 
-    def _recalling(self, memory: Memory | None, keys: RecallKeys) -> Callable[[int | None, bool], Awaitable[None]]:
-        if memory is None:
-            return self._recall_nothing
-        facts = no_facts(self.clock.now)
-        return Recall(self.recorder, memory, facts, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
-
-    def _remembering(
-        self, memory: Memory | None, workspace: Path | None, tools: Sequence[Instrument]
-    ) -> Callable[[bool], Awaitable[bool]]:
-        if memory is None:
-            return self._heed_nothing
-        assert workspace
-        return ExplicitMemory(
-            self.recorder, MemoryWriter(workspace, memory, self.clock.now), {tool.definition.name for tool in tools}
-        ).write_requested
-
-    async def _heed_nothing(self, small: bool) -> bool:
-        return False
-
-    async def _recall_nothing(self, window: int | None, small: bool) -> None: ...
+    def _preparation(self, memory: Memory | None, workspace: Path | None) -> TurnPreparation:
+        given = memory or cast(Memory, None)  # without one nothing is recalled or remembered
+        writer = MemoryWriter(workspace or Path("unused"), given, self.config.settings, self.clock)
+        return TurnPreparation(
+            self.recorder,
+            self.config,
+            tools=self.tools,
+            notes=self.notes,
+            explicit_memory=ExplicitMemory(self.recorder, writer, self.tools if memory else [WRITE]),
+            recall=Recall(self.recorder, given, no_facts(self.clock.now), self.config, self.clock),
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -123,7 +123,9 @@ async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
 
 
 async def test_distill_says_that_what_is_everybodys_is_distilled_without_it(tmp_path: Path) -> None:
-    rows = [{"id": f"{number}7777777-day", "content": f"The office closes at {number}", "layer": "daily"} for number in (1, 2)]
+    rows = [
+        {"id": f"{number}7777777-day", "content": f"The office closes at {number}", "layer": "daily"} for number in (1, 2)
+    ]
     async with gateway(await asyncio.to_thread(filled, tmp_path, *rows), settings=BY_WORDS) as on:
         client = await on.connect()
         assert await client.command("/distill") == (

@@ -68,7 +68,7 @@ class Third(Second):
 def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Stage:
     """A conversation whose model is `first`, with the others to step in."""
     staged = Stage(first, *tools)
-    staged.turn._choose = models_of(first, *others, now=staged.clock.monotonic).choose
+    staged.models._models = models_of(first, *others, now=staged.clock.monotonic)
     return staged
 
 
@@ -391,7 +391,7 @@ async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> 
     failing = Model(breaks(Unreachable("The provider failed (500): cannot parse: Ana's bank is 4711")))
     models = ModelRegistry({"staged": failing}, configured="staged:model", window=None)
     ana, ben = Stage(failing), Stage(failing)
-    ana.turn._choose = ben.turn._choose = models.choose
+    ana.models._models = ben.models._models = models
     async with ana.playing():
         for number in range(OPENS_AFTER):
             await hear(ana, "q", f"m{number}")
@@ -412,7 +412,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
         fallbacks=["second:spare"],
     )
     ana, ben = Stage(Model()), Stage(Model())
-    ana.turn._choose = ben.turn._choose = models.choose
+    ana.models._models = ben.models._models = models
     async with ana.playing():
         await hear(ana, "q")
     async with ben.playing():

@@ -127,7 +127,7 @@ async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a
         await told(again, "Well?", id_="m3")
     assert len(again.told(AttachmentsWithheld)) == 1
     blind = Stage(Model(says("Dark.")), attachments=tmp_path, lines=again.log.written)
-    blind.turn._choose = ModelRegistry({"staged": blind.model}, configured="staged:blind", window=None).choose
+    blind.models._models = ModelRegistry({"staged": blind.model}, configured="staged:blind", window=None)
     async with blind.playing():
         await told(blind, "Do you see it?", id_="m4")
     assert [(event.model, len(event.files)) for event in blind.told(AttachmentsWithheld)] == [
@@ -153,7 +153,7 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
 
     second = Seeing(says("never"))
     providers = {"staged": stage.model, "second": second}
-    stage.turn._choose = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
+    stage.models._models = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"])
     stage.turn.answering._files = ConversationFiles(AttachmentRenderer(Unread(tmp_path)))
     async with stage.playing():
         stage.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from gateway.conversations.turn.inbox import MODES, QueueMode
+from gateway.config.keys import QueueMode
+from gateway.conversations.turn.inbox import MODES
 from gateway.protocol import slash_commands
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.command import Command, CommandTime, ConversationView
@@ -279,7 +280,7 @@ async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
             text = chance.choices((f"message {number}", "/now", "/between"), (8, 1, 1))[0]
             sent[stage.hear(text, str(number))] = text
             if mode == "changing":
-                stage.queue = chance.choice(MODES)
+                stage.config.choose_queue(chance.choice(MODES))
             if len(stage.recorder.transcript.waiting) > 30:
                 await stage.until(lambda: len(stage.recorder.transcript.waiting) < chance.randrange(1, 20))
             elif chance.random() < 0.5:

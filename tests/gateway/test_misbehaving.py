@@ -200,7 +200,7 @@ async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too() -
         await read.wait()
         return ()
 
-    stage.turn._notes = slow
+    stage.notes.load = slow  # type: ignore[assignment]
     async with stage.playing():
         stage.hear("old", "1")
         await reading.wait()
@@ -218,7 +218,7 @@ async def test_stop_reaches_a_turn_whose_notes_are_being_read() -> None:
         await read.wait()
         return ()
 
-    stage.turn._notes = slow
+    stage.notes.load = slow  # type: ignore[assignment]
     async with stage.playing():
         stage.hear("old", "1")
         await reading.wait()

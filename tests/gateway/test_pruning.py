@@ -22,7 +22,7 @@ from benchmarks.pruned_session import repeats
 from exuvia import Clear, PruningContext, hookimpl
 from gateway.cli.sessions.context import show_context
 from gateway.conversations.commands.context_report import pruned
-from gateway.conversations.routing.conversation import ResumeRules
+from gateway.conversations.context.conversation_config import ResumeRules
 from gateway.support.home import Home
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits

@@ -182,10 +182,14 @@ async def test_what_stands_in_the_instructions_is_not_recalled_but_what_was_adde
     assert [hit.headings for hit in recalled.hits] == [("Later",)]
 
 
-async def test_memory_that_is_private_is_not_recalled_in_a_group(workspace: Path) -> None:
+async def no_notes(window: int | None, small: bool) -> tuple[()]:
+    return ()
+
+
+async def test_memory_that_is_private_is_not_recalled_in_a_group(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "MEMORY.md").write_text("The favourite language at home is Frisian.\n")
     async with stage_on(workspace) as stage:
-        stage.notes._shown = lambda: False  # so that it does not stand in the instructions already
+        monkeypatch.setattr(stage.notes, "load", no_notes)  # so that it does not stand in the instructions already
         await ask(stage, "favourite language?", chat="group")
         assert {hit.path for told in stage.told(MemoryRecalled) for hit in told.hits} == {OLD}
         await ask(stage, "favourite language at home?")

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import sessions.files.append_file
-from gateway.conversations.context.instructions import standing_instructions
+from gateway.conversations.context.conversation_config import standing_instructions
 from gateway.conversations.routing import switchboard
 from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
@@ -86,7 +86,7 @@ async def test_a_turn_for_which_no_descriptor_is_left_is_taken_up_again_and_is_n
             raise OSError(errno.EMFILE, "Too many open files")
         return standing_instructions(*arguments)
 
-    monkeypatch.setattr("gateway.wiring.factory.standing_instructions", fail_once)
+    monkeypatch.setattr("gateway.conversations.context.conversation_config.standing_instructions", fail_once)
     monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
     with capture_logs() as logs:
         async with gateway(tmp_path) as running:

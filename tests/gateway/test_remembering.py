@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
 from gateway.conversations.notes.appending import NoteNotWritten
 from gateway.conversations.notes.day_notes import DayNotes, digest_of
 from gateway.conversations.notes.memory_writer import LONGEST, MemoryWriter
@@ -16,7 +18,7 @@ from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
-from plugins.testing.contexts import NOON
+from plugins.testing.contexts import NOON, ManualClock
 from plugins.tools.edit import Edit
 from plugins.tools.file_target import FileTarget
 from sessions.events.events import MemoryRecalled, NoteAppended, PluginFailed
@@ -48,7 +50,12 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def remembering(memory: Memory, workspace: Path) -> MemoryWriter:
-    return MemoryWriter(workspace, memory, lambda: NOON)
+    return MemoryWriter(
+        workspace,
+        memory,
+        Settings(load_config(None, environment={}, overrides={"agent": {"timezone": "UTC"}})),
+        ManualClock(),
+    )
 
 
 async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.conversations.routing.conversation import ResumeRules
+from gateway.conversations.context.conversation_config import ResumeRules
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import ContextOverflow, StreamCut, ToolFailed
 from sessions.events.events import (

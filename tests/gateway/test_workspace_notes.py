@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations.context.instructions import standing_instructions
+from gateway.conversations.context.conversation_config import standing_instructions
 from gateway.conversations.context.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
 from plugins.languages.prompts import language
 from sessions.events.events import InstructionsSet

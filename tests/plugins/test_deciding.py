@@ -204,7 +204,7 @@ async def test_a_stranger_runs_beside_the_event_loop_and_a_built_in_on_it() -> N
 
 async def test_the_event_loop_does_not_wait_until_a_strangers_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Thread.start` waits for that, a tenth of a second where other threads compute."""
-    names = []
+    names: list[str] = []
 
     def act(_: PruningContext) -> Any:
         names.extend(thread.name for thread in threading.enumerate() if thread.ident == threading.get_ident())

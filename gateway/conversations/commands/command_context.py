@@ -63,8 +63,7 @@ class CommandContext(MemoryView):
         self, chat: Chat, conversation: Conversation, waiting: WaitingCommand, services: CommandServices, meter: SessionMeter
     ) -> None:
         self._chat = chat
-        self._conversation = conversation
-        super().__init__(services, waiting, conversation.session, lambda: self._transcript.settings.get("model"))
+        super().__init__(services, waiting, conversation)
         self._meter = meter
 
     @property
@@ -93,7 +92,7 @@ class CommandContext(MemoryView):
 
     def local(self, at: str) -> datetime:
         """Return an event's time in the configured time zone."""
-        return datetime.fromisoformat(at).astimezone(self._services.zone())
+        return datetime.fromisoformat(at).astimezone(self._services.settings.zone)
 
     def status(self) -> str:
         """Return the text of `/status`."""
@@ -101,7 +100,7 @@ class CommandContext(MemoryView):
         services = self._services
         refused, notes, troubles = self._diagnostics()
         try:
-            chosen = services.models.choose(transcript.settings.get("model"))
+            chosen = self._conversation.models.choose()
             model, name, window = chosen.why, chosen.name, chosen.window
             vision = chosen.provider.limits(chosen.model).vision
         except GatewayError as error:
@@ -121,7 +120,7 @@ class CommandContext(MemoryView):
                 context=self._size(name, vision),
                 window=window,
                 waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
-                queue_limit=services.queue_limit(),
+                queue_limit=services.settings.current.sessions.queue_limit,
                 running=transcript.open_turn is not None,
                 refused=refused,
                 notes=notes,
@@ -143,7 +142,8 @@ class CommandContext(MemoryView):
         """Return refusals, notices and problems: they name paths, people and providers, so only the owner sees them.
         Others see that there are some."""
         services = self._services
-        diagnostics = services.refused(), services.notes(), services.troubles()
+        refused = [refusal.sentence for refusal in services.hooks.refused]
+        diagnostics = refused, services.settings.notes(), services.problems()
         if self.person == OWNER or not any(diagnostics):
             return diagnostics
         return (), (), ["The gateway has a problem; its owner can see the details."]
@@ -158,7 +158,7 @@ class CommandContext(MemoryView):
 
     def model(self) -> str:
         """Return the model in use and why."""
-        return self._chosen(self._transcript.settings.get("model"))
+        return self._chosen(self._conversation.models.wish)
 
     def models(self) -> Sequence[str]:
         """Return the default model of each provider."""
@@ -215,7 +215,8 @@ class CommandContext(MemoryView):
     def queue(self) -> QueueState:
         """Return the queue mode and the number of waiting messages."""
         waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
-        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._services.queue_limit())
+        limit = self._services.settings.current.sessions.queue_limit
+        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=limit)
 
     async def choose_queue(self, mode: str | None) -> None:
         """Change the queue mode of the session; None restores the configured one."""
@@ -245,7 +246,7 @@ class CommandContext(MemoryView):
         """Return the content of the next request."""
         transcript = self._transcript
         try:
-            chosen = self._services.models.choose(transcript.settings.get("model"))
+            chosen = self._conversation.models.choose()
             name, window, vision = chosen.name, chosen.window, chosen.provider.limits(chosen.model).vision
         except GatewayError:
             name, window, vision = "", None, None
@@ -292,7 +293,7 @@ class CommandContext(MemoryView):
             return await self._conversation.compacting.revert(number, self._window())
 
     def _window(self) -> int | None:
-        return self._services.models.choose(self._transcript.settings.get("model")).window
+        return self._conversation.models.choose().window
 
     def stop_turn(self) -> bool:
         """Cancel the running turns of the key's conversations."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import tzinfo
 
 import msgspec
 
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.models.listings import Listings
@@ -14,27 +14,23 @@ from gateway.models.registry import ModelRegistry
 from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.facts.facts import Facts
+from plugins.host.hooks import Hooks
 from plugins.memory.memory import Memory
 from sessions.events.messages import Usage
 
 
 class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that all commands share.
-
-    `began` is the gateway's start on the monotonic clock, `zone` the configured time zone, None for the system's.
-    """
+    """The services that all commands share. `began` is the gateway's start on the monotonic clock."""
 
     models: ModelRegistry
     listings: Listings
     commands: Mapping[str, Command]
+    settings: Settings
     clock: Clock
     began: float
     version: str
-    zone: Callable[[], tzinfo | None]
-    queue_limit: Callable[[], int]
-    refused: Callable[[], Sequence[str]]
-    notes: Callable[[], Sequence[str]]
-    troubles: Callable[[], Sequence[str]]
+    hooks: Hooks
+    problems: Callable[[], Sequence[str]]
     memory: Memory
     memory_writer: MemoryWriter
     facts: Facts

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.memory_report import memory_found, memory_report
 from gateway.conversations.notes.appending import NoteNotWritten
+from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.command import CommandFailed, MemoryFound, MemoryReport
@@ -21,18 +20,12 @@ from plugins.support.workspace import own_note
 
 
 class MemoryView:
-    """The memory part of a `ConversationView`.
+    """The memory part of a `ConversationView`."""
 
-    `session` is the command's session; `model` returns the model that the session chose, None if it chose none.
-    """
-
-    def __init__(
-        self, services: CommandServices, waiting: WaitingCommand, session: str, model: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, services: CommandServices, waiting: WaitingCommand, conversation: Conversation) -> None:
         self._services = services
-        self._session = session
         self._waiting = waiting
-        self._model = model
+        self._conversation = conversation
 
     @property
     def person(self) -> str:
@@ -56,7 +49,7 @@ class MemoryView:
     async def memory(self) -> MemoryReport:
         """Return the state of the memory."""
         services = self._services
-        now = services.clock.now().astimezone(services.zone())
+        now = services.clock.now().astimezone(services.settings.zone)
         return await memory_report(services.memory, services.memory_writer.notes, now, self._scope)
 
     async def search_memory(self, query: str) -> MemoryFound:
@@ -78,8 +71,9 @@ class MemoryView:
 
     async def distill(self) -> tuple[int, int]:
         """Distill this person's daily facts."""
+        conversation = self._conversation
         try:
-            return await self._services.fact_extraction.distill(self.person, self._model(), self._session)
+            return await self._services.fact_extraction.distill(self.person, conversation.models.wish, conversation.session)
         except (GatewayError, ProviderError, FactsError) as error:
             raise CommandFailed(sentence_of(error)) from error
 

@@ -7,8 +7,6 @@ Every step is recorded before the next begins, so a stop at any moment leaves a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -16,18 +14,20 @@ import structlog
 
 from gateway.conversations.context.compaction_hooks import CompactionHooks
 from gateway.conversations.context.compaction_rules import CompactionAttempt, CompactionRules, paused
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.reverting import revert
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
 from gateway.conversations.notes.day_notes import day_note
 from gateway.conversations.notes.pending_notes import PendingNotes
 from gateway.support.errors import GatewayError
+from plugins.api.context import Clock
 from plugins.api.summarization import Summary
 from plugins.host.hooks import Hooks
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import CompactionAbandoned, CompactionBegan, ContextCompacted, ContextPruned, Trigger
-from sessions.events.vision import VisionSupport
 from sessions.state import compaction
 from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, compaction_trigger
 from sessions.state.context import assemble
@@ -48,27 +48,26 @@ class NothingToCompact(GatewayError):
 
 
 class Compactor:
-    """Keeps one session's view within its model's window. `vision` returns the vision support of the model, `now` the
-    time in UTC."""
+    """Keeps one session's view within its model's window."""
 
     def __init__(
         self,
         recorder: Recorder,
         *,
-        rules: Callable[[], CompactionRules],
+        config: ConversationConfig,
+        models: SessionModels,
         summarization: Summarization,
         notes: PendingNotes,
         hooks: Hooks,
-        vision: Callable[[], VisionSupport | None],
-        now: Callable[[], datetime],
+        clock: Clock,
     ) -> None:
         self._recorder = recorder
         self._hooks = CompactionHooks(recorder, hooks)
-        self._rules = rules
+        self._config = config
+        self._models = models
         self._summarization = summarization
         self.notes = notes
-        self._vision = vision
-        self._now = now
+        self._clock = clock
         self._view_size = ViewSize()
 
     @property
@@ -77,21 +76,21 @@ class Compactor:
 
     def sizes(self) -> Sizes:
         """Return the size of the next request in tokens."""
-        return self._view_size.sizes(self._transcript, assemble(self._transcript), self._vision())
+        return self._view_size.sizes(self._transcript, assemble(self._transcript), self._models.vision())
 
     def reserve(self, window: int) -> int:
         """Return the tokens of a window that compaction keeps free."""
-        return window - budget(window, self._rules().thresholds).compact_at
+        return window - budget(window, self._config.compaction.thresholds).compact_at
 
     @property
     def flushes(self) -> bool:
         """Return True if removed messages are flushed first."""
-        return self._rules().flush_enabled
+        return self._config.compaction.flush_enabled
 
     def provider_side(self, window: int | None) -> int | None:
         """Return the tokens from which on the provider may compact by itself, well before the gateway would; None for
         never."""
-        rules = self._rules()
+        rules = self._config.compaction
         if not (rules.enabled and rules.provider_side) or window is None:
             return None
         return budget(window, rules.thresholds).flush_at * 3 // 4
@@ -106,7 +105,7 @@ class Compactor:
 
         Usually it does not, and then no message is read.
         """
-        rules = self._rules()
+        rules = self._config.compaction
         if not rules.enabled or window is None:
             return
         allowed = budget(window, rules.thresholds)
@@ -125,7 +124,7 @@ class Compactor:
 
     async def overflowed(self, window: int | None) -> bool:
         """Halve the view or more, since a model refused the request as too long; return False if that is impossible."""
-        rules, sizes = self._rules(), self.sizes()
+        rules, sizes = self._config.compaction, self.sizes()
         allowed = budget(min(window or sizes.total, sizes.total), rules.thresholds)
         below = min(allowed.flush_at, sizes.total // 2)
         attempt = CompactionAttempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
@@ -137,7 +136,7 @@ class Compactor:
     async def compact_now(self, focus: str, window: int | None) -> ContextCompacted:
         """Compact on request of a person. Raises NothingToCompact; GatewayError or ProviderError if no model can
         summarise now."""
-        rules, sizes = self._rules(), self.sizes()
+        rules, sizes = self._config.compaction, self.sizes()
         allowed = budget(window or max(sizes.total * 2, UNKNOWN_WINDOW), rules.thresholds)
         attempt = CompactionAttempt(
             trigger="command",
@@ -153,11 +152,11 @@ class Compactor:
 
     async def revert(self, number: int, window: int | None) -> int:
         """Revert a compaction and return the size of the next request in tokens. Raises RevertRefused."""
-        return await revert(self._recorder, number, window, self._rules().thresholds, self._vision())
+        return await revert(self._recorder, number, window, self._config.compaction.thresholds, self._models.vision())
 
     async def at_end(self) -> None:
         """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
-        rules, view = self._rules(), self._transcript.view
+        rules, view = self._config.compaction, self._transcript.view
         if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
             return
         end = self._transcript.head + 1
@@ -322,7 +321,7 @@ class Compactor:
         return event
 
     def _paused(self) -> bool:
-        return paused(self._transcript.cycle, self._now())
+        return paused(self._transcript.cycle, self._clock.now())
 
     @property
     def _turn(self) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from itertools import chain
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.workspace_notes import TOKEN_BYTES, WorkspaceNotes
 from gateway.conversations.notes.appending import files_of
 from gateway.conversations.notes.day_notes import day_note
@@ -59,18 +59,12 @@ class _Circumstances(msgspec.Struct, frozen=True):
 
 
 class LoadedNotes:
-    """The notes in one session's instructions.
+    """The notes in one session's instructions."""
 
-    `now` returns the time in the person's zone; `shown` returns whether a model may see the memory at all.
-    """
-
-    def __init__(
-        self, recorder: Recorder, standing: WorkspaceNotes, *, now: Callable[[], datetime], shown: Callable[[], bool]
-    ) -> None:
+    def __init__(self, recorder: Recorder, standing: WorkspaceNotes, config: ConversationConfig) -> None:
         self._recorder = recorder
         self._standing = standing
-        self._now = now
-        self._shown = shown
+        self._config = config
         self._loaded: _Circumstances | None = None
 
     async def load(self, window: int | None, small: bool) -> tuple[LoadedNote, ...]:
@@ -85,16 +79,16 @@ class LoadedNotes:
 
     async def _of_memory(self, window: int | None) -> tuple[LoadedNote, ...]:
         """Return the notes of the memory unchanged, or read again if that is due."""
-        transcript = self._recorder.transcript
+        transcript, now = self._recorder.transcript, self._config.local_time()
         share = min(MOST_TOKENS, window // SHARE if window else MOST_TOKENS)
         wanted = _Circumstances(
-            day=self._now().date(),
+            day=now.date(),
             cut=transcript.cuts[-1].seq if transcript.cuts else 0,
             group=transcript.open_turn is not None and transcript.open_turn.group,
-            budget=share * TOKEN_BYTES if self._shown() else 0,
+            budget=share * TOKEN_BYTES if self._config.shows_memory else 0,
         )
         there = memory_notes(transcript)
-        before = self._loaded or _at_opening(transcript, there, wanted, self._now())
+        before = self._loaded or _at_opening(transcript, there, wanted, now)
         self._loaded = wanted
         if wanted == before:
             return there

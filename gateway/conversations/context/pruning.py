@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
 
-from plugins.api.pruning import PruningBudget, PruningContext, PruningRules
+from gateway.conversations.context.conversation_config import ConversationConfig
+from plugins.api.context import Clock
+from plugins.api.pruning import PruningBudget, PruningContext
 from plugins.host.hooks import Hooks
 from sessions.events.events import ContextPruned
 from sessions.events.pruning import Edit
@@ -19,21 +20,14 @@ from sessions.store.recorder import Recorder
 
 
 class Pruner:
-    """Prunes one session's view. `now` returns the time in UTC. Messages that were measured and found small enough are
+    """Prunes one session's view. Messages that were measured and found small enough are
     not checked again."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        hooks: Hooks,
-        *,
-        rules: Callable[[], PruningRules],
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, recorder: Recorder, hooks: Hooks, config: ConversationConfig, clock: Clock) -> None:
         self._recorder = recorder
         self._hooks = hooks
-        self._rules = rules
-        self._now = now
+        self._config = config
+        self._clock = clock
         self._counts = CharacterCount()
         self._checked: tuple[int, int] | None = None
         """The window, and what the reserve leaves of it, for which every counted message is small enough."""
@@ -52,8 +46,8 @@ class Pruner:
         weigh = partial(text_tokens, self._recorder.transcript)
         self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, weigh=weigh)))
         self._checked = window, room
-        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
-        proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())
+        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.pruning)
+        proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._clock.now())
         for failure in proposed.failures:
             self._recorder.append(failure, turn=self._ordinal)
         self._note(proposed.edits)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
+from gateway.config.settings import Settings
 from gateway.conversations.notes.appending import TRIES, NoteNotWritten, append_once
 from gateway.conversations.notes.day_notes import day_note
+from plugins.api.context import Clock
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
@@ -24,13 +24,14 @@ _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class MemoryWriter:
-    """Writes into the notes of a workspace. `now` returns the time in the person's zone."""
+    """Writes into the notes of a workspace. Dates are those of the configured time zone."""
 
-    def __init__(self, workspace: Path, memory: Memory, now: Callable[[], datetime]) -> None:
+    def __init__(self, workspace: Path, memory: Memory, settings: Settings, clock: Clock) -> None:
         self.notes = Notes(workspace)
         self._workspace = workspace
         self._memory = memory
-        self._now = now
+        self._settings = settings
+        self._clock = clock
 
     async def remember(self, text: str, person: str, *, group: bool) -> str:
         """Append an item to a note of the person unless it is there, index it, and return its citation, as
@@ -38,7 +39,7 @@ class MemoryWriter:
 
         The item names its author and date. Raises NoteNotWritten.
         """
-        now = self._now()
+        now = self._clock.now().astimezone(self._settings.zone)
         path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
         said = " ".join(replace_surrogates(text).split())
         if not said:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import date, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import date
 
 from gateway.config.keys import Config
 from gateway.config.settings import Settings
@@ -40,7 +39,7 @@ async def open_memory(
     """
 
     def today() -> date:
-        return clock.now().astimezone(_zone(settings)).date()
+        return clock.now().astimezone(settings.zone).date()
 
     async with Memory(
         home.memory,
@@ -61,14 +60,8 @@ def sources(home: Home, settings: Settings) -> list[Source]:
     return [
         Notes(workspace),
         ExtraNotes(workspace, lambda: settings.current.memory.extra_paths),
-        Transcripts(session_logs(home), lambda: _zone(settings)),
+        Transcripts(session_logs(home), lambda: settings.zone),
     ]
-
-
-def _zone(settings: Settings) -> tzinfo | None:
-    """Return the time zone that days are in; None for the system's."""
-    name = settings.current.agent.timezone
-    return ZoneInfo(name) if name else None
 
 
 def chosen_sources(home: Home, config: Config) -> list[Source]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
-import msgspec
-
 from gateway.conversations.context.compacting import Compactor
+from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.routing.session_indexer import TITLE
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.streaming_reply import StreamingReplies
@@ -41,14 +41,6 @@ VERBOSE = "verbose"
 """The session's setting that overrides `agent.verbose`; `on` or `off`."""
 
 
-class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules for interrupted turns: `mode` is auto, offer or never; `within` is the age up to which a turn is
-    resumed."""
-
-    mode: str
-    within: timedelta
-
-
 class Conversation:
     """One open session. `run` drives its coroutines; a `retired` conversation ends once nothing waits."""
 
@@ -60,10 +52,10 @@ class Conversation:
         turn: Turn,
         compacting: Compactor,
         inbox: Inbox,
-        verbose: Callable[[], bool],
         commands: Mapping[str, Command],
         run_command: Callable[[Conversation, Command, WaitingCommand], Awaitable[str]],
-        resume: Callable[[], ResumeRules],
+        models: SessionModels,
+        config: ConversationConfig,
         clock: Clock,
     ) -> None:
         self._wake = asyncio.Event()
@@ -77,8 +69,8 @@ class Conversation:
         """Another session of the key has begun: finish what was received, then close."""
         self.inbox = inbox
         self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
-        self._verbose = verbose
-        self._resume = resume
+        self.models = models
+        self._config = config
         self._clock = clock
         self._paused = False
         self._busy = False
@@ -97,7 +89,7 @@ class Conversation:
     def verbose(self) -> bool:
         """Return True if clients show more than the conversation, by the session's choice or the configuration."""
         chosen = self.recorder.transcript.settings.get(VERBOSE)
-        return self._verbose() if chosen is None else chosen == "on"
+        return self._config.verbose if chosen is None else chosen == "on"
 
     @property
     def title(self) -> str:
@@ -210,15 +202,11 @@ class Conversation:
             await self.commands.answer_between_turns(waiting)
             return
         await self.recorder.until_durable(self.inbox.together()[-1])
-        await self.turn.run(self._takes)
+        await self.turn.run()
         if self.recorder.transcript.cycle.owed:  # what could not be written before may succeed now
             self.compacting.notes.write_in_background()
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
-
-    def _takes(self) -> list[int]:
-        """Return the seqs that the next turn takes, as far as they are durable."""
-        return [seq for seq in self.inbox.together() if seq <= self.recorder.durable]
 
     async def _until_pause(self) -> None:
         """Wait for a pause between messages, so that they are answered together."""
@@ -230,7 +218,7 @@ class Conversation:
                 await asyncio.wait_for(self._until_woken(), seconds)
 
     async def _take_up(self, turn: OpenTurn) -> None:
-        rules = self._resume()
+        rules = self._config.resume
         age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
             await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply

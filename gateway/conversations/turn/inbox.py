@@ -11,18 +11,18 @@ the end of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
+from gateway.config.keys import QueueMode
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.protocol.slash_commands import TypedCommand, parse_command
 from plugins.api.command import Command
 from sessions.events.events import MessageReceived
 from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
-
-QueueMode: TypeAlias = Literal["followup", "collect", "steer", "interrupt"]
 
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 
@@ -39,15 +39,15 @@ class WaitingCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inbox:
-    """A session's waiting messages and commands. `configured` returns the mode of sessions that chose none.
+    """A session's waiting messages and commands.
 
     Each message is parsed once: where it arrives, or here if it was waiting when the session was opened.
     """
 
-    def __init__(self, recorder: Recorder, *, commands: Mapping[str, Command], configured: Callable[[], QueueMode]) -> None:
+    def __init__(self, recorder: Recorder, config: ConversationConfig, commands: Mapping[str, Command]) -> None:
         self._recorder = recorder
         self._commands = commands
-        self._configured = configured
+        self._config = config
         self._waiting_commands: dict[int, WaitingCommand] = {}
         for waiting in recorder.transcript.waiting:
             self.add(waiting.seq, waiting.message, parse_command(waiting.message.text))
@@ -56,7 +56,7 @@ class Inbox:
     def mode(self) -> QueueMode:
         """The mode in force."""
         chosen = self._recorder.transcript.settings.get(SETTING)
-        return next((mode for mode in MODES if mode == chosen), self._configured())
+        return next((mode for mode in MODES if mode == chosen), self._config.queue)
 
     def add(self, seq: int, message: MessageReceived, typed: TypedCommand | None) -> WaitingCommand | None:
         """Add a message that was appended to the log; return it as a command if it is one."""
@@ -104,6 +104,10 @@ class Inbox:
         """Return the seqs that the next turn takes: one message, or as many as the mode combines."""
         seqs = self.messages()
         return seqs if self.mode in ("collect", "interrupt") else seqs[:1]
+
+    def takes(self) -> Sequence[int]:
+        """Return the seqs of `together` as far as they are durable."""
+        return [seq for seq in self.together() if seq <= self._recorder.durable]
 
     def joining(self) -> Sequence[int]:
         """Return the seqs that the running turn takes now, after the results of its tools."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
+from gateway.config.settings import Settings
 from plugins.api.tool import Tool
 
 Access: TypeAlias = Literal["rw", "ro", "none"]
@@ -20,17 +21,17 @@ class OfferedTools(Mapping[str, Tool]):
     """Tools by name. The configuration is read on each access: an allowed tool is offered from the next turn on, a
     forbidden one is refused at once."""
 
-    def __init__(self, tools: Mapping[str, Tool], access: Callable[[], Access]) -> None:
+    def __init__(self, tools: Mapping[str, Tool], settings: Settings) -> None:
         self._tools = tools
-        self._access = access
+        self._settings = settings
 
     def __getitem__(self, name: str) -> Tool:
-        if name in _WITHHELD[self._access()]:
+        if name in _WITHHELD[self._settings.current.agent.workspace_access]:
             raise KeyError(name)
         return self._tools[name]
 
     def __iter__(self) -> Iterator[str]:
-        withheld = _WITHHELD[self._access()]
+        withheld = _WITHHELD[self._settings.current.agent.workspace_access]
         return (name for name in self._tools if name not in withheld)
 
     def __len__(self) -> int:

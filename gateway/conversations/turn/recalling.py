@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import structlog
 
+from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
 from plugins.api.context import Clock
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Origin
 from plugins.api.memory.scope import Scope
-from plugins.api.memory_settings import RecallKeys
 from plugins.facts.facts import DOCUMENT, Facts
 from plugins.memory.recall import NEAR, select_hits
 from plugins.memory.sources.dialogue import only_asks
@@ -68,24 +68,20 @@ log = structlog.get_logger("exuvia.recall")
 
 
 class Recall:
-    """The recall of one session. `keys` returns the configuration, `allowed` returns whether a model may see the memory
-    at all."""
+    """The recall of one session."""
 
     def __init__(
         self,
         recorder: Recorder,
         memory: Memory,
         facts: Facts,
-        *,
-        keys: Callable[[], RecallKeys],
-        allowed: Callable[[], bool],
+        config: ConversationConfig,
         clock: Clock,
     ) -> None:
         self._recorder = recorder
         self._memory = memory
         self._facts = facts
-        self._keys = keys
-        self._allowed = allowed
+        self._config = config
         self._clock = clock
         self._problem = ""
         """Why the last recall failed, as a sentence."""
@@ -93,7 +89,7 @@ class Recall:
     async def recall(self, window: int | None, small: bool) -> None:
         """Record passages relevant to the messages of the open turn, for a model of this window (tokens; None if
         unknown)."""
-        if self._keys().mode == "off" or not self._allowed() or (self._facts.none and not self._may_find()):
+        if self._config.recall.mode == "off" or not self._config.shows_memory or (self._facts.none and not self._may_find()):
             return
         question = head_and_tail(asked(self._recorder.transcript), QUESTION)
         if is_small_talk(question):
@@ -145,7 +141,7 @@ class Recall:
         return several and self._memory.may_have([SESSIONS])
 
     async def _search(self, question: str) -> SearchResult:
-        transcript, keys = self._recorder.transcript, self._keys()
+        transcript, keys = self._recorder.transcript, self._config.recall
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
@@ -158,14 +154,14 @@ class Recall:
 
     def _near(self) -> float | None:
         """Return the cosine from which on a passage is relevant; None if only words decide."""
-        keys, provider = self._keys(), self._memory.provider()
+        keys, provider = self._config.recall, self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
         return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
     def _relevant(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
-        keys, shown, question = self._keys(), ShownMemory(self._recorder.transcript), asked(self._recorder.transcript)
+        keys, shown, question = self._config.recall, ShownMemory(self._recorder.transcript), asked(self._recorder.transcript)
         return select_hits(
             found,
             near=self._near(),

@@ -7,27 +7,25 @@ cancellation, a crash and a resumption), each call in the log gets a result, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 
-import msgspec
-
+from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.inbox import Inbox
+from gateway.conversations.turn.preparation import TurnPreparation
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
-from plugins.api.tool import Tool
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
 from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     Failure,
-    InstructionsSet,
-    LoadedNote,
     TurnEnded,
     TurnInterrupted,
     TurnJoined,
@@ -36,21 +34,10 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.state.transcript import OpenTurn, open_turn
-from sessions.store.blobs import Blobs
 from sessions.store.log_writer import LineTooLong
 from sessions.store.recorder import Recorder
 
 _STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool cancelled the turn by itself.")
-
-
-class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of turns; `short_reason` are the instructions for a small model; `rounds` limits the model calls of
-    one turn."""
-
-    instructions: str
-    short_reason: str
-    parameters: dict[str, str | int | float | bool | None]
-    rounds: int
 
 
 class TurnFailed(GatewayError):
@@ -73,30 +60,22 @@ class Turn:
         *,
         live: StreamingReplies,
         answering: ReplyRequest,
+        preparation: TurnPreparation,
+        calls: ToolCalls,
         inbox: Inbox,
-        choose: Callable[[], ChosenModel],
-        tools: Mapping[str, Tool],
-        attachments: Blobs,
-        rules: Callable[[], TurnRules],
-        notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
-        recall: Callable[[int | None, bool], Awaitable[None]],
-        remember: Callable[[bool], Awaitable[bool]],
+        models: SessionModels,
+        config: ConversationConfig,
         clock: Clock,
-        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._recorder = recorder
         self._live = live
         self.answering = answering
+        self._preparation = preparation
+        self._calls = calls
         self._inbox = inbox
-        self._choose = choose
-        self._tools = tools
-        self._calls = ToolCalls(recorder, tools, attachments)
-        self._rules = rules
-        self._notes = notes
-        self._recall = recall
-        self._remember = remember
+        self._models = models
+        self._config = config
         self._clock = clock
-        self._hold = hold
         self._began = 0.0
         self._answering: asyncio.Task[None] | None = None
         self._cancelled = False
@@ -120,30 +99,27 @@ class Turn:
         if self._answering is not None:
             self._answering.cancel()
 
-    async def run(self, takes: Callable[[], Sequence[int]]) -> None:
-        """Run a new turn over the waiting messages whose seqs `takes` returns when it begins."""
-        with self._hold():  # a provider replaced by a reload stays open until the end
+    async def run(self) -> None:
+        """Run a new turn over the waiting messages that it takes."""
+        with self._models.in_use():
             ordinal = self._recorder.transcript.turn + 1
             try:
-                model = self._choose()
+                model = self._models.choose()
             except BaseException as error:  # this runs a provider's code too
                 reraise_cancellation(error)
-                self._record_start(ordinal, takes(), "", "", None)
+                self._record_start(ordinal, self._inbox.takes(), "", "", None)
                 await self._through(self._refuse(sentence_of(error)))
                 return
-            self._record_start(ordinal, takes(), model.provider.name, model.model, model.window)
+            self._record_start(ordinal, self._inbox.takes(), model.provider.name, model.model, model.window)
             await self._through(self._begin(model))
 
     async def _begin(self, model: ChosenModel) -> None:
-        small = model.provider.limits(model.model).small
-        self._record_instructions(self._open().ordinal, await self._notes(model.window, small), small)
-        if not await self._remember(small):
-            await self._recall(model.window, small)
+        await self._preparation.prepare(model)
         await self._answer(model)
 
     async def resume(self) -> None:
         """Continue an interrupted turn."""
-        with self._hold():
+        with self._models.in_use():
             await self._through(self._take_up())
 
     async def abandon(self, sentence: str) -> None:
@@ -164,17 +140,6 @@ class Turn:
             TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=reserve),
             turn=ordinal,
         )
-
-    def _record_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
-        rules = self._rules()
-        wanted = InstructionsSet(
-            text=rules.short_reason if small else rules.instructions,
-            tools=() if small else tuple(tool.definition for tool in self._tools.values()),
-            notes=notes,
-            parameters=rules.parameters,
-        )
-        if self._recorder.transcript.instructions != wanted:
-            self._recorder.append(wanted, turn=ordinal)
 
     async def _through(self, work: Awaitable[None]) -> None:
         """Run the work as a task that `cancel` can reach, and record the end of the turn."""
@@ -239,13 +204,13 @@ class Turn:
 
     def _choose_again(self, turn: OpenTurn) -> ChosenModel:
         try:
-            return self._choose()
+            return self._models.choose()
         except BaseException as error:
             reraise_cancellation(error)
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
-        chain, rounds = FallbackChain(model), self._rules().rounds
+        chain, rounds = FallbackChain(model), self._config.tool_rounds
         for _ in range(rounds):
             await self.answering.answer(chain, model)
             if not self._open().calls:

@@ -1,0 +1,131 @@
+"""The configuration as conversations read it: anew at each use, since it may change while the gateway runs."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+
+import msgspec
+
+from gateway.config.keys import Config, QueueMode
+from gateway.config.settings import Settings
+from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from plugins.api.context import Clock
+from plugins.api.memory_settings import RecallKeys
+from plugins.api.pruning import PruningRules
+from plugins.languages.prompts import language
+
+IN_SHORT = "You are a helpful AI assistant named Exuvia"
+"""The default instructions of a small model, in the form that the bundled one was trained with."""
+
+
+class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of a turn's instructions; `short_reason` are those for a small model."""
+
+    instructions: str
+    short_reason: str
+    parameters: dict[str, str | int | float | bool | None]
+
+
+class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules for interrupted turns: `mode` is auto, offer or never; `within` is the age up to which a turn is
+    resumed."""
+
+    mode: str
+    within: timedelta
+
+
+class ConversationConfig:
+    """The configuration in force for conversations, and the local time that parts of it depend on."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._compaction: CompactionRules
+        self._compaction_of: tuple[Config, datetime] | None = None
+        """The configuration and the second that `_compaction` is of."""
+
+    @property
+    def _config(self) -> Config:
+        return self._settings.current
+
+    def local_time(self) -> datetime:
+        """Return the current time in the configured time zone."""
+        return self._clock.now().astimezone(self._settings.zone)
+
+    @property
+    def turn(self) -> TurnRules:
+        """The rules of a turn that begins now."""
+        agent = self._config.agent
+        return TurnRules(
+            instructions=standing_instructions(agent.instructions, agent.language, self.local_time()),
+            short_reason=agent.instructions or IN_SHORT,
+            parameters={} if agent.temperature is None else {"temperature": agent.temperature},
+        )
+
+    @property
+    def tool_rounds(self) -> int:
+        """The most model calls of one turn."""
+        return self._config.agent.tool_rounds
+
+    @property
+    def resume(self) -> ResumeRules:
+        """The rules for interrupted turns."""
+        sessions = self._config.sessions
+        return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))
+
+    @property
+    def compaction(self) -> CompactionRules:
+        """The rules of compaction and of the memory flush, as of this second: a turn reads them four times."""
+        current, second = self._config, self._clock.now().replace(microsecond=0)
+        if self._compaction_of != (current, second):
+            self._compaction_of = current, second
+            self._compaction = compaction_rules(current.compaction, current.agent, self.local_time())
+        return self._compaction
+
+    @property
+    def compaction_model(self) -> str | None:
+        """The model that flushes and summarises; None for the session's own."""
+        return self._config.compaction.model
+
+    @property
+    def pruning(self) -> PruningRules:
+        """The rules of pruning."""
+        return self._config.pruning
+
+    @property
+    def recall(self) -> RecallKeys:
+        """The keys of recall."""
+        return self._config.memory.recall
+
+    @property
+    def queue(self) -> QueueMode:
+        """The queue mode of sessions that chose none."""
+        return self._config.sessions.queue
+
+    @property
+    def verbose(self) -> bool:
+        """True if clients show more than the conversation, unless a session chose otherwise."""
+        return self._config.agent.verbose
+
+    @property
+    def shows_memory(self) -> bool:
+        """True if a model may see the memory."""
+        return self._config.agent.workspace_access != "none"
+
+
+def standing_instructions(configured: str | None, code: str, now: datetime) -> str:
+    """Return the configured text, or the shipped one of a language, followed by the date of `now` in its time zone.
+
+    The hour is left out: the text would differ in every request, and no provider's cache would match it.
+    """
+    return _of_day(configured, code, now.date(), now.tzname() or f"{now:%z}")
+
+
+@lru_cache(8)
+def _of_day(configured: str | None, code: str, day: date, zone: str) -> str:
+    texts = language(code)
+    today = texts.today
+    for name, value in {"{weekday}": f"{day:%A}", "{date}": f"{day:%Y-%m-%d}", "{zone}": zone}.items():
+        today = today.replace(name, value)
+    return f"{(configured or texts.instructions).rstrip()}\n\n{today}\n"
