@@ -202,22 +202,6 @@ async def test_a_stranger_runs_beside_the_event_loop_and_a_built_in_on_it() -> N
     assert stranger.daemon  # one that never returns does not keep the gateway from ending
 
 
-async def test_the_event_loop_does_not_wait_until_a_strangers_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Thread.start` waits for that, a tenth of a second where other threads compute."""
-    names: list[str] = []
-
-    def act(_: PruningContext) -> Any:
-        names.extend(thread.name for thread in threading.enumerate() if thread.ident == threading.get_ident())
-        return []
-
-    def start(_: threading.Thread) -> None:
-        raise AssertionError("the event loop would wait")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    assert await ask(hooks_with({"stranger": Does(act)}, 5.0)) == NOTHING
-    assert names == ["plugin:stranger"], "the watchdog names the plugin of a thread"
-
-
 async def test_a_built_in_that_fails_is_named_like_a_stranger() -> None:
     hooks = Hooks()
     hooks.register("ours", Does(raises(ValueError("too hot"))), ours=True)
