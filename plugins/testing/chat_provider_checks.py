@@ -1,11 +1,11 @@
-"""What every chat provider does. Inherit a class in a module of tests, and say which provider is meant:
+"""Conformance checks for chat providers. Inherit a class in a test module, and set the provider:
 
     class TestMine(HostedChatConformance):
         provider = Mine
         server = MyServer
 
-`ChatProviderConformance` is for a model that runs in this process; `HostedChatConformance` has more, for one that a service
-runs, of which `server` is a fake: by itself one like OpenAI's chat completions. Each test is a method that pytest finds.
+`ChatProviderConformance` is for models that run in this process. `HostedChatConformance` adds checks for hosted
+services; `server` is a fake of the service, by default one of OpenAI's chat completions.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ TALK: tuple[Message, ...] = (
 
 
 def question(model: str, *messages: Message, tools: tuple[ToolDefinition, ...] = ()) -> ChatRequest:
-    """A request with these messages, or with a greeting."""
+    """Return a request with these messages, by default a greeting."""
     said = messages or (UserMessage(text="Say something short."),)
     context = Context(instructions="Be brief.", tools=tools, parameters={}, messages=said)
     return ChatRequest(model=model, context=context, purpose="answer", session="20261121-120000-aaaaaa")
 
 
 async def reply_of(provider: ChatProvider, request: ChatRequest) -> Reply:
-    """The reply to a request, whose stream keeps its promise: deltas with text, then one reply that joins them, and the
+    """Return the reply to a request, and check its stream: non-empty deltas, then one reply that joins them, then the
     end."""
     told, replies = [], list[Reply]()
     async with aclosing(provider.stream(request)) as stream:  # type: ignore[type-var] # it is a generator
@@ -80,43 +80,44 @@ async def reply_of(provider: ChatProvider, request: ChatRequest) -> Reply:
 
 
 class ChatProviderConformance:
-    """See the module. `model` is one that it has."""
+    """Checks for any chat provider. `model` is one of its models."""
 
     provider: ClassVar[type[ChatProvider]]
     model: ClassVar[str]
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[ChatProvider]:
-        """The provider, ready to be asked."""
+        """Open the provider."""
         async with make_provider_context(folder, self.provider.Settings()) as context, self.provider(context) as provider:
             yield provider
 
     @check
     async def test_its_class_is_valid(self) -> None:
         """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, `Settings` as a
-        msgspec Struct with a default for every field, and every method of `ChatProvider`, those async that are async there
-        and no others. `stream` is an async generator, which is not async in this sense."""
+        msgspec Struct with a default for every field, and every method of `ChatProvider`, async where it is async
+        there. `stream` is an async generator."""
         assert validation.chat_provider(self.provider) == self.provider.name
 
     @check
-    async def test_without_settings_it_opens_and_says_why_it_cannot_be_used(self, tmp_path: Path) -> None:
-        """Every provider is opened at each start, set up or not: `__aenter__` must not fail because a key is missing.
-        `default_model()` is then None, `why()` the end of a sentence that names what is missing."""
+    async def test_it_opens_without_settings(self, tmp_path: Path) -> None:
+        """Every provider is opened at each start, configured or not: `__aenter__` must not fail because a key is
+        missing. Then `default_model()` is None, and `explain_default()` the end of a sentence that names what is
+        missing."""
         async with make_provider_context(tmp_path, self.provider.Settings()) as context, self.provider(context) as provider:
             assert provider.default_model() is None or isinstance(provider.default_model(), str)
             check_sentence(provider.explain_default())
 
     @check
-    async def test_limits_are_known_without_asking(self, tmp_path: Path) -> None:
-        """`limits` returns a `ModelLimits` for every name, also one that nobody has; what is not known is None."""
+    async def test_limits_need_no_request(self, tmp_path: Path) -> None:
+        """`limits` returns a `ModelLimits` for every name, even an unknown one; unknown limits are None."""
         async with self.opened(tmp_path) as provider:
             for model in (self.model, "no-such-model", ""):
                 assert isinstance(provider.limits(model), ModelLimits), f"limits({model!r}) is {provider.limits(model)!r}."
 
     @check
-    async def test_an_answer_is_deltas_and_then_one_reply(self, tmp_path: Path) -> None:
-        """Yield a `Delta` for each piece of text, none of them empty, then exactly one `Reply` whose text is all of them
-        joined, then return. `model` is what answered."""
+    async def test_a_stream_is_deltas_and_then_one_reply(self, tmp_path: Path) -> None:
+        """Yield a non-empty `Delta` for each piece of text, then exactly one `Reply` with the joined text, then return.
+        `model` is the model that answered."""
         async with self.opened(tmp_path) as provider:
             reply = await reply_of(provider, question(self.model))
             assert reply.model, "Reply.model is empty."
@@ -124,15 +125,15 @@ class ChatProviderConformance:
             assert usage is None or min(usage.input, usage.output, usage.cached) >= 0, f"{usage} counts less than nothing."
 
     @check
-    async def test_every_conversation_can_be_sent(self, tmp_path: Path) -> None:
-        """A conversation holds calls of tools with their results, emoji and control characters. All of it is
-        encoded; `msgspec.json.encode` does that."""
+    async def test_every_conversation_can_be_encoded(self, tmp_path: Path) -> None:
+        """Conversations contain tool calls with their results, emoji and control characters. Encode all of it, for
+        example with `msgspec.json.encode`."""
         async with self.opened(tmp_path) as provider:
             await reply_of(provider, question(self.model, *TALK, tools=(READ,)))
 
     @check
-    async def test_two_sessions_at_once_are_not_mixed_up(self, tmp_path: Path) -> None:
-        """One provider serves all sessions at the same time: keep nothing of a request on `self`."""
+    async def test_concurrent_requests_are_not_mixed_up(self, tmp_path: Path) -> None:
+        """One provider serves all sessions at the same time: keep nothing about a request on `self`."""
         async with self.opened(tmp_path) as provider:
             asked = [question(self.model, UserMessage(text=text)) for text in ("one two three", "four five six")]
             first, second = await asyncio.gather(*(reply_of(provider, request) for request in asked))
@@ -140,9 +141,9 @@ class ChatProviderConformance:
             assert [first.text, second.text] == [reply.text for reply in again], "Two sessions at once got mixed answers."
 
     @check
-    async def test_whoever_stops_listening_disturbs_nobody(self, tmp_path: Path) -> None:
-        """A person stops an answer: the stream is closed after any piece. Use `async with` and `aclosing` around what has to
-        be closed, and catch neither GeneratorExit nor CancelledError."""
+    async def test_a_stream_can_be_closed_early(self, tmp_path: Path) -> None:
+        """If a person stops an answer, the stream is closed after any piece. Use `async with` and `aclosing` for
+        resources, and catch neither GeneratorExit nor CancelledError."""
         async with self.opened(tmp_path) as provider:
             stream = provider.stream(question(self.model))
             async for _ in stream:
@@ -152,7 +153,7 @@ class ChatProviderConformance:
 
 
 class HostedChatConformance(ChatProviderConformance):
-    """See the module. `key` is what the fake wants to be shown."""
+    """Checks for the provider of a hosted service. `key` is the key that the fake accepts."""
 
     server: ClassVar[type[FaultyServer[Any]]] = OpenAIServer
     model: ClassVar[str] = OpenAIServer.MODEL
@@ -161,26 +162,26 @@ class HostedChatConformance(ChatProviderConformance):
     # --- how the service speaks, where it is not like OpenAI ----------------------------------------------------------
 
     def settings(self, url: str, key: str) -> Any:
-        """What `[providers.<name>]` says when the service is at this address."""
+        """Return `[providers.<name>]` for the service at this address."""
         return self.provider.Settings(base_url=url, api_key=Secret(key))
 
     def says(self, text: str, *calls: tuple[str, str]) -> Any:
-        """An ordinary answer of the fake: text, and calls as a tool with its arguments in JSON."""
+        """Return a successful answer of the fake: text, and calls as pairs of a tool and its arguments in JSON."""
         return ScriptedResponse(text, *calls)
 
     def refusal(self, status: int, words: str) -> bytes:
-        """An error's body."""
+        """Return the body of an error."""
         return refusal(words, None)
 
     def overflow(self) -> Fault | RawResponse:
-        """How the service says that a conversation is too long."""
+        """Return the service's answer to a conversation that is too long."""
         return Fault(status=400, body=refusal("Maximum context length is 8 tokens.", "context_length_exceeded"))
 
     # --- the checks ---------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[ChatProvider]:
-        """The provider, with a fake that answers."""
+        """Open the provider, with a fake that answers."""
         async with self.asking(folder) as (provider, _):
             yield provider
 
@@ -188,7 +189,7 @@ class HostedChatConformance(ChatProviderConformance):
     async def asking(
         self, folder: Path, *answers: Any, timeouts: Timeouts = NORMAL, key: str = ""
     ) -> AsyncIterator[tuple[ChatProvider, FaultyServer[Any]]]:
-        """The provider and the fake, which gives these answers."""
+        """Open the provider and a fake that gives these answers."""
         async with (
             self.server(*answers).serving() as server,
             make_provider_context(folder, self.settings(server.url, key or self.key), timeouts=timeouts) as context,
@@ -197,16 +198,16 @@ class HostedChatConformance(ChatProviderConformance):
             yield provider, server
 
     @check
-    async def test_opening_it_asks_nobody(self, tmp_path: Path) -> None:
-        """Every provider is opened at each start, also those that nobody uses: no request before the first question."""
+    async def test_opening_sends_no_request(self, tmp_path: Path) -> None:
+        """Every provider is opened at each start, even if nobody uses it: send nothing before the first request."""
         async with self.asking(tmp_path) as (provider, server):
             provider.default_model(), provider.explain_default(), provider.limits(self.model)
             assert not server.paths, "It asked the service before there was a question."
             assert not server.asked_lists, "It asked for the list of models before there was a question."
 
     @check
-    async def test_all_of_a_conversation_is_sent(self, tmp_path: Path) -> None:
-        """Send the instructions, every message, every call with its result, and the tools that are offered."""
+    async def test_the_whole_conversation_is_sent(self, tmp_path: Path) -> None:
+        """Send the instructions, every message, every call with its result, and the offered tools."""
         async with self.asking(tmp_path) as (provider, server):
             await reply_of(provider, question(self.model, *TALK, tools=(READ,)))
             sent = json.dumps(server.requests[-1], ensure_ascii=False)
@@ -223,9 +224,9 @@ class HostedChatConformance(ChatProviderConformance):
             assert "Read a file of the workspace." in sent, "The tool that is offered is missing in the request."
 
     @check
-    async def test_calls_come_back_as_the_model_wrote_them(self, tmp_path: Path) -> None:
-        """Put the model's calls into `Reply.calls`, with the arguments as JSON text, and `stop="calls"`. Their text is no
-        Delta."""
+    async def test_tool_calls_are_returned_unchanged(self, tmp_path: Path) -> None:
+        """Put the model's calls into `Reply.calls`, with the arguments as JSON text, and set `stop="calls"`. Calls are
+        not part of any Delta."""
         answer = self.says("I look.", ("read", '{"path": "notes.md"}'))
         async with self.asking(tmp_path, answer) as (provider, _):
             reply = await reply_of(provider, question(self.model, tools=(READ,)))
@@ -234,9 +235,9 @@ class HostedChatConformance(ChatProviderConformance):
             assert reply.text == "I look."
 
     @check
-    async def test_each_refusal_has_its_meaning(self, tmp_path: Path) -> None:
-        """`context.transport` raises StatusRefused with `status` and `body`: raise what it means instead. 401 is
-        CredentialsRefused, 404 NoSuchModel, 429 RateLimited, 400 BadRequest, 500 and more Unreachable."""
+    async def test_each_error_status_is_translated(self, tmp_path: Path) -> None:
+        """`context.transport` raises StatusRefused with `status` and `body`: raise a specific error instead. 401 is
+        CredentialsRefused, 404 NoSuchModel, 429 RateLimited, 400 BadRequest, 500 and above Unreachable."""
         for status, meant in (
             (400, BadRequest),
             (401, CredentialsRefused),
@@ -249,38 +250,39 @@ class HostedChatConformance(ChatProviderConformance):
                 await error_of(reply_of(provider, question(self.model)), meant, secret=self.key)
 
     @check
-    async def test_a_wrong_key_is_said_and_never_shown(self, tmp_path: Path) -> None:
-        """Raise CredentialsRefused. The sentence names the setting that holds the key, not the key."""
+    async def test_an_invalid_key_is_reported_but_not_shown(self, tmp_path: Path) -> None:
+        """Raise CredentialsRefused. Its message names the setting that holds the key, not the key."""
         wrong = "a-wrong-key-9876543210"
         async with self.asking(tmp_path, key=wrong) as (provider, _):
             await error_of(reply_of(provider, question(self.model)), CredentialsRefused, secret=wrong)
 
     @check
-    async def test_a_pause_that_the_service_asks_for_is_told(self, tmp_path: Path) -> None:
-        """RateLimited carries `retry_after` in seconds: pass on that of the StatusRefused."""
+    async def test_retry_after_is_passed_on(self, tmp_path: Path) -> None:
+        """Set `RateLimited.retry_after`, in seconds, to that of the StatusRefused."""
         busy = Fault(status=429, body=self.refusal(429, "slow down"), headers={"Retry-After": "3600"})
         async with self.asking(tmp_path, busy) as (provider, _):
             error = await error_of(reply_of(provider, question(self.model)), RateLimited)
             assert error.retry_after == 3600, f"retry_after is {error.retry_after}, and the service asked for 3600."
 
     @check
-    async def test_a_conversation_that_is_too_long_is_an_overflow(self, tmp_path: Path) -> None:
-        """Raise ContextOverflow and nothing else: the gateway then compacts and asks again. As BadRequest the conversation
-        would be stuck."""
+    async def test_a_long_conversation_is_a_context_overflow(self, tmp_path: Path) -> None:
+        """Raise ContextOverflow: the gateway then compacts the conversation and retries. With BadRequest the
+        conversation would be stuck."""
         async with self.asking(tmp_path, self.overflow()) as (provider, _):
             await error_of(reply_of(provider, question(self.model)), ContextOverflow)
 
     @check
-    async def test_an_answer_that_breaks_off_is_never_a_reply(self, tmp_path: Path) -> None:
-        """Wait for what your protocol ends with (`[DONE]`, a finish reason). A stream that ends before is StreamCut, however
-        cleanly the connection was closed."""
+    async def test_a_truncated_stream_is_not_a_reply(self, tmp_path: Path) -> None:
+        """Wait for the end that your protocol defines (`[DONE]`, a finish reason). A stream that ends earlier is a
+        StreamCut, however cleanly the connection was closed."""
         for end in ("cut", "reset", "close", "hang"):
             async with self.asking(tmp_path, Fault(end=end, pieces=2), timeouts=SHORT) as (provider, _):
                 await error_of(reply_of(provider, question(self.model)), StreamCut)
 
     @check
-    async def test_a_page_instead_of_an_answer_is_a_bad_answer(self, tmp_path: Path) -> None:
-        """Proxies and hotel networks answer 200 with a page. What is not the service's own stream is a BadAnswer."""
+    async def test_an_html_page_is_a_bad_answer(self, tmp_path: Path) -> None:
+        """Proxies and captive portals answer 200 with a page. Anything other than the service's own format is a
+        BadAnswer."""
         for media, body in (
             ("text/html", b"<html><h1>Sign in to this network</h1></html>"),
             ("application/json", b"[" * 100_000),
@@ -289,8 +291,8 @@ class HostedChatConformance(ChatProviderConformance):
                 await error_of(reply_of(provider, question(self.model)), BadAnswer, StreamCut)
 
     @check
-    async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
-        """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
+    async def test_an_unresponsive_service_is_unreachable(self, tmp_path: Path) -> None:
+        """Use `context.transport`, which has timeouts, and do not catch its Unreachable."""
         async with self.asking(tmp_path, Fault(end="silence"), timeouts=SHORT) as (provider, server):
             await error_of(reply_of(provider, question(self.model)), Unreachable)
         settings = self.settings(server.url, self.key)
@@ -298,9 +300,9 @@ class HostedChatConformance(ChatProviderConformance):
             await error_of(reply_of(provider, question(self.model)), Unreachable)
 
     @check
-    async def test_a_stopped_answer_costs_no_more(self, tmp_path: Path) -> None:
-        """Closing the stream closes the request, so that the service stops counting. Close what you read from: `async with
-        aclosing(house.transport.stream_events(...)) as events`."""
+    async def test_closing_the_stream_ends_the_request(self, tmp_path: Path) -> None:
+        """Closing the stream must close the request, so that the service stops generating. Close the inner stream too:
+        `async with aclosing(context.transport.stream_events(...)) as events`."""
         answer = self.says(" ".join(["word"] * 200))
         answer.delay = 0.05
         async with self.asking(tmp_path, answer) as (provider, server):

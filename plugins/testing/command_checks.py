@@ -1,12 +1,11 @@
-"""What every command does. Inherit the class in a module of tests, and say which command is meant, with what is typed after
-it:
+"""Conformance checks for commands. Inherit the class in a test module, and set the command and an argument:
 
     class TestMine(CommandConformance):
         command = Mine
         argument = "tomorrow"
 
-`conversation` may be replaced, for a command that needs something special to be there. Each test is a method that pytest
-finds."""
+Override `conversation` for a command that needs a special conversation.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +29,23 @@ ODD = (
     "a\nb",
     '"; DROP TABLE x',
 )
-"""What people type."""
+"""Arguments that people may type."""
 
 
 class CommandConformance:
-    """See the module."""
+    """Checks for a command."""
 
     command: ClassVar[type[Command]]
     argument: ClassVar[str] = ""
     seconds: ClassVar[float] = 5.0
-    """How long it may take to end when it is cancelled."""
+    """The maximum time for a cancelled command to end."""
 
     def conversation(self) -> ConversationView:
-        """The conversation that it is typed in."""
+        """Return the conversation that the command is typed in."""
         return StaticConversation()
 
     async def answer(self, command: Command, argument: str) -> str:
-        """What it answers, or the sentence with which it cannot be done; anything but these two fails the check."""
+        """Return the answer or the message of its CommandFailed. Anything else fails the check."""
         try:
             answer = await command.run(argument, self.conversation())
         except CommandFailed as error:
@@ -61,33 +60,32 @@ class CommandConformance:
     @check
     async def test_its_class_is_valid(self) -> None:
         """Fix what the message names: the class needs `name`, `usage` and `summary` as one line each, `when` as "now" or
-        "between_turns", and `run`, which is async."""
+        "between_turns", and an async method `run`."""
         assert validation.command(self.command) == self.command.name
 
     @check
     async def test_help_can_show_it(self) -> None:
-        """`usage` is what is typed, beginning with the slash and the name: "/remind TIME TEXT". `summary` is one
-        sentence."""
+        """`usage` is the syntax, beginning with the slash and the name: "/remind TIME TEXT". `summary` is one sentence."""
         assert self.command.usage.split()[0] == f"/{self.command.name}", f"usage is {self.command.usage!r}."
         assert self.command.summary.endswith("."), f"summary is no sentence: {self.command.summary!r}"
 
     @check
     async def test_it_answers(self) -> None:
-        """`run` returns the answer as Markdown, and never nothing: people see that something was done."""
+        """`run` returns the answer as Markdown. It is never empty, so that people see that something happened."""
         answer = await self.command().run(self.argument, self.conversation())
         assert isinstance(answer, str), f"run returned {type(answer).__name__}, and not text."
         assert answer.strip(), "The answer is empty."
 
     @check
-    async def test_whatever_is_typed_has_an_answer(self) -> None:
-        """Raise CommandFailed with one sentence for the person where it cannot be done. Any other error counts as the
-        plugin's own failure."""
+    async def test_any_argument_is_answered(self) -> None:
+        """Raise CommandFailed with one sentence for the person if the command fails. Any other error counts as a failure
+        of the plugin."""
         for argument in ODD:
             assert (await self.answer(self.command(), argument)).strip(), f"The answer to {argument[:100]!r} is empty."
 
     @check
-    async def test_one_conversation_does_not_show_in_another(self) -> None:
-        """One instance serves all sessions: keep nothing of a conversation on `self`."""
+    async def test_conversations_are_independent(self) -> None:
+        """One instance serves all sessions: keep nothing about a conversation on `self`."""
         command = self.command()
         first = await self.answer(command, self.argument)
         for argument in ODD:
@@ -97,13 +95,13 @@ class CommandConformance:
 
     @check
     async def test_it_does_not_block_the_event_loop(self) -> None:
-        """All sessions share one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
-        asyncio.to_thread(...)` for files and for what computes."""
+        """All sessions share one event loop: no `time.sleep`, no `requests`, no long computation. Use
+        `await asyncio.to_thread(...)` for files and computation."""
         await assert_not_blocking(lambda: self.answer(self.command(), self.argument))
 
     @check
-    async def test_it_ends_when_it_is_stopped(self) -> None:
-        """`/stop` cancels a command at an await. Let CancelledError pass."""
+    async def test_it_can_be_cancelled(self) -> None:
+        """`/stop` cancels a command at an await. Do not catch CancelledError."""
         running = asyncio.create_task(self.command().run(self.argument, self.conversation()))
         await asyncio.sleep(0)
         running.cancel()

@@ -1,10 +1,8 @@
-"""What every compaction policy does. Inherit the class in a module of tests, and say which plugin is meant, a module or an
+"""Conformance checks for compaction policies. Inherit the class in a test module, and set the plugin, a module or an
 object with `plan_compaction`:
 
     class TestMine(CompactionPolicyConformance):
         plugin = my_module
-
-Each test is a method that pytest finds.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ from sessions.events.messages import AssistantMessage, Message, UserMessage
 
 
 def talk(turns: int, size: int = 200, *, cuts: int | None = None) -> CompactionContext:
-    """A conversation of so many turns, which may be cut before each turn but the first, or only before the last so many."""
+    """Return a conversation with this number of turns. It can be cut before each turn but the first, or only before the
+    last `cuts` of them."""
     messages: list[Message] = []
     for number in range(turns):
         messages += [UserMessage(text=f"question {number}"), AssistantMessage(text="an answer " * (size // 10))]
@@ -47,46 +46,46 @@ STORIES = {
 
 
 class CompactionPolicyConformance:
-    """See the module."""
+    """Checks for a compaction policy."""
 
     plugin: ClassVar[Any]
     seconds: ClassVar[float] = decision_hooks.SECONDS
-    """How long an answer may take."""
+    """The maximum duration of a decision."""
 
     def hooks(self) -> Hooks:
         """Return the policy alone, as a third-party plugin."""
         return as_third_party(self.plugin, self.seconds)
 
     async def planned(self, hooks: Hooks, context: CompactionContext, trigger: Trigger = "budget") -> CompactionProposal:
-        """What the policy answers."""
+        """Return the policy's decision."""
         budget = CompactionBudget(window=32_000, below=20_000, recent=8_000, recent_messages=3)
         planned = await hooks.plan_compaction(context, budget, trigger)
         assert not planned.failures, "; ".join(failure.sentence for failure in planned.failures)
         return planned
 
     @check
-    async def test_the_house_takes_it(self) -> None:
-        """Fix what the message names: `plan_compaction` needs `@hookimpl`, is a plain function, and takes any of
+    async def test_its_hook_is_valid(self) -> None:
+        """Fix what the message names: `plan_compaction` needs `@hookimpl`, is a synchronous function, and takes any of
         `context`, `budget` and `trigger` by these names."""
         self.hooks()
 
     @check
-    async def test_every_conversation_has_an_answer(self) -> None:
-        """Return one of `context.cuts`, or None to leave it to the next plugin, within two seconds, whatever the trigger is.
-        Another seq would part a call from its result: it counts as a failure."""
+    async def test_every_conversation_is_decided(self) -> None:
+        """Return one of `context.cuts`, or None to leave the decision to the next plugin, within two seconds and for
+        every trigger. Any other seq could separate a call from its result, and counts as a failure."""
         for context in STORIES.values():
             hooks = self.hooks()
             for trigger in get_args(Trigger):
                 await self.planned(hooks, context, trigger)
 
     @check
-    async def test_a_long_conversation_is_answered_in_time(self) -> None:
-        """A conversation may have ten thousand messages: go over them once, and search no list inside a loop."""
+    async def test_a_long_conversation_is_decided_in_time(self) -> None:
+        """A conversation may have ten thousand messages: iterate over them once, and search no list inside a loop."""
         await self.planned(self.hooks(), talk(5_000))
 
     @check
-    async def test_the_same_conversation_always_has_the_same_answer(self) -> None:
-        """Decide by what you are given: keep nothing from one call to the next, read no clock, no file, no chance."""
+    async def test_it_is_deterministic(self) -> None:
+        """Decide by the arguments alone: keep nothing between calls, and use no clock, files or random numbers."""
         hooks = self.hooks()
         answers: dict[str, list[CompactionProposal]] = {what: [] for what in STORIES}
         for what, context in [*STORIES.items(), *reversed(STORIES.items()), *STORIES.items()]:

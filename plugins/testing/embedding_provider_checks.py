@@ -1,11 +1,11 @@
-"""What every embedding provider does. Inherit a class in a module of tests, and say which provider is meant:
+"""Conformance checks for embedding providers. Inherit a class in a test module, and set the provider:
 
     class TestMine(HostedEmbeddingConformance):
         provider = Mine
         server = MyServer
 
-`EmbeddingProviderConformance` is for a model that runs in this process; `HostedEmbeddingConformance` has more, for one that
-a service runs, of which `server` is a fake. Each test is a method that pytest finds.
+`EmbeddingProviderConformance` is for models that run in this process. `HostedEmbeddingConformance` adds checks for
+hosted services; `server` is a fake of the service.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ ODD = (
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """How alike two vectors are, 1 for the same direction."""
+    """Return the cosine similarity of two vectors."""
     lengths = math.sqrt(sum(map(mul, one, one)) * sum(map(mul, other, other)))
     return float(sum(map(mul, one, other)) / lengths)
 
 
 def _turned_round(answer: Any) -> Any:
-    """The same answer, in which a list whose entries tell their places comes backwards."""
+    """Reverse every list of the answer whose entries have their index in a field."""
     match answer:
         case dict():
             return {name: _turned_round(inner) for name, inner in answer.items()}
@@ -74,13 +74,13 @@ def _turned_round(answer: Any) -> Any:
 
 
 class EmbeddingProviderConformance:
-    """See the module."""
+    """Checks for any embedding provider."""
 
     provider: ClassVar[type[EmbeddingProvider]]
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[EmbeddingProvider]:
-        """The provider, ready to be asked."""
+        """Open the provider."""
         settings = EmbeddingKeys(provider=self.provider.name)
         async with make_provider_context(folder, settings) as context, self.provider(context) as provider:
             yield provider
@@ -88,21 +88,21 @@ class EmbeddingProviderConformance:
     @check
     async def test_its_class_is_valid(self) -> None:
         """Fix what the message names: the class needs a `name` of lower-case letters, digits and _, and every method of
-        `EmbeddingProvider`, those async that are async there and no others."""
+        `EmbeddingProvider`, async where it is async there."""
         assert validation.embedding_provider(self.provider) == self.provider.name
 
     @check
-    async def test_it_says_at_once_whether_it_can_be_used_and_why(self, tmp_path: Path) -> None:
-        """`model()` returns the model's name where it can be used, else None; `why()` the end of a sentence, such as
-        "ACME_API_KEY is set". Neither asks a server or reads a file: what has to be found out, find out in `__aenter__`."""
+    async def test_it_reports_its_model(self, tmp_path: Path) -> None:
+        """`model()` returns the model's name, or None if the provider is not available; `explain_default()` the end of a
+        sentence, such as "ACME_API_KEY is set". Neither sends a request or reads a file: do that in `__aenter__`."""
         async with self.opened(tmp_path) as provider:
             assert isinstance(provider.model(), str), f"model() is {provider.model()!r} where it can be used."
             check_sentence(provider.explain_default())
 
     @check
-    async def test_each_text_has_its_own_vector_in_order(self, tmp_path: Path) -> None:
-        """Return one vector for each text, in the order of the texts. Where a server tells the place of each vector, go by
-        that and not by the order in which they come."""
+    async def test_vectors_are_in_the_order_of_texts(self, tmp_path: Path) -> None:
+        """Return one vector for each text, in the order of the texts. If the server sends an index with each vector,
+        sort by it."""
         async with self.opened(tmp_path) as provider:
             together = await provider.embed(TEXTS, "note")
             assert len(together) == len(TEXTS), f"{len(together)} vectors for {len(TEXTS)} texts."
@@ -112,9 +112,9 @@ class EmbeddingProviderConformance:
                 assert likeness > 0.98, f"The vector of {text!r} is another one among others (cosine {likeness:.2f})."
 
     @check
-    async def test_every_vector_has_a_direction_and_the_length_that_is_promised(self, tmp_path: Path) -> None:
-        """All vectors of one provider have `dimensions()` numbers; NaN, infinity and zeros alone are no vector: raise
-        BadAnswer. `dimensions()` may be 0 before the first answer, and never after it."""
+    async def test_vectors_are_finite_and_of_equal_length(self, tmp_path: Path) -> None:
+        """All vectors have `dimensions()` numbers. Raise BadAnswer for vectors with NaN or infinity or with zeros only.
+        `dimensions()` may be 0 before the first answer, but not after it."""
         async with self.opened(tmp_path) as provider:
             promised = provider.dimensions()
             vectors = [*await provider.embed(TEXTS, "note"), *await provider.embed(TEXTS[:1], "query")]
@@ -125,15 +125,15 @@ class EmbeddingProviderConformance:
                 assert any(vector), "A vector is all zeros."
 
     @check
-    async def test_no_texts_have_no_vectors(self, tmp_path: Path) -> None:
-        """For no texts return an empty list, without asking anybody."""
+    async def test_no_texts_return_no_vectors(self, tmp_path: Path) -> None:
+        """Return an empty list for no texts, without a request."""
         async with self.opened(tmp_path) as provider:
             assert list(await provider.embed([], "note")) == []
 
     @check
-    async def test_odd_texts_are_embedded_or_refused(self, tmp_path: Path) -> None:
-        """Notes hold everything: emoji, control characters, half of a surrogate pair, thousands of words in a row. Each has
-        a vector of the whole text, or a ProviderError is raised; nothing else. What JSON cannot hold, replace:
+    async def test_unusual_texts_are_embedded_or_refused(self, tmp_path: Path) -> None:
+        """Notes contain anything: emoji, control characters, half of a surrogate pair, thousands of words in a row.
+        Return a vector of the whole text or raise a ProviderError, and nothing else. Replace what JSON cannot encode:
         `text.encode("utf-8", "replace").decode()`."""
         async with self.opened(tmp_path) as provider:
             for text in ODD:
@@ -143,16 +143,16 @@ class EmbeddingProviderConformance:
                     check_sentence(str(error))
 
     @check
-    async def test_two_that_ask_at_once_are_not_mixed_up(self, tmp_path: Path) -> None:
-        """One provider serves everybody at the same time: keep nothing of a request on `self`."""
+    async def test_concurrent_requests_are_not_mixed_up(self, tmp_path: Path) -> None:
+        """One provider serves everybody at the same time: keep nothing about a request on `self`."""
         async with self.opened(tmp_path) as provider:
             first, second = await asyncio.gather(provider.embed(TEXTS, "note"), provider.embed(TEXTS[::-1], "note"))
             for one, other in zip(first, reversed(second), strict=True):
                 assert cosine(one, other) > 0.98, "Two requests at once got each other's vectors."
 
     @check
-    async def test_whoever_no_longer_waits_disturbs_nobody(self, tmp_path: Path) -> None:
-        """`embed` may be cancelled at any await. Let CancelledError pass, and leave the provider as it was before."""
+    async def test_it_can_be_cancelled(self, tmp_path: Path) -> None:
+        """`embed` may be cancelled at any await. Do not catch CancelledError, and leave the provider usable."""
         async with self.opened(tmp_path) as provider:
             for steps in (1, 2, 5, 20):
                 asking = asyncio.create_task(provider.embed(TEXTS, "note"))
@@ -165,21 +165,26 @@ class EmbeddingProviderConformance:
 
 
 class HostedEmbeddingConformance(EmbeddingProviderConformance):
-    """See the module. `variable` is the environment variable that has the key, "" where no variable has. `shortens` says
-    that the provider asks for as many dimensions as `memory.embedding.dimensions` says, where a service can give fewer."""
+    """Checks for the provider of a hosted service.
+
+    Attributes:
+        server: A fake of the service.
+        variable: The environment variable that holds the key; "" if there is none.
+        shortens: The provider sends `memory.embedding.dimensions` to the service.
+    """
 
     server: ClassVar[type[EmbeddingServer]] = EmbeddingServer
     variable: ClassVar[str] = ""
     shortens: ClassVar[bool] = False
 
     def settings(self, url: str, **more: Any) -> EmbeddingKeys:
-        """What `[memory.embedding]` says when the service is at this address."""
+        """Return `[memory.embedding]` for the service at this address."""
         said = {"provider": self.provider.name, "base_url": url, "api_key": Secret(self.server.KEY), **more}
         return EmbeddingKeys(**{"model": self.server.MODEL, **said})
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[EmbeddingProvider]:
-        """The provider, with a fake that answers."""
+        """Open the provider, with a fake that answers."""
         async with self.asking(folder) as (provider, _):
             yield provider
 
@@ -187,7 +192,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
     async def asking(
         self, folder: Path, *answers: Any, timeouts: Timeouts = NORMAL, **more: Any
     ) -> AsyncIterator[tuple[EmbeddingProvider, EmbeddingServer]]:
-        """The provider and the fake, which gives these answers; `more` are further settings."""
+        """Open the provider, with further settings `more`, and a fake that gives these answers."""
         async with (
             self.server(*answers).serving() as server,
             make_provider_context(folder, self.settings(server.url, **more), timeouts=timeouts) as context,
@@ -196,16 +201,16 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             yield provider, server
 
     @check
-    async def test_opening_it_asks_nobody(self, tmp_path: Path) -> None:
-        """Every provider is opened at each start, also those that nobody uses: no request before the first `embed`."""
+    async def test_opening_sends_no_request(self, tmp_path: Path) -> None:
+        """Every provider is opened at each start, even if nobody uses it: send nothing before the first `embed`."""
         async with self.asking(tmp_path) as (provider, server):
             provider.model(), provider.explain_default(), provider.dimensions()
             assert not server.paths, "It asked the service before there was anything to embed."
             assert not server.asked_lists, "It asked for the list of models before there was anything to embed."
 
     @check
-    async def test_without_a_key_it_says_what_is_missing(self, tmp_path: Path) -> None:
-        """Without a key and an address `model()` is None, and `why()` names the variable or the setting that is missing."""
+    async def test_a_missing_key_is_reported(self, tmp_path: Path) -> None:
+        """Without a key and an address `model()` is None, and `explain_default()` names the missing variable or setting."""
         settings = EmbeddingKeys(provider="none")
         async with make_provider_context(tmp_path, settings) as context, self.provider(context) as provider:
             assert provider.model() is None, f"model() is {provider.model()!r} where nothing is set."
@@ -214,7 +219,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             assert wanted in provider.explain_default(), f"why() does not name {wanted}: {provider.explain_default()!r}"
 
     @check
-    async def test_a_variable_with_the_key_makes_it_usable(self, tmp_path: Path) -> None:
+    async def test_the_key_is_read_from_the_environment(self, tmp_path: Path) -> None:
         """Read the variable from `context.environment`, never from `os.environ`."""
         environment = {self.variable: self.server.KEY} if self.variable else {}
         async with (
@@ -224,17 +229,17 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             assert (provider.model() is not None) == bool(self.variable), f"{self.variable} makes no difference."
 
     @check
-    async def test_a_wrong_key_is_said_and_never_shown(self, tmp_path: Path) -> None:
-        """Raise CredentialsRefused for 401 and 403. The sentence names the setting that holds the key, not the key."""
+    async def test_an_invalid_key_is_reported_but_not_shown(self, tmp_path: Path) -> None:
+        """Raise CredentialsRefused for 401 and 403. Its message names the setting that holds the key, not the key."""
         wrong = "a-wrong-key-9876543210"
         async with self.asking(tmp_path, api_key=Secret(wrong)) as (provider, _):
             await error_of(provider.embed(TEXTS, "note"), CredentialsRefused, secret=wrong)
 
     @check
-    async def test_each_refusal_has_its_meaning(self, tmp_path: Path) -> None:
-        """`context.transport` raises StatusRefused with `status` and `body`: raise what it means instead. 401 and 403 are
-        CredentialsRefused, 404 NoSuchModel, 429 RateLimited, 400 BadRequest (or ContextOverflow where too much was sent),
-        500 and more Unreachable."""
+    async def test_each_error_status_is_translated(self, tmp_path: Path) -> None:
+        """`context.transport` raises StatusRefused with `status` and `body`: raise a specific error instead. 401 and 403
+        are CredentialsRefused, 404 NoSuchModel, 429 RateLimited, 400 BadRequest (or ContextOverflow if too much was
+        sent), 500 and above Unreachable."""
         for status, meant in (
             (400, (BadRequest, ContextOverflow)),
             (401, (CredentialsRefused,)),
@@ -249,16 +254,16 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                 await error_of(provider.embed(TEXTS[:1], "note"), *meant, secret=server.KEY)
 
     @check
-    async def test_a_pause_that_the_service_asks_for_is_told(self, tmp_path: Path) -> None:
-        """RateLimited carries `retry_after` in seconds: pass on that of the StatusRefused."""
+    async def test_retry_after_is_passed_on(self, tmp_path: Path) -> None:
+        """Set `RateLimited.retry_after`, in seconds, to that of the StatusRefused."""
         async with self.asking(tmp_path, Fault(status=429, headers={"Retry-After": "3600"})) as (provider, _):
             error = await error_of(provider.embed(TEXTS, "note"), RateLimited)
             assert error.retry_after == 3600, f"retry_after is {error.retry_after}, and the service asked for 3600."
 
     @check
-    async def test_vectors_that_are_none_are_refused(self, tmp_path: Path) -> None:
-        """Count the vectors, and look at their numbers: fewer or more than texts, other lengths, zeros, NaN and null are a
-        BadAnswer. A wrong vector would stand in the index for years."""
+    async def test_invalid_vectors_are_rejected(self, tmp_path: Path) -> None:
+        """Check the number of vectors and their values: too few or too many, different lengths, zeros only, NaN and null
+        are a BadAnswer. A wrong vector would stay in the index for years."""
         changes = {
             "one too few": lambda vectors: vectors[:-1],
             "one too many": lambda vectors: [*vectors, vectors[0]],
@@ -277,16 +282,16 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                     raise AssertionError(f"Vectors that are none ({what}): {failed}") from failed
 
     @check
-    async def test_vectors_that_come_in_another_order_are_put_right(self, tmp_path: Path) -> None:
-        """Where the service tells the place of each vector, sort by it: answers may come in any order, and the vector of
-        another text would stand in the index for years."""
+    async def test_vectors_are_sorted_by_index(self, tmp_path: Path) -> None:
+        """If the service sends an index with each vector, sort by it: they may arrive in any order, and the vector of
+        another text would stay in the index for years."""
         async with self.asking(tmp_path, EmbeddingBehavior(wrap=_turned_round)) as (provider, _):
             await self._are_own_vectors(provider, TEXTS, await provider.embed(TEXTS, "note"))
 
     @check
-    async def test_notes_and_questions_are_told_apart_where_the_service_does(self, tmp_path: Path) -> None:
-        """`embed` is told the purpose of its texts, "note" or "query": send what the service calls it. A question that is
-        embedded as a note finds worse."""
+    async def test_the_purpose_is_sent(self, tmp_path: Path) -> None:
+        """`embed` receives the purpose of its texts, "note" or "query": send the service's name for it. Queries that are
+        embedded as notes find less."""
         if not self.server.PURPOSES:
             return
         async with self.asking(tmp_path) as (provider, server):
@@ -296,8 +301,8 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                 assert said == meant, f"A {purpose} is sent as {said!r}, and the service calls it {meant!r}."
 
     @check
-    async def test_as_many_dimensions_are_asked_for_as_are_set(self, tmp_path: Path) -> None:
-        """Where `shortens` is set: send `context.settings.dimensions` to the service, if it is not None."""
+    async def test_the_configured_dimensions_are_requested(self, tmp_path: Path) -> None:
+        """If `shortens` is set, send `context.settings.dimensions` to the service, unless it is None."""
         if not self.shortens:
             return
         async with self.asking(tmp_path, dimensions=64) as (provider, server):
@@ -306,9 +311,9 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             assert (asked, len(vector)) == (64, 64), f"{asked} dimensions were asked for, where 64 are set."
 
     @check
-    async def test_a_page_instead_of_an_answer_is_a_bad_answer(self, tmp_path: Path) -> None:
-        """Proxies and hotel networks answer 200 with a page. What is not the JSON that the service promises is a BadAnswer;
-        `msgspec.json.decode(answer, type=...)` with `except msgspec.MsgspecError` finds all of it."""
+    async def test_an_html_page_is_a_bad_answer(self, tmp_path: Path) -> None:
+        """Proxies and captive portals answer 200 with a page. Anything other than the service's JSON is a BadAnswer;
+        `msgspec.json.decode(answer, type=...)` with `except msgspec.MsgspecError` detects it."""
         for media, body in (
             ("text/html", b"<html><h1>Sign in to this network</h1></html>"),
             ("application/json", b""),
@@ -320,25 +325,24 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                 await error_of(provider.embed(TEXTS[:1], "note"), BadAnswer)
 
     @check
-    async def test_an_answer_that_breaks_off_is_never_a_short_one(self, tmp_path: Path) -> None:
-        """A connection that closes early raises StreamCut, or what is left of the answer is a BadAnswer. Do not mend half of
-        an answer."""
+    async def test_a_truncated_answer_is_rejected(self, tmp_path: Path) -> None:
+        """A connection that closes early raises StreamCut; an incomplete answer is a BadAnswer. Do not repair it."""
         for end in ("cut", "reset", "hang"):
             async with self.asking(tmp_path, Fault(end=end, pieces=2), timeouts=SHORT) as (provider, _):
                 await error_of(provider.embed(TEXTS, "note"), StreamCut, BadAnswer)
 
     @check
-    async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
-        """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
+    async def test_an_unresponsive_service_is_unreachable(self, tmp_path: Path) -> None:
+        """Use `context.transport`, which has timeouts, and do not catch its Unreachable."""
         async with self.asking(tmp_path, Fault(end="silence"), timeouts=SHORT) as (provider, server):
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
         async with make_provider_context(tmp_path, self.settings(server.url)) as context, self.provider(context) as provider:
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
 
     @check
-    async def test_more_than_the_service_takes_at_once_is_asked_for_in_parts_or_refused(self, tmp_path: Path) -> None:
-        """Where the service takes few texts at once, send several requests; every text is sent, and has its own vector. A
-        ProviderError is allowed too, a text that is left out is not."""
+    async def test_large_batches_are_split_or_refused(self, tmp_path: Path) -> None:
+        """If the service accepts only few texts at once, send several requests, so that each text has its own vector. A
+        ProviderError is allowed too; a missing text is not."""
         texts = [f"text number {number}" for number in range(20)]
         async with self.asking(tmp_path) as (provider, server):
             server.most = 7
@@ -351,9 +355,9 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             await self._are_own_vectors(provider, texts, vectors)
 
     @check
-    async def test_a_text_that_is_too_long_is_never_cut_off(self, tmp_path: Path) -> None:
-        """Send a long text in pieces and put their vectors together, or raise what the service says. A vector of the
-        beginning alone would hide the rest for ever. Switch off what the service calls truncation."""
+    async def test_long_texts_are_not_truncated(self, tmp_path: Path) -> None:
+        """Send a long text in pieces and combine their vectors, or raise the service's error. With a vector of only the
+        beginning the rest would never be found. Disable truncation if the service does it."""
         text = " ".join(f"word{number}" for number in range(400))
         async with self.asking(tmp_path) as (provider, server):
             server.tokens = 200

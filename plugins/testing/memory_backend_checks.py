@@ -1,9 +1,9 @@
-"""What every memory backend does. Inherit the class in a module of tests, and say which backend is meant:
+"""Conformance checks for memory backends. Inherit the class in a test module, and set the backend:
 
     class TestMine(MemoryBackendConformance):
         backend = Mine
 
-Each test is a method that pytest finds. `opened` may be replaced, for a backend that needs something around it.
+Override `opened` for a backend that needs a special environment.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ QUESTIONS = {
 
 
 def document(path: str, text: str, stamp: str = "1") -> Document:
-    """A note as it was read."""
+    """Return a note as the index reads it."""
     return Document(path=path, source="notes", stamp=stamp, reading=Reading(chunks=chunks_of(path, text)))
 
 
 def said(number: int, text: str, owner: str = "ana") -> Chunk:
-    """A line of a conversation, said on that day of November 2026."""
+    """Return a passage of a conversation on that day of November 2026."""
     day = f"2026-11-{number:02d}"
     return Chunk(
         path="sessions/a.jsonl",
@@ -64,13 +64,13 @@ def said(number: int, text: str, owner: str = "ana") -> Chunk:
 
 
 def talk(*chunks: Chunk, since: int = 1) -> Document:
-    """A conversation of such lines, read from one of them on."""
+    """Return a conversation of these passages, read from line `since` on."""
     reading = Reading(chunks=chunks, since=since, state=str(len(chunks)))
     return Document(path="sessions/a.jsonl", source="sessions", stamp=str(len(chunks)), reading=reading)
 
 
 def found(index: MemoryBackend, question: str, scope: Scope = EVERYTHING) -> list[str]:
-    """The texts that have the question's words, best first."""
+    """Return the texts that match the words of a question, best first."""
     keys = index.keywords(sought(question), 10, scope)
     assert list(keys.values()) == sorted(keys.values(), reverse=True), "best first"
     chunks = index.chunks(keys, scope)
@@ -78,41 +78,41 @@ def found(index: MemoryBackend, question: str, scope: Scope = EVERYTHING) -> lis
 
 
 def near(index: MemoryBackend, vector: Sequence[float], scope: Scope = EVERYTHING) -> dict[str, float]:
-    """The texts that are nearest, with their cosines to two digits."""
+    """Return the nearest texts with their cosines, rounded to two digits."""
     keys = index.nearest(SMALL, vector, 10, scope)
     chunks = index.chunks(keys, scope)
     return {chunks[key].text: round(cosine, 2) for key, cosine in keys.items()}
 
 
 def embed(index: MemoryBackend, vectors: Mapping[str, Sequence[float]]) -> None:
-    """Give the chunks with these texts their vectors."""
+    """Store these vectors for the chunks with these texts."""
     digests = {text.rpartition("\n")[2]: digest for digest, text in index.unembedded(SMALL, 99).items()}
     index.embed(SMALL, {digests[text]: vector for text, vector in vectors.items()})
 
 
 class MemoryBackendConformance:
-    """See the module."""
+    """Checks for a memory backend."""
 
     backend: ClassVar[type[MemoryBackend]]
 
     @contextlib.contextmanager
     def opened(self, folder: Path) -> Iterator[MemoryBackend]:
-        """The backend, which keeps what it has in `folder`; opened again, it still has it."""
+        """Open the backend in `folder`. When it is opened again, its contents are the same."""
         assert not self.backend.why_not()
         with self.backend(folder / f"memory.{self.backend.name}") as index:
             yield index
 
     def take(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
-        """Add documents as the gateway does: while they are being read."""
+        """Store documents as the gateway does, from a generator."""
         index.take(each for each in documents)
 
     # --- words --------------------------------------------------------------------------------------------------------
 
     @plain_check
-    def test_notes_are_found_by_their_words(self, tmp_path: Path) -> None:
-        """`keywords` is given words as `words.sought` makes them: compare them with `words.indexed` of what a chunk
-        embeds, which has stems, parts of identifiers and pairs of unspaced scripts in it. `size` counts documents and
-        chunks."""
+    def test_keywords_find_notes(self, tmp_path: Path) -> None:
+        """`keywords` receives words from `words.sought`: compare them with `words.indexed` of the embedded text of a
+        chunk, which contains stems, parts of identifiers and character pairs of unspaced scripts. `size` counts
+        documents and chunks."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             index.settle()
@@ -123,9 +123,9 @@ class MemoryBackendConformance:
                 assert best.path == path, question
 
     @plain_check
-    def test_a_rare_word_tells_more_than_a_common_one(self, tmp_path: Path) -> None:
-        """Weigh a word by how few chunks have it (bm25), return at most `limit`, and give `counts` and `pieces` as the
-        contract says: casefolded words between spaces."""
+    def test_rare_words_weigh_more(self, tmp_path: Path) -> None:
+        """Weight a word by how few chunks contain it (bm25), and return at most `limit`. `counts` and `pieces` return
+        casefolded words, `pieces` with spaces around each."""
         with self.opened(tmp_path) as index:
             notes = {f"memory/{number}.md": f"tea at {number}" for number in range(20)}
             self.take(index, [document(path, text) for path, text in {**notes, "memory/x.md": "milk at noon"}.items()])
@@ -136,18 +136,17 @@ class MemoryBackendConformance:
             assert index.pieces([key, 999]) == {key: f" {indexed('memory/x milk at noon').casefold()} "}
 
     @plain_check
-    def test_a_word_that_nobody_has_is_looked_for_inside_of_words(self, tmp_path: Path) -> None:
-        """A word that stands in no chunk is looked for as a part of what is written there; what is nowhere finds
-        nothing."""
+    def test_unknown_words_match_inside_words(self, tmp_path: Path) -> None:
+        """A word that no chunk contains is searched inside other words; if it is nowhere, nothing is found."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "the teapot is blue"), document("memory/b.md", "nothing")])
             assert found(index, "eapo") == ["the teapot is blue"]
             assert found(index, "xyzzy") == found(index, "?") == found(index, '"') == []
 
     @plain_check
-    def test_nothing_in_a_question_is_taken_for_a_command(self, tmp_path: Path) -> None:
-        """A word is a value, never a piece of a query: quote it, or bind it as a parameter. One that cannot be meant
-        finds nothing and keeps the others from nothing."""
+    def test_words_are_not_query_syntax(self, tmp_path: Path) -> None:
+        """A word is a value, never a part of a query: quote it, or bind it as a parameter. A word that cannot match must
+        not prevent others from matching."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "something")])
             for word in (
@@ -167,9 +166,9 @@ class MemoryBackendConformance:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     @plain_check
-    def test_an_edit_replaces_the_whole_note_and_one_that_is_gone_is_not_found(self, tmp_path: Path) -> None:
-        """`take` first drops what was known of the document from `reading.since` on; `forget` drops all of it, and
-        nothing where it was never known."""
+    def test_documents_are_replaced_and_removed(self, tmp_path: Path) -> None:
+        """`store` first removes the document's chunks from line `reading.since` on; `remove` removes all of them, and
+        ignores unknown documents."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "We fly to Lisbon."), document("memory/b.md", "Lisbon is far.")])
             self.take(index, [document("memory/a.md", "We fly to Porto.", "2")])
@@ -179,8 +178,8 @@ class MemoryBackendConformance:
             assert (found(index, "Porto"), index.size(), list(index.known())) == ([], (1, 1), ["memory/b.md"])
 
     @plain_check
-    def test_chunks_that_follow_each_other_have_keys_that_do(self, tmp_path: Path) -> None:
-        """Number the chunks of a document one after the other. `beside` looks no further than the document."""
+    def test_consecutive_chunks_have_consecutive_keys(self, tmp_path: Path) -> None:
+        """Number the chunks of a document consecutively. `neighbours` returns only chunks of the same document."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree"), talk(said(1, "two"))])
             (key,) = index.keywords(["three"], 5, EVERYTHING)
@@ -190,8 +189,8 @@ class MemoryBackendConformance:
             assert index.beside([key - 2, key - 1], 2) == {key - 2, key - 1, key}
 
     @plain_check
-    def test_a_document_that_grew_keeps_what_was_read_before(self, tmp_path: Path) -> None:
-        """With `reading.since`, chunks whose first line lies before it stay as they are, with their keys."""
+    def test_a_grown_document_keeps_its_earlier_chunks(self, tmp_path: Path) -> None:
+        """Chunks that begin before line `reading.since` are unchanged, with their keys."""
         with self.opened(tmp_path) as index:
             self.take(index, [talk(said(1, "no milk"), said(2, "no sugar"))])
             before = index.keywords(["milk"], 5, EVERYTHING)
@@ -201,9 +200,8 @@ class MemoryBackendConformance:
             assert index.known() == {"sessions/a.jsonl": ("2", "2")}
 
     @plain_check
-    def test_a_chunk_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        """Keep every field of a chunk, and read it back from the disk as it was given, whatever characters are in
-        it."""
+    def test_chunks_are_stored_unchanged(self, tmp_path: Path) -> None:
+        """Store every field of a chunk, and return it unchanged, whatever characters it contains."""
         chunk = Chunk(
             path="sessions/a.jsonl",
             first=2,
@@ -223,9 +221,9 @@ class MemoryBackendConformance:
             assert index.chunks([key], EVERYTHING) == {key: chunk}
 
     @plain_check
-    def test_a_scope_is_kept_by_words_by_vectors_and_by_keys(self, tmp_path: Path) -> None:
-        """Ask `scope.admits(chunk)` (or `scope.condition()` in SQL) in `keywords`, `nearest` and `chunks`: what is left
-        out belongs to others."""
+    def test_every_method_respects_the_scope(self, tmp_path: Path) -> None:
+        """Apply `scope.admits(chunk)` (or `scope.condition()` in SQL) in `keywords`, `nearest` and `chunks`: other
+        chunks belong to somebody else."""
         of_bo = Document(
             path="sessions/b.jsonl", source="sessions", stamp="1", reading=Reading(chunks=[said(9, "tea at nine", "bo")])
         )
@@ -250,8 +248,8 @@ class MemoryBackendConformance:
                 assert {chunk.text for chunk in index.chunks(range(1, 9), scope).values()} == expected, scope
 
     @plain_check
-    def test_a_narrow_scope_gives_as_many_as_are_asked_for(self, tmp_path: Path) -> None:
-        """Narrow first, then take the best: of the best of all, none may be in the scope."""
+    def test_the_scope_applies_before_the_limit(self, tmp_path: Path) -> None:
+        """Filter by the scope first, then limit: the best of all chunks may all be outside of the scope."""
         scope = Scope(owners=frozenset({"ana"}), private=True)
         others = [said(number % 28 + 1, f"tea {number}", "bo") for number in range(300)]
         crowd = Document(path="sessions/b.jsonl", source="sessions", stamp="1", reading=Reading(chunks=others))
@@ -263,9 +261,9 @@ class MemoryBackendConformance:
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     @plain_check
-    def test_the_nearest_come_first_with_their_cosines(self, tmp_path: Path) -> None:
-        """The score of `nearest` is the cosine, whatever the lengths of the vectors; `cosines` says the same of given
-        keys, and nothing of those without a vector."""
+    def test_nearest_chunks_come_first(self, tmp_path: Path) -> None:
+        """The score of `nearest` is the cosine, whatever the lengths of the vectors. `cosines` returns the same for
+        given keys, and omits those without a vector."""
         with self.opened(tmp_path) as index:
             assert index.searches_vectors
             self.take(index, [document("memory/a.md", "# A\n\neast\n\n# B\n\nnorth\n\n# C\n\nbetween\n\n# D\n\nunknown")])
@@ -278,9 +276,9 @@ class MemoryBackendConformance:
             assert {key: round(cosine, 2) for key, cosine in cosines.items()} == {keys["north"]: 1.0, keys["between"]: 0.71}
 
     @plain_check
-    def test_vectors_of_two_models_stand_side_by_side_and_never_meet(self, tmp_path: Path) -> None:
-        """Keep vectors by their whole identity, and refuse a vector of another length by a ValueError. Dimensions of 0
-        mean those of that model that came last."""
+    def test_vectors_of_different_models_are_separate(self, tmp_path: Path) -> None:
+        """Store vectors under their whole identity, and raise ValueError for a vector of another length. Dimensions of 0
+        mean the last ones used with that model."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             embed(index, {"one": [1, 0], "two": [0, 1]})
@@ -298,9 +296,9 @@ class MemoryBackendConformance:
             raise AssertionError("a vector of another length was kept")
 
     @plain_check
-    def test_only_what_has_no_vector_is_to_be_embedded(self, tmp_path: Path) -> None:
-        """`unembedded` names digests without a vector of that identity, the newest first. Vectors belong to digests,
-        not to keys: what comes back has its own."""
+    def test_unembedded_returns_texts_without_a_vector(self, tmp_path: Path) -> None:
+        """`unembedded` returns digests without a vector of that identity, the newest first. Vectors belong to digests,
+        not to keys: a chunk that returns has its vector again."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             assert list(index.unembedded(SMALL, 9).values()) == ["memory/a > B\ntwo", "memory/a > A\none"], (
@@ -317,8 +315,8 @@ class MemoryBackendConformance:
     # --- the place ----------------------------------------------------------------------------------------------------
 
     @plain_check
-    def test_everything_is_there_again_after_a_restart(self, tmp_path: Path) -> None:
-        """What `take`, `forget` and `embed` were given is on the disk when they return."""
+    def test_everything_survives_a_restart(self, tmp_path: Path) -> None:
+        """When `store`, `remove` and `embed` return, their changes are on disk."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             self.take(index, [document("memory/tea.md", "Nobody likes tea.", "2")])
@@ -332,8 +330,8 @@ class MemoryBackendConformance:
             assert found(index, "new") == ["something new"]
 
     @plain_check
-    def test_two_may_be_open_at_once_and_both_find_what_is_right(self, tmp_path: Path) -> None:
-        """Another process may write. Look whether the place changed, or lock it."""
+    def test_two_processes_may_use_it(self, tmp_path: Path) -> None:
+        """Another process may write. Detect changes of the files, or lock them."""
         with self.opened(tmp_path) as one:
             self.take(one, [document("memory/a.md", "We fly to Lisbon.")])
             with self.opened(tmp_path) as other:
@@ -346,8 +344,8 @@ class MemoryBackendConformance:
             assert (found(again, "Lisbon"), found(again, "Porto")) == ([], ["We fly to Porto."])
 
     @plain_check
-    def test_nobody_else_may_read_what_it_keeps(self, tmp_path: Path) -> None:
-        """Make files with the mode 0600 and folders with 0700."""
+    def test_files_are_private(self, tmp_path: Path) -> None:
+        """Create files with the mode 0600 and folders with 0700."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             place = tmp_path / f"memory.{self.backend.name}"

@@ -1,10 +1,8 @@
-"""What every pruning policy does. Inherit the class in a module of tests, and say which plugin is meant, a module or an
-object with `propose_prunes`:
+"""Conformance checks for pruning policies. Inherit the class in a test module, and set the plugin, a module or an object
+with `propose_prunes`:
 
     class TestMine(PruningPolicyConformance):
         plugin = my_module
-
-Each test is a method that pytest finds.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from sessions.state.view_size import CharacterCount
 
 
 def rounds(count: int, size: int) -> Iterator[Message]:
-    """A conversation in which so many results of so many characters came."""
+    """Return a conversation with `count` tool results of `size` characters."""
     yield UserMessage(text="Read everything. 😀")
     for number in range(count):
         call = ToolCall(id=f"call_{number}_0", tool=("read", "shell", "memory_search")[number % 3], arguments="{}")
@@ -47,7 +45,7 @@ STORIES: dict[str, tuple[Message, ...]] = {
 
 
 def view_of(messages: tuple[Message, ...], *, summarised: bool = False) -> View:
-    """A view of these messages, behind a summary or not."""
+    """Return a view of these messages, optionally after a summary."""
     view = View().grown(UserMessage(text=SUMMARY.format("They said much.")), 0) if summarised else View()
     for placed, message in enumerate(messages, 4):
         view = view.grown(message, placed)
@@ -55,7 +53,7 @@ def view_of(messages: tuple[Message, ...], *, summarised: bool = False) -> View:
 
 
 def context_of(view: View, asked_at: datetime | None) -> PruningContext:
-    """What a policy is given of a view."""
+    """Return the context that a policy receives for a view."""
     tally = CharacterCount()
     tally.follow(tuple(view.messages))
     return PruningContext(
@@ -69,11 +67,11 @@ def context_of(view: View, asked_at: datetime | None) -> PruningContext:
 
 
 class PruningPolicyConformance:
-    """See the module."""
+    """Checks for a pruning policy."""
 
     plugin: ClassVar[Any]
     seconds: ClassVar[float] = decision_hooks.SECONDS
-    """How long an answer may take."""
+    """The maximum duration of a decision."""
 
     def hooks(self) -> Hooks:
         """Return the policy alone, as a third-party plugin."""
@@ -82,24 +80,25 @@ class PruningPolicyConformance:
     async def proposed(
         self, hooks: Hooks, view: View, window: int | None = 100_000, idle: float = 3600.0
     ) -> PruningProposal:
-        """What the policy proposes at noon, when a model was asked `idle` seconds ago."""
+        """Return the policy's proposal at noon, `idle` seconds after the last model request."""
         budget = PruningBudget(window=window, reserve=1000, rules=PruningRules())
         return await hooks.propose_prunes(view, context_of(view, NOON - timedelta(seconds=idle)), budget, NOON)
 
     def check_failures(self, what: str, failures: tuple[PluginFailed, ...]) -> None:
-        """Whether nothing failed."""
+        """Fail if the policy failed."""
         assert not failures, f"In a conversation with {what}: {'; '.join(failure.sentence for failure in failures)}"
 
     @check
-    async def test_the_house_takes_it(self) -> None:
-        """Fix what the message names: `propose_prunes` needs `@hookimpl`, is a plain function, and takes any of `context`,
-        `budget` and `now` by these names."""
+    async def test_its_hook_is_valid(self) -> None:
+        """Fix what the message names: `propose_prunes` needs `@hookimpl`, is a synchronous function, and takes any of
+        `context`, `budget` and `now` by these names."""
         self.hooks()
 
     @check
-    async def test_every_conversation_has_an_answer(self) -> None:
-        """Return a list of `Trim` and `Clear`, empty where nothing is to be done, within two seconds. Name only results of
-        tools, by `context.sources[index]`: what people and models wrote is never edited. `budget.window` may be None."""
+    async def test_every_conversation_is_decided(self) -> None:
+        """Return a list of `Trim` and `Clear` within two seconds, empty if there is nothing to do. Name only tool
+        results, by `context.sources[index]`: messages of people and models are never edited. `budget.window` may be
+        None."""
         for what, messages in STORIES.items():
             for window in (None, 300, 8_000, 1_000_000):
                 hooks = self.hooks()
@@ -108,16 +107,16 @@ class PruningPolicyConformance:
                     self.check_failures(what, proposed.failures)
 
     @check
-    async def test_a_long_conversation_is_answered_in_time(self) -> None:
-        """It is asked before each request, also in a conversation of thousands of results: go over the messages once, and
-        search no list inside a loop."""
+    async def test_a_long_conversation_is_decided_in_time(self) -> None:
+        """The policy is called before each request, also in conversations with thousands of results: iterate over the
+        messages once, and search no list inside a loop."""
         proposed = await self.proposed(self.hooks(), view_of(tuple(rounds(5_000, 400))))
         self.check_failures("5,000 results", proposed.failures)
 
     @check
-    async def test_the_same_conversation_always_has_the_same_answer(self) -> None:
-        """Decide by what you are given: keep nothing from one call to the next, read no clock (`now` is given), no file, no
-        chance. A turn that goes on after a crash asks again, and must send the same bytes."""
+    async def test_it_is_deterministic(self) -> None:
+        """Decide by the arguments alone: keep nothing between calls, and use no clock (`now` is given), files or random
+        numbers. A turn that is resumed after a crash calls the policy again, and must send the same bytes."""
         hooks = self.hooks()
         answers: dict[str, list[PruningProposal]] = {what: [] for what in STORIES}
         for what, messages in [*STORIES.items(), *reversed(STORIES.items()), *STORIES.items()]:
@@ -128,9 +127,9 @@ class PruningPolicyConformance:
             )
 
     @check
-    async def test_what_is_pruned_is_not_pruned_again_and_again(self) -> None:
-        """An edit stays for ever. Look at `context.edited`, or return the same edit again; an edit that grows a little with
-        each request changes what a provider's cache holds each time."""
+    async def test_it_stops_proposing_edits(self) -> None:
+        """Edits are permanent. Check `context.edited`, or return the same edit again; an edit that grows a little with
+        each request invalidates the provider's cache each time."""
         hooks, view = self.hooks(), view_of(STORIES["large results"])
         for _ in range(20):
             proposed = await self.proposed(hooks, view, 20_000)

@@ -1,7 +1,7 @@
-"""Real calls of a service, recorded once and replayed in every later run of the tests, without a key and without a network.
+"""A pytest plugin that records the responses of a real service once and replays them in later runs, without a key or
+network.
 
-A plugin of pytest: `addopts = "-p plugins.testing.recording"` in an author's pyproject.toml. A test then asks for the
-fixture `recorded`:
+Set `addopts = "-p plugins.testing.recording"` in pyproject.toml, and use the fixture `recorded` in a test:
 
     @check
     async def test_the_service_itself(recorded, tmp_path):
@@ -9,9 +9,10 @@ fixture `recorded`:
         async with recorded("https://api.stella.example/v2", key) as url:
             ...  # the provider, with `url` as its address
 
-`pytest --record` asks the service and writes `recordings/<file>.<test>.json` beside the test; without it the file answers.
-What is kept of a call is its method, path and body, and the answer's status, kind and body: no header, and of each secret
-nothing."""
+`pytest --record` sends the requests to the service and writes `recordings/<file>.<test>.json` next to the test; without
+the option the file is replayed. It contains the method, path and body of each request, and the status, content type and
+body of each response, but no headers and no secrets.
+"""
 
 from __future__ import annotations
 
@@ -26,27 +27,27 @@ import pytest
 from aiohttp import web
 
 HIDDEN = "[hidden]"
-"""What stands in the place of a key."""
+"""The replacement of a secret."""
 
 NOT_RECORDED = 599
-"""The status of an answer that no recording has."""
+"""The status for a request that is not in the recording."""
 
 _OWN = frozenset({"host", "content-length", "connection", "transfer-encoding", "accept-encoding"})
-"""Headers that belong to one connection and are not passed on."""
+"""Headers of a single connection, which are not passed on."""
 
 Call: TypeAlias = dict[str, Any]
 Recorded: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--record`."""
+    """Add the option `--record`."""
     parser.addoption("--record", action="store_true", help="Ask the services themselves and record what they answer.")
 
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Recorded:
-    """Called with the service's address and its secrets, it serves the recording of this test while the block runs; the
-    address to ask is what the block is given."""
+    """Return a function that takes the service's address and its secrets, and serves this test's recording in a `with`
+    block, which receives the URL to use."""
     name = f"{request.path.stem}.{request.node.name}".replace("/", "_")
     file = request.path.parent / "recordings" / f"{name}.json"
     record = bool(request.config.getoption("--record"))
@@ -59,7 +60,7 @@ def recorded(request: pytest.FixtureRequest) -> Recorded:
 
 @asynccontextmanager
 async def recording(file: Path, upstream: str, secrets: list[str]) -> AsyncIterator[str]:
-    """Pass each request on to a service, and write what was said into a file when the block ends well."""
+    """Pass each request on to the service, and write the recording if the block succeeds."""
     calls: list[Call] = []
     async with aiohttp.ClientSession(auto_decompress=True) as session:
 
@@ -80,7 +81,7 @@ async def recording(file: Path, upstream: str, secrets: list[str]) -> AsyncItera
 
 @asynccontextmanager
 async def replaying(file: Path) -> AsyncIterator[str]:
-    """Answer each request as it was answered when it was recorded, in the order in which it was."""
+    """Answer each request with its recorded response, identical requests in their original order."""
     calls = _read(file)
 
     async def replay(request: web.Request) -> web.Response:
@@ -124,7 +125,7 @@ def _read(file: Path) -> list[Call]:
 
 
 def _headers(kept: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a replayed answer: its text is UTF-8, whatever it was."""
+    """Return the headers of a replayed response, whose text is UTF-8."""
     media = kept.get("Content-Type", "application/json").partition(";")[0]
     return {**kept, "Content-Type": f"{media}; charset=utf-8"}
 
@@ -134,7 +135,7 @@ def _text(body: bytes) -> str:
 
 
 def _value(body: str) -> Any:
-    """What a body says: JSON that is written otherwise says the same."""
+    """Parse a body as JSON if possible, so that formatting does not matter."""
     try:
         return json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A conversation that stands still, for tests of commands: what it tells is set, and what is done to it is noted."""
+"""A fake conversation for testing commands: its state is set by the test, and it records what a command does to it."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ COMPACTED = CompactionEntry(
 
 
 class NoFacts:
-    """There are none."""
+    """A `FactsView` without facts."""
 
     async def listed(self, *_: object) -> list[object]:
-        """Nothing."""
+        """Return no facts."""
         return []
 
     daily = listed
 
     async def clear(self) -> int:
-        """None has left."""
+        """Remove nothing."""
         return 0
 
     async def pin(self, *_: object, **__: object) -> object:
-        """Raises NoSuchFact, as each that names one."""
+        """Raise NoSuchFact."""
         raise NoSuchFact("There is no such fact.")
 
     forget = story = pin
 
 
 class StaticConversation:
-    """A `ConversationView`. `done` holds what was done to it, as tuples that begin with a word; the rest is what it tells,
-    and may be set."""
+    """A fake `ConversationView` for testing commands. `done` records the changes as tuples that begin with a word; the
+    other attributes are the state, and may be set."""
 
     person = "owner"
     client = "terminal"
@@ -88,121 +88,121 @@ class StaticConversation:
         self.made: tuple[CompactionEntry, ...] = ()
 
     def commands(self) -> Sequence[CommandHelp]:
-        """One."""
+        """Return one command."""
         return [CommandHelp(name="status", usage="/status", summary="Say how it is.")]
 
     def status(self) -> str:
-        """That all is well."""
+        """Return a fixed text."""
         return "all is well"
 
     def model(self) -> str:
-        """The one in use."""
+        """Return a fixed sentence."""
         return "local:smollm2, because it is installed"
 
     def models(self) -> Sequence[str]:
-        """Two."""
+        """Return two models."""
         return ["local:smollm2", "openai:gpt"]
 
     async def offered_models(self) -> Sequence[ModelsOffered]:
-        """Those of one provider."""
+        """Return the models of one provider."""
         return [ModelsOffered(provider="openai", models=("gpt", "gpt-mini"))]
 
     async def choose_model(self, name: str | None) -> str:
-        """CommandFailed for a provider `nobody`."""
+        """Record the choice. Raise CommandFailed for the provider `nobody`."""
         self.done.append(("choose", name))
         if name == "nobody:x":
             raise CommandFailed("There is no provider nobody.")
         return f"{name or 'auto'}, because it was chosen"
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
-        """The last of `said`."""
+        """Return the last entries of `said`."""
         self.done.append(("history", count, commands))
         return self.said[-count:]
 
     def queue(self) -> QueueState:
-        """Two wait."""
+        """Return a queue with two waiting messages."""
         return QueueState(mode=self.mode, waiting=2, limit=20)
 
     async def choose_queue(self, mode: str | None) -> None:
-        """Note it."""
+        """Set `mode`."""
         self.mode = mode or "followup"
 
     def verbose(self) -> bool:
-        """As it was chosen."""
+        """Return `is_verbose`."""
         return self.is_verbose
 
     async def choose_verbose(self, on: bool | None) -> None:
-        """Note it."""
+        """Set `is_verbose`."""
         self.is_verbose = bool(on)
         self.done.append(("verbose", on))
 
     def local(self, at: str) -> datetime:
-        """In UTC."""
+        """Return the time in UTC."""
         return datetime.fromisoformat(at).astimezone(UTC)
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
-        """What `tokens` says."""
+        """Return `tokens`."""
         return self.tokens
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
-        """What `of_plugins` says."""
+        """Return `of_plugins`."""
         return self.of_plugins
 
     def inherited(self) -> Usage:
-        """What `before` says."""
+        """Return `before`."""
         return self.before
 
     async def context(self) -> ContextReport:
-        """What `items` and the other figures say."""
+        """Return a report of `items`, `window`, `counted`, `reserve` and `pruned`."""
         return ContextReport(
             items=self.items, window=self.window, counted=self.counted, reserve=self.reserve, pruned=self.pruned
         )
 
     async def compact(self, focus: str) -> CompactionEntry:
-        """`COMPACTED`; CommandFailed for the focus `nothing`."""
+        """Return `COMPACTED`. Raise CommandFailed for the focus `nothing`."""
         if focus == "nothing":
             raise CommandFailed("There is nothing to compact.")
         return msgspec.structs.replace(COMPACTED, noted=self.is_verbose)
 
     async def compactions(self, count: int) -> Sequence[CompactionEntry]:
-        """The last of `made`."""
+        """Return the last entries of `made`."""
         return self.made[-count:]
 
     async def revert(self, number: int) -> int:
-        """Note it."""
+        """Record it."""
         self.done.append(("revert", number))
         return 12_345
 
     async def forget_lines(self, place: str) -> str:
-        """Note it."""
+        """Record it."""
         self.done.append(("forget", place))
         return "- old ``` line"
 
     async def distill(self) -> tuple[int, int]:
-        """Three of 1200."""
+        """Return fixed numbers."""
         return 1200, 3
 
     @property
     def facts(self) -> FactsView:
-        """None."""
+        """A view without facts."""
         return cast("FactsView", NoFacts())
 
     async def message(self, session: str, seq: int) -> str:
-        """Nothing."""
+        """Return an empty text."""
         return ""
 
     async def remember(self, text: str) -> str:
-        """Note it."""
+        """Record it."""
         self.done.append(("remember", text))
         return "MEMORY.md#L3-L3"
 
     async def memory(self) -> MemoryReport:
-        """A small one."""
+        """Return a small report."""
         note = NoteEntry(path="memory/2026-11-20.md", bytes=1_234, changed="2 h ago")
         return MemoryReport(notes=2, sessions=1, chunks=7, how="by words", latest=(note,), remarks=("It is behind.",))
 
     async def search_memory(self, query: str) -> MemoryFound:
-        """One hit for `tea`."""
+        """Return one result for `tea`, otherwise none."""
         self.done.append(("search", query))
         hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
         return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
@@ -213,10 +213,10 @@ class StaticConversation:
         return "tea\nwithout milk" if path == "MEMORY.md" else ""
 
     def stop_turn(self) -> bool:
-        """Whether it is `running`."""
+        """Return `running`."""
         return self.running
 
     async def start_anew(self) -> str:
-        """Note it."""
+        """Record it."""
         self.done.append("anew")
         return "20261121-031242-aaaaaa"

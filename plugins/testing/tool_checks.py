@@ -1,10 +1,11 @@
-"""What every tool does. Inherit the class in a module of tests, and say which tool is meant, with a call that succeeds:
+"""Conformance checks for tools. Inherit the class in a test module, and set the tool and the arguments of a call that
+succeeds:
 
     class TestMine(ToolConformance):
         tool = Mine
         arguments = {"path": "notes.md"}
 
-`prepare` makes what that call needs. Each test is a method that pytest finds.
+Override `prepare` to create what that call needs.
 """
 
 from __future__ import annotations
@@ -39,31 +40,31 @@ WRONG: tuple[Any, ...] = (
     {},
     {"a": 1},
 )
-"""What models write where something else was asked for."""
+"""Values that models write instead of the expected ones."""
 
 
 class ToolConformance:
-    """See the module."""
+    """Checks for a tool."""
 
     tool: ClassVar[type[Tool]]
     arguments: ClassVar[dict[str, Any]]
     settings: ClassVar[Any] = None
-    """The tool's settings, None for one that has none."""
+    """The tool's settings; None if it has none."""
     seconds: ClassVar[float] = 5.0
-    """How long it may take to end when it is cancelled."""
+    """The maximum time for a cancelled call to end."""
 
     def prepare(self, context: PluginContext) -> None:
-        """Make what the call needs, such as a file in `context.workspace`."""
+        """Create what the call needs, such as a file in `context.workspace`."""
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[Tool]:
-        """The tool, ready to be called."""
+        """Create the tool."""
         async with make_context(folder, self.settings) as context:
             self.prepare(context)
             yield self.tool(context)
 
     async def outcome(self, tool: Tool, arguments: dict[str, Any]) -> str:
-        """What a call returns or fails with; anything but these two fails the check."""
+        """Return the output of a call or the message of its ToolFailed. Anything else fails the check."""
         try:
             output = await tool.run(copy.deepcopy(arguments), CALL)
         except ToolFailed as error:
@@ -78,14 +79,14 @@ class ToolConformance:
 
     @check
     async def test_its_class_is_valid(self) -> None:
-        """Fix what the message names: the class needs `definition`, a ToolDefinition with a JSON Schema of an object;
-        `repeatable`, True or False; and `run`, which is async."""
+        """Fix what the message names: the class needs `definition`, a ToolDefinition with the JSON Schema of an object;
+        `repeatable`, True or False; and an async method `run`."""
         assert validation.tool(self.tool) == self.tool.definition.name
 
     @check
-    async def test_its_schema_agrees_with_the_example(self) -> None:
-        """The schema is all that a model knows of the arguments: name each under `properties`, list those that must be there
-        under `required`, and say in `description` what the tool does."""
+    async def test_its_schema_matches_the_example(self) -> None:
+        """Models know the arguments only by the schema: name each under `properties`, list the required ones under
+        `required`, and say in `description` what the tool does."""
         schema = self.tool.definition.parameters
         known, required = set(schema.get("properties", {})), set(schema.get("required", ()))
         assert len(self.tool.definition.description) >= 20, "The description says too little for a model to go by."
@@ -95,17 +96,18 @@ class ToolConformance:
 
     @check
     async def test_the_example_succeeds(self, tmp_path: Path) -> None:
-        """`run` returns a `ToolOutput` with text for the model. ToolFailed is for what could not be done."""
+        """`run` returns a `ToolOutput` with text for the model. Raise ToolFailed if a call fails."""
         async with self.opened(tmp_path) as tool:
             output = await tool.run(copy.deepcopy(self.arguments), CALL)
             assert isinstance(output, ToolOutput), f"run returned {type(output).__name__}, and not a ToolOutput."
             assert isinstance(output.text, str), f"ToolOutput.text is {type(output.text).__name__}."
 
     @check
-    async def test_wrong_arguments_are_refused_in_a_sentence(self, tmp_path: Path) -> None:
-        """Nobody checks the arguments against the schema before: models leave some out, and write numbers as text, paths
-        that lead elsewhere and whole essays. Convert them, `msgspec.convert(arguments, MyArguments)`, and raise ToolFailed
-        with one sentence that tells the model what is wrong. Any other error counts as the plugin's own failure."""
+    async def test_invalid_arguments_are_refused(self, tmp_path: Path) -> None:
+        """Arguments are not validated against the schema before: models omit some, and write numbers as text, paths
+        outside of the workspace, and whole essays. Convert them, `msgspec.convert(arguments, MyArguments)`, and raise
+        ToolFailed with one sentence that tells the model what is wrong. Any other error counts as a failure of the
+        plugin."""
         async with self.opened(tmp_path) as tool:
             for name in self.arguments:
                 for wrong in WRONG:
@@ -120,16 +122,16 @@ class ToolConformance:
                     raise AssertionError(f"It ran without {name!r}, which its schema requires.")
 
     @check
-    async def test_it_leaves_its_arguments_as_they_are(self, tmp_path: Path) -> None:
-        """The arguments stand in the log: copy what you want to change."""
+    async def test_it_does_not_modify_its_arguments(self, tmp_path: Path) -> None:
+        """The arguments are in the log: copy what you want to change."""
         async with self.opened(tmp_path) as tool:
             given = copy.deepcopy(self.arguments)
             await tool.run(given, CALL)
             assert given == self.arguments, f"It changed its arguments to {given}."
 
     @check
-    async def test_calls_at_once_are_not_mixed_up(self, tmp_path: Path) -> None:
-        """One instance serves all sessions at the same time: keep nothing of a call on `self`."""
+    async def test_concurrent_calls_are_not_mixed_up(self, tmp_path: Path) -> None:
+        """One instance serves all sessions at the same time: keep nothing about a call on `self`."""
         async with self.opened(tmp_path) as tool:
             wrong: dict[str, Any] = {}
             alone = await self.outcome(tool, wrong)
@@ -138,15 +140,15 @@ class ToolConformance:
 
     @check
     async def test_it_does_not_block_the_event_loop(self, tmp_path: Path) -> None:
-        """Do not block the event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport`, and
-        `await asyncio.to_thread(...)` for files and for what computes."""
+        """Do not block the event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport` for
+        HTTP, and `await asyncio.to_thread(...)` for files and computation."""
         async with self.opened(tmp_path) as tool:
             await assert_not_blocking(lambda: self.outcome(tool, self.arguments))
 
     @check
-    async def test_it_ends_when_it_is_stopped(self, tmp_path: Path) -> None:
-        """A person stops a turn, and the call is cancelled at an await. It then has five seconds: let CancelledError
-        pass."""
+    async def test_it_can_be_cancelled(self, tmp_path: Path) -> None:
+        """If a person stops a turn, the call is cancelled at an await and has five seconds to end: do not catch
+        CancelledError."""
         async with self.opened(tmp_path) as tool:
             for steps in (0, 1, 3):
                 running = asyncio.create_task(tool.run(copy.deepcopy(self.arguments), CALL))
@@ -157,9 +159,9 @@ class ToolConformance:
                 assert running.done(), "It still runs, although it was stopped."
 
     @check
-    async def test_repeatable_means_that_twice_is_as_once(self, tmp_path: Path) -> None:
-        """After a crash a repeatable call is run again. Say `repeatable = False` where that would do something twice, or
-        answer something else."""
+    async def test_repeatable_calls_give_the_same_result(self, tmp_path: Path) -> None:
+        """After a crash a repeatable call runs again. Set `repeatable = False` if a second run would repeat an effect or
+        return something else."""
         async with self.opened(tmp_path) as tool:
             if self.tool.repeatable:
                 first, second = [await self.outcome(tool, self.arguments) for _ in range(2)]

@@ -122,22 +122,22 @@ class ShowsEverybody(LocalBackend):
 
 
 BROKEN = {
-    "test_notes_are_found_by_their_words": KnowsNoStems,
-    "test_a_rare_word_tells_more_than_a_common_one": WeighsAllAlike,
-    "test_a_word_that_nobody_has_is_looked_for_inside_of_words": LooksInsideNothing,
-    "test_nothing_in_a_question_is_taken_for_a_command": TakesQuotesForCommands,
-    "test_an_edit_replaces_the_whole_note_and_one_that_is_gone_is_not_found": ForgetsNothing,
-    "test_chunks_that_follow_each_other_have_keys_that_do": LooksBesideEverything,
-    "test_a_document_that_grew_keeps_what_was_read_before": ReadsFromTheBeginning,
-    "test_a_chunk_comes_back_as_it_was": LosesSenders,
-    "test_a_scope_is_kept_by_words_by_vectors_and_by_keys": KeepsNoScope,
-    "test_a_narrow_scope_gives_as_many_as_are_asked_for": NarrowsTooLate,
-    "test_the_nearest_come_first_with_their_cosines": Multiplies,
-    "test_vectors_of_two_models_stand_side_by_side_and_never_meet": TakesAnyLength,
-    "test_only_what_has_no_vector_is_to_be_embedded": TellsTheOldestFirst,
-    "test_everything_is_there_again_after_a_restart": KeepsNoVectors,
-    "test_two_may_be_open_at_once_and_both_find_what_is_right": WritesOnlyAtTheEnd,
-    "test_nobody_else_may_read_what_it_keeps": ShowsEverybody,
+    "test_keywords_find_notes": KnowsNoStems,
+    "test_rare_words_weigh_more": WeighsAllAlike,
+    "test_unknown_words_match_inside_words": LooksInsideNothing,
+    "test_words_are_not_query_syntax": TakesQuotesForCommands,
+    "test_documents_are_replaced_and_removed": ForgetsNothing,
+    "test_consecutive_chunks_have_consecutive_keys": LooksBesideEverything,
+    "test_a_grown_document_keeps_its_earlier_chunks": ReadsFromTheBeginning,
+    "test_chunks_are_stored_unchanged": LosesSenders,
+    "test_every_method_respects_the_scope": KeepsNoScope,
+    "test_the_scope_applies_before_the_limit": NarrowsTooLate,
+    "test_nearest_chunks_come_first": Multiplies,
+    "test_vectors_of_different_models_are_separate": TakesAnyLength,
+    "test_unembedded_returns_texts_without_a_vector": TellsTheOldestFirst,
+    "test_everything_survives_a_restart": KeepsNoVectors,
+    "test_two_processes_may_use_it": WritesOnlyAtTheEnd,
+    "test_files_are_private": ShowsEverybody,
 }
 
 

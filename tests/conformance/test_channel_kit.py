@@ -112,14 +112,14 @@ class Service:
 class Case(ChannelConformance):
     """Not collected: its name does not begin with Test."""
 
-    gone = "demolished"
-    busy = "crowded"
+    deleted_chat = "demolished"
+    busy_chat = "crowded"
 
-    def elsewhere(self) -> Any:
+    def service(self) -> Any:
         return Service().serving()
 
-    def settings(self, elsewhere: Any) -> Settings:
-        return Settings(port=elsewhere.port)
+    def settings(self, service: Any) -> Settings:
+        return Settings(port=service.port)
 
 
 class TestLines(Case):
@@ -127,8 +127,8 @@ class TestLines(Case):
 
 
 class TestLinesWithoutARefusal(TestLines):
-    gone = ""
-    busy = ""
+    deleted_chat = ""
+    busy_chat = ""
 
 
 class Misnamed(Lines):
@@ -198,15 +198,15 @@ class Hasty(Lines):
 
 BROKEN: dict[str, type[Lines]] = {
     "test_its_class_is_valid": Misnamed,
-    "test_it_is_closed_as_it_was_opened": Leaking,
-    "test_what_is_said_arrives_with_who_said_it_and_where": Anonymous,
-    "test_each_message_has_an_id_of_its_own": Numberless,
-    "test_a_message_that_is_not_taken_ends_nothing": Offended,
-    "test_an_answer_goes_to_the_chat_that_it_is_for": Shouting,
-    "test_answers_of_two_chats_at_once_are_not_mixed_up": Mixing,
-    "test_odd_answers_are_sent_or_refused": Fragile,
-    "test_an_answer_for_a_chat_that_is_gone_is_undeliverable": Hopeful,
-    "test_a_service_that_asks_to_wait_is_tried_later": Hasty,
+    "test_it_can_be_reopened": Leaking,
+    "test_messages_arrive_with_sender_and_chat": Anonymous,
+    "test_each_message_has_its_own_id": Numberless,
+    "test_a_rejected_message_does_not_stop_it": Offended,
+    "test_replies_go_to_their_chat": Shouting,
+    "test_concurrent_replies_are_not_mixed_up": Mixing,
+    "test_unusual_replies_are_sent_or_refused": Fragile,
+    "test_a_deleted_chat_is_undeliverable": Hopeful,
+    "test_a_busy_service_is_retried_later": Hasty,
     "test_it_does_not_block_the_event_loop": Sleepy,
 }
 

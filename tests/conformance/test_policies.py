@@ -104,11 +104,11 @@ def nibbles(context: PruningContext) -> list[Edit]:
 
 
 PRUNING: dict[str, Any] = {
-    "test_the_house_takes_it": Wishing(),
-    "test_every_conversation_has_an_answer": Prunes(lambda context: [Clear(of=context.sources[0], note="gone")]),
-    "test_a_long_conversation_is_answered_in_time": Prunes(takes_long),
-    "test_the_same_conversation_always_has_the_same_answer": Prunes(Alternating()),
-    "test_what_is_pruned_is_not_pruned_again_and_again": Prunes(nibbles),
+    "test_its_hook_is_valid": Wishing(),
+    "test_every_conversation_is_decided": Prunes(lambda context: [Clear(of=context.sources[0], note="gone")]),
+    "test_a_long_conversation_is_decided_in_time": Prunes(takes_long),
+    "test_it_is_deterministic": Prunes(Alternating()),
+    "test_it_stops_proposing_edits": Prunes(nibbles),
 }
 
 
@@ -156,10 +156,10 @@ class Wandering:
 
 
 COMPACTION: dict[str, Any] = {
-    "test_the_house_takes_it": Awaited(),
-    "test_every_conversation_has_an_answer": Plans(lambda context: context.places[-1]),
-    "test_a_long_conversation_is_answered_in_time": Plans(sleeps),
-    "test_the_same_conversation_always_has_the_same_answer": Plans(Wandering()),
+    "test_its_hook_is_valid": Awaited(),
+    "test_every_conversation_is_decided": Plans(lambda context: context.places[-1]),
+    "test_a_long_conversation_is_decided_in_time": Plans(sleeps),
+    "test_it_is_deterministic": Plans(Wandering()),
 }
 
 
@@ -216,10 +216,10 @@ class Sleepy(Named):
 
 SUMMARIZERS: dict[str, type[Summarizer]] = {
     "test_its_class_is_valid": Misnamed,
-    "test_whatever_a_model_answers_the_summary_is_one": Believing,
-    "test_a_model_that_cannot_be_asked_is_no_end": Raising,
-    "test_what_is_asked_fits_the_model": Greedy,
-    "test_it_fits_where_it_has_to_stand": Copying,
+    "test_any_reply_leads_to_a_summary": Believing,
+    "test_provider_errors_are_handled": Raising,
+    "test_requests_fit_the_window": Greedy,
+    "test_the_summary_respects_the_limit": Copying,
     "test_it_does_not_block_the_event_loop": Sleepy,
 }
 
@@ -263,9 +263,9 @@ class Tired(Named):
 
 FLUSHES: dict[str, Any] = {
     "test_its_class_is_valid": Shouting,
-    "test_whatever_a_model_answers_there_is_an_outcome": Empty,
-    "test_a_model_that_cannot_be_asked_is_no_end": Failing,
-    "test_what_is_asked_fits_the_model": Whole,
+    "test_any_reply_leads_to_an_outcome": Empty,
+    "test_provider_errors_are_handled": Failing,
+    "test_requests_fit_the_window": Whole,
     "test_it_does_not_block_the_event_loop": Tired,
 }
 

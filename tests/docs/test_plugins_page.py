@@ -237,7 +237,7 @@ def test_the_channel_of_the_recipe_passes_the_kit(check: str, tmp_path: Path) ->
     hooks = Hooks()
     assert hooks.register("recipe", module), hooks.refused
     assert hooks.refused == []
-    given = {"channel": module.Folder, "elsewhere": lambda _: Folders(tmp_path / "plugin").there(), "gone": "x" * 300}
+    given = {"channel": module.Folder, "service": lambda _: Folders(tmp_path / "plugin").there(), "deleted_chat": "x" * 300}
     test = getattr(type("Case", (ChannelConformance,), given)(), check)
     test(**({"tmp_path": tmp_path} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
 

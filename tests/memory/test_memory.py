@@ -176,7 +176,7 @@ async def test_words_answer_while_the_provider_is_away(place: Place) -> None:
         assert found.remarks[0] == "Only words were compared: The server is away."
 
 
-def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -> None:
+def test_vectors_of_different_models_are_separate(place: Place) -> None:
     place.put("MEMORY.md", "# A\n\none\n\n# B\n\ntwo\n")
     small, large = (Identity(provider="p", model="m", dimensions=size) for size in (2, 3))
     with MemoryIndex(place.file) as index:

@@ -104,7 +104,7 @@ async def test_vectors_that_are_none_once_are_asked_for_again(vendor: Vendor) ->
         ("application/json", b'{"error": {"message": "an error with the status of an answer"}}'),
     ],
 )
-async def test_a_page_instead_of_an_answer_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
+async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
     async with wall(vendor, Fault(media=media, body=body)) as (client, _):
         assert "not a list of vectors" in await fails(client, BadAnswer)
 

@@ -281,7 +281,7 @@ async def test_garbage_in_the_stream_is_a_bad_answer(vendor: Vendor, data: bytes
 @pytest.mark.parametrize(
     ("media", "body"), [("text/html", b"<html>Sign in to this network</html>"), ("application/json", b"[[[")]
 )
-async def test_a_page_instead_of_an_answer_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
+async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
     async with wall(vendor, Fault(media=media, body=body)) as (client, _):
         await fails(client, BadAnswer)
 

@@ -1,8 +1,8 @@
-"""A fake of a service that makes vectors: what it takes, what it answers, and how its answers go wrong.
+"""A fake embedding service that can simulate failures.
 
-As it is, it speaks like OpenAI. For a service of another kind derive from `EmbeddingServer`: `PATH`, `texts` and `answer`
-say how it is spoken to, `key_shown` and `refusal` how it is shown a key and refuses one, `PURPOSES` and `purpose` whether it
-tells notes from questions.
+It implements OpenAI's API. For another API derive from `EmbeddingServer`: override `PATH`, `texts` and `answer` for the
+format, `key_shown` and `refusal` for authentication and errors, `PURPOSES` and `purpose` if it distinguishes notes from
+queries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, Raw
 
 
 class EmbeddingBehavior(ServerResponse):
-    """An ordinary answer. `change` does something to its vectors, `wrap` to the JSON that holds them."""
+    """A successful answer. `change` modifies its vectors, `wrap` the JSON that contains them."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ Answer = Fault | RawResponse | EmbeddingBehavior
 
 
 def vector_of(text: str, dimensions: int) -> list[float]:
-    """A vector of length 1 that another text has not."""
+    """Return a vector of length 1 that is derived from a hash of the text."""
     digest = hashlib.shake_128(text.encode("utf-8", "replace")).digest(dimensions)
     numbers = [byte - 127.5 for byte in digest]
     length = math.sqrt(sum(number * number for number in numbers))
@@ -42,14 +42,20 @@ def vector_of(text: str, dimensions: int) -> list[float]:
 
 
 def tokens(text: str) -> int:
-    """How many tokens the fakes take a text for."""
+    """Return the number of tokens that the fakes count for a text."""
     return max(1, len(text) // 4)
 
 
 class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
-    """A fake; see the module and `FaultyServer`. `dimensions` are those that its model makes, `most` how many texts it takes
-    at once, `tokens` how many tokens one of them may have and `total` all together; as its class says unless a test sets
-    others. `taken` has the texts of each request that was not refused."""
+    """A fake embedding service. Tests may change its limits.
+
+    Attributes:
+        dimensions: The length of its vectors.
+        most: The maximum number of texts in a request.
+        tokens: The maximum number of tokens of a text.
+        total: The maximum number of tokens of a request.
+        taken: The texts of each accepted request.
+    """
 
     PATH = "/v1/embeddings"
     BASE = "/v1"
@@ -61,7 +67,7 @@ class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
     TOTAL: ClassVar[int] = 1_000_000
     DIMENSIONS: ClassVar[int] = 8
     PURPOSES: ClassVar[Mapping[str, Any]] = {}
-    """What a request calls the purposes "note" and "query"; empty where the service makes no difference."""
+    """The service's names for the purposes "note" and "query"; empty if it does not distinguish them."""
 
     def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None, dimensions: int = 0) -> None:
         super().__init__(*answers, respond=respond)
@@ -74,37 +80,37 @@ class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
     # --- how it is spoken to ------------------------------------------------------------------------------------------
 
     def key_shown(self, request: web.Request) -> str:
-        """The key that a request shows, "" for none."""
+        """Return the key of a request; "" if it has none."""
         return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
     def texts(self, body: Json) -> list[str]:
-        """The texts of a request."""
+        """Return the texts of a request."""
         return list(body["input"])
 
     def wanted(self, body: Json) -> int | None:
-        """The dimensions that it asks for."""
+        """Return the requested dimensions."""
         return body.get("dimensions")
 
     def purpose(self, body: Json) -> Any:
-        """What it says that its texts are for."""
+        """Return the purpose that a request names."""
         return body.get("input_type")
 
     def answer(self, model: str, vectors: Sequence[Any]) -> Json:
-        """An ordinary answer with these vectors."""
+        """Return a successful answer with these vectors."""
         return {"model": model, "data": [{"index": place, "embedding": vector} for place, vector in enumerate(vectors)]}
 
     def refusal(self, status: int, words: str) -> bytes:
-        """An error's body."""
+        """Return the body of an error."""
         return json.dumps({"error": {"message": words}}).encode()
 
     def wrong(self, request: web.Request, body: Json) -> web.Response | None:
-        """The refusal of a body for its form or its model."""
+        """Return an error if the format or the model of a request is invalid."""
         if body.get("model", self.MODEL) != self.MODEL:
             return json_response(404, self.refusal(404, f"There is no model {body['model']}."))
         return None
 
     def too_much(self, what: str, most: int, found: int) -> tuple[int, bytes]:
-        """The status and body of the refusal of too many texts, of one too long, or of too much together."""
+        """Return the status and body of the error for a request that exceeds a limit."""
         return 400, self.refusal(400, f"The {what} of the input is {found}, and at most {most} are allowed.")
 
     def key_refused(self, request: web.Request) -> web.Response | None:
@@ -116,11 +122,11 @@ class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
 
     @property
     def purposes(self) -> list[Any]:
-        """What each request said that its texts are for."""
+        """The purpose of each request."""
         return [self.purpose(body) for body in self.requests]
 
     def bearer_refused(self, request: web.Request) -> bool:
-        """Whether the key is not this server's, or more than one is shown."""
+        """Return True if the key is invalid, or more than one is sent."""
         shown = [name for name in ("Authorization", "x-goog-api-key", "api-key", "x-api-key") if name in request.headers]
         return shown != ["Authorization"] or request.headers["Authorization"] != f"Bearer {self.KEY}"
 
@@ -149,7 +155,7 @@ class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
         return web.Response(status=404)
 
     def given(self, text: str, length: int) -> list[float]:
-        """The vector of a text as the model makes it."""
+        """Return the model's vector of a text."""
         return vector_of(text, length)
 
     def pieces(self, request: web.Request, body: Json, answer: EmbeddingBehavior) -> list[bytes]:
@@ -161,10 +167,10 @@ class EmbeddingServer(FaultyServer[EmbeddingBehavior]):
 
 
 def unknown_fields(body: Json, allowed: str) -> set[str]:
-    """The fields that a service does not know."""
+    """Return the fields that a service does not know."""
     return set(body) - set(allowed.split())
 
 
 def no_texts(texts: Any) -> bool:
-    """Whether these are not texts, or one of them is empty."""
+    """Return True if this is not a list of non-empty texts."""
     return not (isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts))

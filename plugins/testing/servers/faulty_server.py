@@ -1,7 +1,7 @@
-"""What the fakes of the providers share: how they listen, what they count, and the ways in which an answer goes wrong.
+"""The base of the fake servers: listening, recording requests, and simulating failures.
 
-A fake derives from `FaultyServer` and says which path it answers, what it refuses, and how an ordinary answer looks on its
-wire. Everything else, an answer that hangs, breaks off or is none at all, is the same for all of them.
+A fake derives from `FaultyServer` and defines its path, the requests that it rejects, and the format of a successful
+answer. Failures, such as answers that hang or are cut off, are the same for all of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from aiohttp import web
 Json: TypeAlias = dict[str, Any]
 
 HANG = 60.0
-"""Seconds that a hanging answer stays away, unless the client gives it up before."""
+"""Seconds for which a hanging answer is delayed, unless the client disconnects."""
 
 
 class Fault:
-    """Something other than an answer. `status` and `headers` with `body`; or, after `pieces` of the answer, `end` is one of
-    cut (the connection closes inside a chunk), reset, close (a clean end without the terminator), hang. With `silence` not
-    even a head is sent. `events` are sent instead of the answer's pieces."""
+    """A failure instead of an answer.
+
+    Attributes:
+        status: The status of the response, with `body`, `media` (the content type) and `headers`.
+        end: What happens after `pieces` of a successful answer: `cut` (the connection closes inside a chunk), `reset`,
+            `close` (a clean end without the terminator) or `hang`. With `silence` not even headers are sent.
+        pieces: The number of pieces of the successful answer that are sent.
+        events: Sent instead of those pieces.
+    """
 
     def __init__(
         self,
@@ -47,7 +53,7 @@ class Fault:
 
 
 class RawResponse:
-    """A stream with exactly these bytes, as often as `times` says, in chunks of `chunk` bytes with a pause behind each."""
+    """A response with exactly these bytes, repeated `times` times, in chunks of `chunk` bytes with a delay after each."""
 
     def __init__(self, content: bytes, *, chunk: int = 0, delay: float = 0, times: int = 1) -> None:
         self.content = content
@@ -57,7 +63,7 @@ class RawResponse:
 
 
 class ServerResponse:
-    """An ordinary answer; each fake has its own kind. `delay` is the pause behind each piece, in seconds."""
+    """A successful answer; each fake has its own subclass. `delay` is the delay after each piece in seconds."""
 
     delay: float = 0.0
 
@@ -66,17 +72,24 @@ S = TypeVar("S", bound=ServerResponse)
 
 
 class FaultyServer(ABC, Generic[S]):
-    """Answers each request that it does not refuse with what `answers` gives, in order, the last for ever; or with what
-    `respond` makes of it; or repeats the person's last words. What it was asked stands in `requests` (the bodies), `headers`
-    and `paths`, in order."""
+    """A fake service.
+
+    It answers each valid request with the next of `answers` (the last one repeatedly), else with the result of
+    `respond`, else by repeating the person's last words.
+
+    Attributes:
+        requests: The bodies of the requests.
+        headers: The headers of the requests.
+        paths: The paths of the requests.
+    """
 
     PATH: ClassVar[str]
     BASE: ClassVar[str] = ""
-    """What stands behind the host in the URL that clients are given."""
+    """The path of the base URL that clients are given."""
     MEDIA: ClassVar[str] = "text/event-stream; charset=utf-8"
 
     LIST: ClassVar[str] = "/v1/models"
-    """Where it lists its models."""
+    """The path of the model list."""
 
     def __init__(
         self, *answers: Fault | RawResponse | S, respond: Callable[[Json], Fault | RawResponse | S] | None = None
@@ -100,31 +113,31 @@ class FaultyServer(ABC, Generic[S]):
 
     @abstractmethod
     def key_refused(self, request: web.Request) -> web.Response | None:
-        """The answer to a request with a wrong key."""
+        """Return the answer to a request with an invalid key; None if the key is valid."""
 
     @abstractmethod
     def refused(self, request: web.Request, body: Json) -> web.Response | None:
-        """The answer to a body that the real service does not accept."""
+        """Return the answer to a body that the real service rejects; None if it is valid."""
 
     @abstractmethod
     def says(self, text: str) -> S:
-        """An ordinary answer of these words."""
+        """Return a successful answer with this text."""
 
     @abstractmethod
     def echo(self, body: Json) -> S:
-        """An answer that repeats the person's last words."""
+        """Return an answer that repeats the person's last words."""
 
     @abstractmethod
     def pieces(self, request: web.Request, body: Json, answer: S) -> list[bytes]:
-        """An ordinary answer on the wire, piece by piece."""
+        """Return a successful answer as it is sent, in pieces."""
 
     @abstractmethod
     def listing(self, request: web.Request) -> Json | web.Response:
-        """Its list of models, or why it does not give one."""
+        """Return the model list, or an error."""
 
     @property
     def open_connections(self) -> int:
-        """Connections that clients keep open, idle ones included."""
+        """The number of open connections, including idle ones."""
         return sum(not transport.is_closing() for transport in self._transports)
 
     def now_says(self, *answers: Fault | RawResponse | S) -> None:
@@ -133,7 +146,7 @@ class FaultyServer(ABC, Generic[S]):
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
-        """Listen on a free port; `url` is then the base URL."""
+        """Listen on a free port, and set `url` to the base URL."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post(self.PATH, self._answer)
         app.router.add_get(self.LIST, self._list)
@@ -150,7 +163,7 @@ class FaultyServer(ABC, Generic[S]):
             await runner.cleanup()
 
     def add_more(self, app: web.Application) -> None:
-        """Add what else it answers."""
+        """Add further routes."""
 
     async def _elsewhere(self, request: web.Request) -> web.Response:
         return web.Response(
@@ -234,7 +247,7 @@ class FaultyServer(ABC, Generic[S]):
 
 
 def is_picture(media: object, base64: object) -> bool:
-    """Whether these are a kind of picture that every vendor takes, and Base64 of something."""
+    """Return True if this is a media type that every vendor accepts, with valid Base64 data."""
     if media not in ("image/png", "image/jpeg", "image/webp") or not isinstance(base64, str):
         return False
     try:
@@ -244,5 +257,5 @@ def is_picture(media: object, base64: object) -> bool:
 
 
 def json_response(status: int, body: bytes) -> web.Response:
-    """A refusal with a body of JSON."""
+    """Return an error with a JSON body."""
     return web.Response(status=status, body=body, content_type="application/json", charset="utf-8")

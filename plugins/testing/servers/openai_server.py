@@ -1,8 +1,8 @@
-"""A fake of OpenAI's chat completions, strict where the real one is, and faulty where a test says so.
+"""A fake of OpenAI's chat completions API, as strict as the real one.
 
-Written from OpenAI's API reference (chat completions, streaming, error codes), with the words of refusals that people quote
-in their reports. It refuses unknown arguments, tool calls and results that do not pair, names that no function can have, and
-pictures that are none. OpenAI's own Python client talks to it in a test.
+Written from OpenAI's API reference (chat completions, streaming, error codes); error messages are quoted from bug
+reports. It rejects unknown arguments, tool calls without results, invalid function names and invalid pictures. A test
+runs OpenAI's own Python client against it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KEY = "sk-test-0123456789"
 
 
 class ScriptedResponse(ServerResponse):
-    """An ordinary answer: text in words, tool calls in fragments, usage, `[DONE]`. `counts` are the tokens that it says the
-    request had, where that is not a quarter of its characters."""
+    """A successful answer: text word by word, tool calls in fragments, usage, `[DONE]`. `counts` is the reported number
+    of input tokens, by default a quarter of the characters."""
 
     def __init__(
         self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0, counts: int | None = None
@@ -45,13 +45,13 @@ Answer = Fault | RawResponse | ScriptedResponse
 
 
 def refusal(message: str, code: str | None, kind: str = "invalid_request_error") -> bytes:
-    """An error body in OpenAI's form."""
+    """Return an error body in OpenAI's format."""
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
 
 
 class OpenAIServer(FaultyServer[ScriptedResponse]):
-    """The fake; see `FaultyServer`. `models` are those that it lists, with what compatible servers add to an entry;
-    `props` is what llama-server tells of itself."""
+    """The fake. `models` are the models that it lists, with extra fields of compatible servers; `props` is what
+    llama-server reports about itself."""
 
     PATH = "/v1/chat/completions"
     BASE = "/v1"
@@ -93,7 +93,7 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
 
 
 def events_of(body: Json, answer: ScriptedResponse) -> list[bytes]:
-    """The events of an ordinary answer."""
+    """Return the events of a successful answer."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": f"{body['model']}-2026-01-01"}
 
     def event(delta: Json, finish: str | None = None) -> bytes:
@@ -134,7 +134,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def what_is_wrong(body: Json) -> str | None:
-    """What the real service would refuse about a request, in its words; None if nothing."""
+    """Return the real service's error message for a request; None if it is valid."""
     if unknown := set(body) - _FIELDS:
         return f"Unrecognized request argument supplied: {unknown.pop()}"
     if not body["messages"]:
@@ -169,7 +169,7 @@ def _wrong_message(message: Json, place: str) -> Iterator[str]:
 
 
 def _wrong_pair(body: Json) -> str | None:
-    """Each call is answered right behind it, and nothing else is."""
+    """Return an error message if calls and results do not match; None if they do."""
     owed: list[str] = []
     for message in body["messages"]:
         if message["role"] == "tool":
