@@ -59,7 +59,7 @@ async def test_what_was_remembered_by_command_is_recalled_in_the_same_session_an
         assert await client.chat(QUESTION) == QUESTION
         assert "my preferred language is Rust" in asked(on, 0)[-1][-1]["text"]
         assert "**Memory**: 1 note," in await client.command("/memory")
-        assert "`MEMORY.md#L1-L1` my preferred language is Rust" in await client.command("/memory language")
+        assert "`MEMORY.md#L1-L1` my preferred **language** is Rust" in await client.command("/memory language")
         await client.command("/new")
         await client.chat(QUESTION)
         assert "my preferred language is Rust" in asked(on, 1)[0][0]["instructions"]

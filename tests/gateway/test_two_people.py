@@ -155,7 +155,7 @@ async def test_each_remembers_finds_and_forgets_lines_of_their_own(tmp_path: Pat
         ana, ben, owner = [await on.connect(token) for token in (ANA, BEN, TOKEN)]
         place = "people/ana/MEMORY.md#L1-L1"
         assert await ana.command("/remember my bicycle is green") == f"Remembered: `{place}`."
-        assert f"`{place}` my bicycle is green" in await ana.command("/memory bicycle")
+        assert f"`{place}` my **bicycle** is green" in await ana.command("/memory bicycle")
         shown = await ana.command("/memory")
         assert "**Memory**: 2 notes," in shown
         assert "`people/ana/MEMORY.md`" in shown

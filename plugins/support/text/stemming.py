@@ -139,9 +139,16 @@ def stem(word: str, language: str) -> str:
     return stemmed or word
 
 
+LONGEST_WORD = 128
+"""Characters of a word by which it is found: of a longer one the first."""
+
+
 @bounded_cache(50_000)
 def porter_stem(word: str) -> str:
-    """Return the stem of a word by Porter's algorithm, as the keyword index of SQLite's FTS5 has it."""
+    """Return the stem of a word by Porter's algorithm, as the keyword index of SQLite FTS5 does; a word longer than any
+    indexed one is returned as it is."""
+    if len(word) > LONGEST_WORD:
+        return word
     stemmer: Any = import_module("snowballstemmer").stemmer("porter")
     stemmed: str = stemmer.stemWord(word.lower())
     return stemmed

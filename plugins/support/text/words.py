@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from plugins.support.bounded_cache import bounded_cache
 from plugins.support.text.spelling import alike, plain, spelt_out
-from plugins.support.text.stemming import ENGLISH, SMALL_SIGNS, idle, language_of, porter_stem, stem
+from plugins.support.text.stemming import ENGLISH, LONGEST_WORD, SMALL_SIGNS, idle, language_of, porter_stem, stem
 
 # What Python does not count as letters and yet stands inside of words: the vowel signs of India and its neighbours.
 _SIGNS = (
@@ -26,9 +26,6 @@ _CASES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-
 _HAN = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _UNSPACED = re.compile(f"([{_HAN}]+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+)")
 _PARTICLES = "을를이가은는의에도로와과만"
-
-LONGEST = 128
-"""Characters of a word, or of a name with its separators left out, by which it is found: of a longer one the first."""
 
 
 def indexed(text: str) -> str:
@@ -127,7 +124,7 @@ def _terms(word: str, language: str) -> tuple[str, ...]:
             inside = _PART.findall(name)
             if len(inside) > 1:
                 terms.append(plain("".join(inside).casefold()))
-    return tuple(dict.fromkeys(term[:LONGEST] for term in terms if term))
+    return tuple(dict.fromkeys(term[:LONGEST_WORD] for term in terms if term))
 
 
 def _script_terms(part: str, language: str) -> Iterator[str]:
