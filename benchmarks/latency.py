@@ -21,7 +21,7 @@ from benchmarks.gateway_process import TOKEN, GatewayProcess, gateway, new_home
 from benchmarks.process import cpu_seconds, file_system, serving
 from benchmarks.setting import Setting
 
-BAR_MILLIS = 5.0
+BAR_MILLIS = 2.0
 DEPTHS = (10, 100, 500, 1000, 2000)
 
 

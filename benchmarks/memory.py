@@ -10,7 +10,7 @@ from benchmarks.gateway_process import TOKEN, GatewayProcess, gateway, new_home
 from benchmarks.process import await_rest, resident_mb, serving
 from benchmarks.setting import Setting
 
-BAR_MB = 90.0
+BAR_MB = 70.0
 TURNS = 100
 
 

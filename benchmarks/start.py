@@ -10,7 +10,7 @@ from benchmarks.gateway_process import gateway, new_home
 from benchmarks.process import serving
 from benchmarks.setting import Setting
 
-BAR_SECONDS = 0.7
+BAR_SECONDS = 0.6
 
 
 def run(setting: Setting) -> list[Figure]:

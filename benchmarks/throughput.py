@@ -14,7 +14,7 @@ from benchmarks.gateway_process import TOKEN, GatewayProcess, gateway, new_home
 from benchmarks.process import cpu_seconds, serving
 from benchmarks.setting import Setting
 
-BAR = 300.0
+BAR = 450.0
 WARM_TURNS = 2
 
 
