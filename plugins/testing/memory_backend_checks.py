@@ -167,7 +167,7 @@ class MemoryBackendConformance:
 
     @plain_check
     def test_documents_are_replaced_and_removed(self, tmp_path: Path) -> None:
-        """`store` first removes the document's chunks from line `reading.since` on; `remove` removes all of them, and
+        """`take` first removes the document's chunks from line `reading.since` on; `forget` removes all of them, and
         ignores unknown documents."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "We fly to Lisbon."), document("memory/b.md", "Lisbon is far.")])
@@ -179,7 +179,7 @@ class MemoryBackendConformance:
 
     @plain_check
     def test_consecutive_chunks_have_consecutive_keys(self, tmp_path: Path) -> None:
-        """Number the chunks of a document consecutively. `neighbours` returns only chunks of the same document."""
+        """Number the chunks of a document consecutively. `beside` returns only chunks of the same document."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree"), talk(said(1, "two"))])
             (key,) = index.keywords(["three"], 5, EVERYTHING)
@@ -316,7 +316,7 @@ class MemoryBackendConformance:
 
     @plain_check
     def test_everything_survives_a_restart(self, tmp_path: Path) -> None:
-        """When `store`, `remove` and `embed` return, their changes are on disk."""
+        """When `take`, `forget` and `embed` return, their changes are on disk."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             self.take(index, [document("memory/tea.md", "Nobody likes tea.", "2")])
