@@ -1,4 +1,4 @@
-"""A real agent's session at windows of several sizes: left alone, pruned, compacted, and both, as the gateway does it."""
+"""A real agent's session at windows of several sizes: unchanged, pruned, compacted, and both, as the gateway does it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def fitted(lines: list[dict[str, Any]]) -> list[Fitted]:
     """The session as if the agent had never compacted it. Pruning is in the mode `always`: it hardly ever rests."""
     lines, every, none = without_cuts(lines), PruningRules(mode="always"), PruningRules(mode="off")
     alone = await replay(lines, PrunedSession(none, WINDOWS[-1]))
-    found = [Fitted(what="left alone", window=WINDOWS[-1], session=alone)]
+    found = [Fitted(what="unchanged", window=WINDOWS[-1], session=alone)]
     for window in WINDOWS:
         pruned = await replay(lines, PrunedSession(every, window))
         found.append(Fitted(what="pruned", window=window, session=pruned))

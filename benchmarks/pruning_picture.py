@@ -41,7 +41,7 @@ FITTED = Panel(top=560, bottom=800, most=400_000, step=100_000)
 COLOURS: dict[Mode, str] = {"off": "#8a8f98", "cache-ttl": "#c77700", "always": "#1a6fb5"}
 
 FITTED_COLOURS = {
-    ("left alone", 200_000): "#8a8f98",
+    ("unchanged", 200_000): "#8a8f98",
     ("pruned", 200_000): "#1a6fb5",
     ("compacted", 200_000): "#2a8a4a",
     ("pruned and compacted", 128_000): "#7a3fb0",
@@ -71,7 +71,7 @@ def picture(modes: dict[Mode, PrunedSession], fits: Sequence[Fitted]) -> str:
     requests = len(modes["off"].sent)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title">',
-        '<title id="title">Tokens of each request of a recorded session, by what is done to keep it small</title>',
+        '<title id="title">Tokens of each request of a recorded session, by how it is shortened</title>',
         f'<style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
         _text(LEFT, 24, "A coding agent's session, with its own two compactions: tokens of each request, window 200,000"),
         *_axes(MODES, requests),
@@ -93,7 +93,7 @@ def _fits(fits: Sequence[Fitted]) -> Iterator[str]:
     entries = [
         (
             colour,
-            each.what if each.what == "left alone" else f"{each.what}, {each.window // 1000}k: {_millions(each.session)}",
+            each.what if each.what == "unchanged" else f"{each.what}, {each.window // 1000}k: {_millions(each.session)}",
         )
         for colour, each in drawn
     ]
@@ -104,11 +104,11 @@ def _fits(fits: Sequence[Fitted]) -> Iterator[str]:
 
 
 def _named(each: Fitted) -> str:
-    return each.what if each.what == "left alone" else f"{each.what}, {each.window // 1000}k"
+    return each.what if each.what == "unchanged" else f"{each.what}, {each.window // 1000}k"
 
 
 def _millions(session: PrunedSession) -> str:
-    return f"{sum(each.tokens for each in session.sent) / 1e6:.1f} million in all"
+    return f"{sum(each.tokens for each in session.sent) / 1e6:.1f} million total"
 
 
 def _axes(panel: Panel, requests: int) -> Iterator[str]:

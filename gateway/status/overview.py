@@ -81,7 +81,7 @@ def describe_overview(o: Overview, address: str) -> str:
     }
     lines = [f"Exuvia {o.version}, running since {o.since[:16].replace('T', ' ')} UTC ({span(o.uptime)})."]
     lines += [_folded(f"  {name:<9} {text}", 12) for name, text in rows.items()]
-    wrong = [*([f"It takes no messages: {o.refuses}"] if o.refuses else []), *o.troubles]
+    wrong = [*([f"The gateway is not accepting messages: {o.refuses}"] if o.refuses else []), *o.troubles]
     lines += [_folded(f"! {sentence}", 2) for sentence in wrong] or ["No problems."]
     return "\n".join(lines)
 

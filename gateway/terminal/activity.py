@@ -60,10 +60,12 @@ class Activity:
         spent = f" · {seconds} s" if seconds else ""
         queue = (f" · {waiting} waiting" if waiting else "") + (f" · {unsent} to send" if unsent else "")
         if not self._connected:
-            return f"no connection, trying to come back{spent}{queue}"
+            return f"not connected, reconnecting{spent}{queue}"
         if running and self._pause is not None and now < self._again:
             reason = one_line(self._pause.reason, REASON_CHARACTERS)
-            return f"the provider takes no request now ({reason}), asked again in {math.ceil(self._again - now)} s{queue}"
+            return (
+                f"the provider is not accepting requests ({reason}); trying again in {math.ceil(self._again - now)} s{queue}"
+            )
         if running:
             return (self._doing or "thinking") + spent + queue
         return "waiting for the gateway" if waiting or unsent else None

@@ -35,7 +35,7 @@ class Answer:
 
     def settle(self, columns: int, *, whole: bool = False) -> str:
         """Return the lines that are final and were not returned before; with `whole`, the text is complete."""
-        # Half a line may still become anything, and so decide what becomes of the block before it.
+        # An incomplete line may still change how the block before it is parsed.
         end = len(self._rest) if whole else self._rest.rfind("\n") + 1
         blocks = split(self._rest[:end], code=self._opened) if whole or end >= self._wanted else []
         if not blocks:
@@ -50,7 +50,7 @@ class Answer:
         self._rest = "".join(block.text for block in growing) + self._rest[end:]
         if growing and growing[0].fence is not None:
             lines += self._code(growing[0])
-            if len(growing[0].text) > READ_CHARACTERS:  # what was handed out is not read again: the code begins anew
+            if len(growing[0].text) > READ_CHARACTERS:  # returned code is not parsed again
                 opening = growing[0].text.splitlines(keepends=True)[0]
                 self._rest = opening + self._rest[len(growing[0].text) :]
                 self._lines_of_code = 0

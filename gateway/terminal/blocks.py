@@ -64,6 +64,6 @@ def _fence(token: Token, lines: int) -> Fence | None:
     """Return the code of a block of `lines` lines, fences included."""
     if token.type != "fence":
         return None
-    # Where its end is missing, an empty line too many is read.
+    # Without a closing fence, the parser adds an empty line.
     code = "".join(token.content.splitlines(keepends=True)[: lines - 1])
     return Fence(language=(token.info.split() or [""])[0], code=code)

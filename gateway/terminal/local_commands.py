@@ -9,8 +9,8 @@ from gateway.protocol.slash_commands import parse_command
 from plugins.support.suggestions import did_you_mean
 
 OWN_COMMANDS = (
-    CommandLine(name="switch", usage="/switch KEY", summary="Go on in another conversation, or begin it."),
-    CommandLine(name="attach", usage="/attach PATH", summary="Send a file along with the next message."),
+    CommandLine(name="switch", usage="/switch KEY", summary="Switch to another conversation; a new KEY starts one."),
+    CommandLine(name="attach", usage="/attach PATH", summary="Attach a file to the next message."),
 )
 
 

@@ -138,7 +138,7 @@ def _harmless(tokens: Iterable[Token]) -> None:
     for token in tokens:
         token.content = printable(token.content)
         if token.type == "softbreak":
-            # A line that was ended stays ended: rich would make it a space.
+            # Keep line breaks: rich would make them spaces.
             token.type = "hardbreak"
         token.attrs = {name: printable(str(value)) for name, value in token.attrs.items()}
         _harmless(token.children or ())

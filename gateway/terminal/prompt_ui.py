@@ -245,7 +245,7 @@ class PromptUI:
             self._output.flush()
         self._app.invalidate()
 
-    # --- what is drawn ------------------------------------------------------------------------------------------------
+    # --- drawing ------------------------------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
         typed = BufferControl(self._buffer, input_processors=[BeforeInput(self._before_input)])
@@ -308,7 +308,7 @@ class PromptUI:
         self._meanwhile.append(lines)
         self.flush()
 
-    # --- what is typed ------------------------------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------------------------------
 
     def _accept(self, buffer: Buffer) -> bool:
         """Accept the input; False clears the line."""

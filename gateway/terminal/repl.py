@@ -88,7 +88,7 @@ class Repl:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             loop.remove_signal_handler(signal.SIGTERM)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is leaving: an impatient Ctrl-C more changes nothing
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # leaving: further Ctrl-C are ignored
             showing.cancel()
             sender.cancel()
             await asyncio.gather(showing, sender, return_exceptions=True)
@@ -119,7 +119,7 @@ class Repl:
         """Send all of the input as one message, and wait for its answer."""
         text = await keyboard.everything()
         if not text.strip():
-            self._view.say("There was nothing to send on the standard input.")
+            self._view.say("The standard input is empty; nothing was sent.")
             return 2
         return 0 if await self._exchange(text) else 1
 
@@ -163,7 +163,7 @@ class Repl:
         except UploadRefused as refused:
             self._view.say(str(refused))
         else:
-            self._view.say(f"{self._uploading} goes along with the next message.")
+            self._view.say(f"{self._uploading} will be sent with the next message.")
         finally:
             self._uploading = ""
 
@@ -171,7 +171,7 @@ class Repl:
         if not KEY.fullmatch(key):
             self._view.say("/switch takes the name of a conversation: 1 to 64 of A-Z a-z 0-9 . _ : -")
         elif self._client.unaccepted:
-            self._view.say("A message of yours has not reached the gateway yet; try again once it has.")
+            self._view.say("A message has not reached the gateway yet; try again once it has.")
         elif key != self._client.session:
             self.switch_to = key
 

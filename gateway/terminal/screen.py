@@ -104,9 +104,9 @@ class Screen:
             case Connected():
                 self._greet(signal)
             case Disconnected():
-                self._paper.dim(f"({one_line(signal.reason, 200)}; trying to come back)")
+                self._paper.dim(f"({one_line(signal.reason, 200)}; reconnecting)")
             case Postponed():
-                self._paper.dim(f"({one_line(signal.reason, 200)} What you write is kept and sent again.)")
+                self._paper.dim(f"({one_line(signal.reason, 200)} Your messages are kept and sent later.)")
             case Refusal():
                 self.say(signal.message)
             case Delta():
@@ -176,7 +176,7 @@ class Screen:
             case TurnInterrupted():
                 self._paper.dim(f"({event.reason})")
             case TurnResumed():
-                self._paper.dim("(the gateway was stopped meanwhile; it goes on)")
+                self._paper.dim("(the gateway was restarted and resumes this turn)")
             case TurnEnded():
                 self._ended(session, turn, event)
             case CommandAnswered():
@@ -190,7 +190,7 @@ class Screen:
                 if self._verbose and self._compacts_by_itself:
                     self._paper.dim("🧹 Auto-compaction complete")
             case CompactionReverted():
-                self._paper.dim("(what a compaction had removed is shown to the model again)")
+                self._paper.dim("(a compaction was reverted; the model sees the original messages again)")
             case (
                 SessionOpened()
                 | SessionForked()
@@ -209,7 +209,7 @@ class Screen:
                 | ReplyDelivered()
                 | UnknownEvent()
             ):
-                # Nothing that a person reads while talking; `exuvia sessions export` has it all.
+                # Nothing to show during a chat; `exuvia sessions export` has it all.
                 pass
             case _:
                 assert_never(event)
@@ -232,7 +232,7 @@ class Screen:
 
     def _delta(self, delta: Delta) -> None:
         if (delta.turn, delta.reply) <= self._done.get(delta.session_id, (0, 0)):
-            # It came again after a break, and its text stands there already.
+            # It was repeated after a reconnect; its text is already on the screen.
             return
         self._begin((delta.session_id, delta.turn, delta.reply))
         if delta.offset > len(self._text):

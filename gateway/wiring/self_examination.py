@@ -61,7 +61,7 @@ class SelfExamination:
 
 
 def _of_overview(overview: Overview) -> tuple[Finding, ...]:
-    refuses = [f"It takes no messages: {overview.refuses}"] if overview.refuses else []
+    refuses = [f"The gateway is not accepting messages: {overview.refuses}"] if overview.refuses else []
     mend = "See `exuvia status` and the gateway's log."
     return tuple(Finding(what=sentence, mend=mend) for sentence in (*refuses, *overview.troubles))
 

@@ -212,7 +212,7 @@ def describe_event(happened: LoggedFactEvent, story: FactHistory) -> str:  # noq
             return f"Superseded by {code(old.newer[:8])}; its importance was lowered to {old.importance:.2f}."
         case FactsDistilled() as event:
             made = ", ".join(code(entry.id[:8]) for entry in event.entries if fact.id in entry.made_of)
-            return f"Distilled into {made}." if made else "Distilled; nothing of it was kept."
+            return f"Distilled into {made}." if made else "Distilled; no long-term fact was made from it."
         case FactPinned() as event:
             return f"{'Pinned' if event.pinned else 'Unpinned'} by {one_line(event.by, 100)}."
         case FactForgotten() as event:
@@ -227,4 +227,4 @@ def describe_event(happened: LoggedFactEvent, story: FactHistory) -> str:  # noq
         case FactsDropped():
             return "Dropped as the least important, since the limit was reached."
         case _:
-            return "An event that this version does not know."
+            return "Unknown event, recorded by another version."

@@ -15,7 +15,7 @@ def one_line(text: str, limit: int) -> str:
     line = " ".join(printable.split())
     if len(line) <= limit:
         return line
-    return f"{line[:limit].rstrip()} … ({len(line) - limit:,} characters more)"
+    return f"{line[:limit].rstrip()} … ({len(line) - limit:,} more characters)"
 
 
 def highlighted(line: str, query: str) -> str:

@@ -24,7 +24,7 @@ class Status:
 
 
 class Whoami:
-    """The `/whoami` command, which shows as whom the gateway identified the person."""
+    """The `/whoami` command, which shows the person that the gateway identified."""
 
     name: ClassVar[str] = "whoami"
     usage: ClassVar[str] = "/whoami"

@@ -60,7 +60,7 @@ async def test_once_without_input_sends_nothing(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         code, out, complaints = await chat(g.url, " \n", "--once")
         assert (code, out) == (2, "")
-        assert "nothing to send" in complaints
+        assert "nothing was sent" in complaints
         assert g.journals() == {}
 
 
@@ -185,7 +185,7 @@ async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) 
         process = await terminal.chat(proxy.url)
         await terminal.until(PROMPT)
         await proxy.stop()
-        await terminal.until("trying to come back")
+        await terminal.until("reconnecting")
         terminal.types("are you there\n")
         await terminal.until("are you there")
         await proxy.start()

@@ -205,14 +205,14 @@ async def test_commands_are_completed(tmp_path: Path) -> None:
 async def test_help_tells_of_the_commands_of_this_program_too(tmp_path: Path) -> None:
     async with desk(tmp_path, columns=120, rows=60) as (g, terminal):
         terminal.types("/help" + ENTER)
-        await terminal.sees("/attach PATH: Send a file along with the next message.")
+        await terminal.sees("/attach PATH: Attach a file to the next message.")
         assert (
             terminal.shown.index("/stop: ")
             < terminal.shown.index("In this terminal")
             < terminal.shown.index("/switch KEY: ")
         )
         terminal.types("/help /switch" + ENTER)
-        await terminal.sees("› /help /switch\n/switch KEY: Go on in another conversation, or begin it.\n")
+        await terminal.sees("› /help /switch\n/switch KEY: Switch to another conversation; a new KEY starts one.\n")
         terminal.types("/attach" + ENTER)
         await terminal.sees("/attach takes the path of a file: /attach PATH\n")
         assert received(g.journals()) == ["/help"]
@@ -237,7 +237,7 @@ async def test_what_is_typed_while_the_gateway_is_away_arrives_when_it_is_back(t
         process = await terminal.chat(proxy.url, environment=environment(tmp_path))
         await terminal.sees("› ")
         await proxy.stop()
-        await terminal.sees("trying to come back)")
+        await terminal.sees("reconnecting)")
         terminal.types("are you there" + ENTER)
         await terminal.sees("1 to send")
         await proxy.start()
@@ -258,7 +258,7 @@ async def test_what_the_gateway_has_is_not_said_to_be_sent_when_it_is_lost(tmp_p
         terminal.types("more" + ENTER)
         await terminal.sees("1 waiting")
         await proxy.stop()
-        await terminal.sees("no connection")
+        await terminal.sees("not connected")
         terminal.types("and more" + ENTER)
         await terminal.sees(" · 1 waiting · 1 to send")
         terminal.types(CTRL_D)
@@ -277,7 +277,7 @@ async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_resta
             await terminal.sees("slow")
             g.daemon.stop()
             terminal.types("do not lose me" + ENTER)
-            await terminal.sees("(The gateway is stopping; try again in a moment. What you write is kept and sent again.)")
+            await terminal.sees("(The gateway is stopping; try again in a moment. Your messages are kept and sent later.)")
         async with gateway(tmp_path) as g:
             proxy.upstream = g.url
             await terminal.sees("\ndo not lose me\n")
@@ -294,7 +294,7 @@ async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:
         terminal.types(f"/attach {tmp_path}/missing.txt" + ENTER)
         await terminal.sees("is no file.")
         terminal.types(f"/attach {file}" + ENTER)
-        await terminal.sees("notes.txt goes along with the next message.")
+        await terminal.sees("notes.txt will be sent with the next message.")
         await terminal.sees("+notes.txt › ")
         terminal.types("read it" + ENTER)
         await terminal.sees("› read it\n")

@@ -53,7 +53,7 @@ async def test_the_key_of_a_journal_that_is_gone_is_refused_by_name_at_every_sta
             client = await g.connect()
             sentence = await refused(client)
             assert f"{journal.name}: it is missing" in sentence
-            assert "/new goes on" in sentence
+            assert "/new starts another session" in sentence
             assert await client.chat("hi", session="other") == "hi"
             assert any("1 journal is damaged, missing or unreadable" in each for each in await troubles(g))
         assert not journal.exists()
@@ -139,7 +139,7 @@ async def test_a_journal_that_is_deleted_while_the_gateway_runs_takes_no_message
         journal.unlink()
         assert f"{journal.name} is missing" in await refused(client, "two")
         async with deadline():
-            while "/new goes on" not in await refused(client, "three"):
+            while "/new starts another session" not in await refused(client, "three"):
                 await asyncio.sleep(0.1)  # it is opened again after a pause, and only then known to be lost
         assert await client.chat("hi", session="other") == "hi"
         assert any("missing" in each for each in await troubles(g))

@@ -167,7 +167,7 @@ def test_the_first_line_names_the_model_and_how_to_get_help() -> None:
     line, *rest = shown(Connected(welcome), Disconnected("gone"), Connected(welcome)).splitlines()
     assert "openai:gpt-5" in line
     assert "/help" in line
-    assert rest == ["(gone; trying to come back)", "(connected again)"]
+    assert rest == ["(gone; reconnecting)", "(connected again)"]
 
 
 def test_a_prompt_gives_way_to_what_comes() -> None:

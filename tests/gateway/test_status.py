@@ -320,7 +320,7 @@ def test_an_overview_fits_a_terminal() -> None:
 def test_an_overview_ends_with_what_is_wrong() -> None:
     ill = msgspec.structs.replace(OVERVIEW, refuses="The storage failed.", troubles=["The disk is full."])
     assert describe_overview(ill, "x").splitlines()[-2:] == [
-        "! It takes no messages: The storage failed.",
+        "! The gateway is not accepting messages: The storage failed.",
         "! The disk is full.",
     ]
     assert is_well(OVERVIEW)

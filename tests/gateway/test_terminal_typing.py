@@ -126,7 +126,7 @@ def test_what_runs_is_named_with_its_seconds() -> None:
 def test_a_lost_connection_is_said_with_what_there_is_to_send_and_what_the_gateway_has() -> None:
     activity = Activity()
     activity.fold(Disconnected("gone"), 5)
-    lost = "no connection, trying to come back · 2 s"
+    lost = "not connected, reconnecting · 2 s"
     assert activity.sentence(7.5, running=1, waiting=1, unsent=2) == f"{lost} · 1 waiting · 2 to send"
     assert activity.sentence(7.5, running=1, waiting=1, unsent=0) == f"{lost} · 1 waiting"
     assert activity.sentence(7.5, running=0, waiting=0, unsent=0) == lost
@@ -147,9 +147,9 @@ def test_a_request_that_is_sent_again_later_is_counted_down_until_its_turn_goes_
     happens(STARTED, turn=1)
     paused = Paused(session="main", session_id="s", turn=1, seconds=4, reason="status\x1b 429")
     activity.fold(paused, 3)
-    assert sentence(3.1, waiting=1) == "the provider takes no request now (status 429), asked again in 4 s · 1 waiting"
+    assert sentence(3.1, waiting=1) == "the provider is not accepting requests (status 429); trying again in 4 s · 1 waiting"
     happens(STARTED, turn=2)
-    assert sentence(6.5) == "the provider takes no request now (status 429), asked again in 1 s"
+    assert sentence(6.5) == "the provider is not accepting requests (status 429); trying again in 1 s"
     assert sentence(7) == "thinking · 4 s"
     activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
     assert sentence(8) == "writing"

@@ -63,7 +63,7 @@ def test_each_score_can_be_added_up_by_hand(home: Path) -> None:
     first = told.split("\n\n")[0].split("\n")
     parts = [re.match(r" *([\d.]+) = ([\d.]+) × ([\d.]+)  \w", line) for line in first]
     rows = [[float(number) for number in part.groups()] for part in parts if part]
-    total = re.search(r"([\d.]+) in all × ([\d.]+) left by its age = ([\d.]+)", told)
+    total = re.search(r"([\d.]+) total × ([\d.]+) age factor = ([\d.]+)", told)
     assert total
     fused, decay, score = map(float, total.groups())
     assert len(rows) >= 3

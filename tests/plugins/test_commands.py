@@ -163,7 +163,7 @@ async def test_history_shows_each_message_on_one_line_of_bounded_length() -> Non
     answer = await History().run("", Conversation(said=said))
     assert answer.splitlines() == [
         "- 2026-11-21 11:12:41 CST **person**: one two [31m",
-        f"- 2026-11-21 11:12:41 CST **person**: {'a' * 500} … (1,500 characters more)",
+        f"- 2026-11-21 11:12:41 CST **person**: {'a' * 500} … (1,500 more characters)",
         "- 2026-11-21 11:12:41 CST **person**: (empty)",
     ]
 

@@ -177,7 +177,7 @@ def _sum(ranked: Ranked) -> Iterator[str]:
         if part.value:
             row = f"{part.worth:7.4f} = {part.value:.4f} × {part.weight:.4f}  {part.name}"
             yield row + (f" ({found[part.name]})" if part.name in found else "")
-    yield f"{ranked.fused:7.4f} in all × {ranked.decay:.4f} left by its age = {ranked.score:.4f}"
+    yield f"{ranked.fused:7.4f} total × {ranked.decay:.4f} age factor = {ranked.score:.4f}"
 
 
 @contextlib.asynccontextmanager

@@ -163,7 +163,9 @@ class Chat:
         if receipt := self.receipts.find(incoming.id):
             return self._repeated(incoming, receipt)
         if self.damaged is not None:
-            raise DamagedSession(f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new goes on.")
+            raise DamagedSession(
+                f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new starts another session."
+            )
         current = self._require_current()
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._store.pending > PENDING_LIMIT:
@@ -182,7 +184,7 @@ class Chat:
         """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
         limit = COMMANDS_WAITING if is_command else self._settings.current.sessions.queue_limit
         if current.inbox.count(commands=is_command) >= limit:
-            raise Busy(f"{limit} wait already; try again when some are answered.")
+            raise Busy(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
 
     def _append(self, current: Conversation, incoming: IncomingMessage) -> int:
         message = MessageReceived(
@@ -201,7 +203,7 @@ class Chat:
 
     def _repeated(self, incoming: IncomingMessage, receipt: Receipt) -> AcceptedMessage:
         if receipt.digest != digest_of(incoming.text, incoming.attachments):
-            raise Conflict("This id was used for another message; a new message needs an id of its own.")
+            raise Conflict("This id was already used for another message; send the message with a new id.")
         return AcceptedMessage(session=receipt.session, seq=receipt.seq, duplicate=True)
 
     async def until_durable(self, received: AcceptedMessage) -> None:
@@ -233,7 +235,7 @@ class Chat:
     async def start_anew(self, old: Conversation, seq: int) -> str:
         """Open the key's next session after `seq` of `old`, which finishes what it received; return its id."""
         if old is not self.current:
-            raise Conflict("A newer session has begun already.")
+            raise Conflict("A newer session has already been started.")
         try:
             self.current = await self._begin(self, Succession(session=old.session, seq=seq))
         finally:
@@ -254,7 +256,7 @@ class Chat:
             seq = self._append(current, incoming)
         except BaseException:
             if self._catalog.successor(self.damaged_session) is not None:
-                self.damaged = None  # it exists and is opened for the next message; there must not be a second one
+                self.damaged = None  # the successor exists and is opened for the next message; do not create another
             raise
         finally:
             self.release()

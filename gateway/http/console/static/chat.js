@@ -146,7 +146,7 @@ function actsOf(app, conversation, composer) {
     }),
     retry: forked(async (entry) => {
       const messages = conversation.of(entry.session).takenBy(entry.turn);
-      if (!messages.length) throw new Error("The message of this turn is further up; scroll there first.");
+      if (!messages.length) throw new Error("The message of this turn is not loaded yet. Scroll up to it first.");
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
       composer.settle();
     }),

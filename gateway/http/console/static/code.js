@@ -22,8 +22,8 @@ export function colourIn(place) {
   place.replaceChildren(...nodes, document.createTextNode(text.slice(at)));
 }
 
-/** Where the piece that begins at `at` ends: with the text, or before the last line at the margin behind a blank one; `at` if
- * there is none near enough. */
+/** Return the end of the piece that begins at `at`: the end of the text, or the last unindented line after an empty one; `at`
+ * if there is none within reach. */
 function endOfPiece(text, at) {
   if (text.length - at <= PIECE) return text.length;
   let end = text.lastIndexOf("\n\n", at + PIECE - 2);

@@ -40,7 +40,7 @@ function compactions(page, look) {
       h("th", { scope: "row" }, button(`Compaction ${mark.compaction}`, () => look(mark.compaction), { class: "worded" })),
       h("td", {}, `turn ${mark.turn}`),
       h("td", {}, `${count(mark.before)} → ${count(mark.after)} tokens`),
-      h("td", {}, page.in_force.includes(mark.compaction) ? "in force" : "taken back"),
+      h("td", {}, page.in_force.includes(mark.compaction) ? "in force" : "reverted"),
     );
   return h(
     "section",

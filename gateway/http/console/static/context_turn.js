@@ -92,8 +92,8 @@ export class TurnPanel {
           ? h("strong", { class: "agrees" }, "Byte-identical")
           : h("strong", { class: "differs", role: "alert" }, "Differs from the log"),
         call.agrees
-          ? " with what was sent: rebuilt from the log it has the hash that stands there. "
-          : " with what was sent: the log rebuilds something else than it says was sent. ",
+          ? " to the request that was sent: the hash of the rebuilt request is the logged one. "
+          : ": the hash of the rebuilt request is not the logged one. ",
         h("a", { href: file, download: "" }, "Exact bytes (JSON)"),
       ),
       h("p", { class: "hash" }, `sha256 ${call.sha256}`),
@@ -339,7 +339,7 @@ function omitted(shown) {
 }
 
 function beginning(row) {
-  return row.chars > row.text.length ? `${row.text}\n… (of ${count(row.chars)} characters)` : row.text;
+  return row.chars > row.text.length ? `${row.text}\n… (${count(row.chars)} characters in total)` : row.text;
 }
 
 function lost(entry) {

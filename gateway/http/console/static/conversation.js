@@ -68,7 +68,7 @@ export class Conversation extends EventTarget {
 
   // --- reading ---------------------------------------------------------------------------------------------------------
 
-  /** After each welcome: what happened meanwhile, or, the first time, the newest page; then what was not accepted. */
+  /** After each welcome: load missed events or, the first time, the newest page; then send the unaccepted messages. */
   async resume() {
     clearTimeout(this.looking);
     try {
@@ -107,7 +107,7 @@ export class Conversation extends EventTarget {
     this.tell("earlier");
   }
 
-  /** Follow from the last event of the oldest session that has something left to do. */
+  /** Follow from the last event of the oldest unfinished session. */
   async follow() {
     const from = this.transcripts.find((transcript) => !transcript.closed && transcript.turn !== null) ?? this.current;
     await this.app.socket.ask({ type: "subscribe", session: this.key, session_id: from.session, after: from.last });
@@ -202,11 +202,11 @@ export class Conversation extends EventTarget {
   post(message) {
     const frame = frameOf(this.key, message);
     if (this.app.socket.takes(frame)) this.app.socket.say(frame);
-    else this.giveBack(message, TOO_LONG); // kept by a page that did not look
+    else this.giveBack(message, TOO_LONG); // stored by an older page that did not check
   }
 
   accepted({ id }) {
-    // Its event follows, unless it was taken long ago.
+    // Its event follows, unless a turn took the message long ago.
     if (this.unsent.remove(id)) this.tell("change");
   }
 

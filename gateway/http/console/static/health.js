@@ -97,7 +97,7 @@ class HealthPage {
 
   /** Updated only when changed: a screen reader would read it every ten seconds. */
   verdict(overview) {
-    const wrong = [...(overview.refuses ? [`It takes no messages: ${overview.refuses}`] : []), ...overview.troubles];
+    const wrong = [...(overview.refuses ? [`The gateway is not accepting messages: ${overview.refuses}`] : []), ...overview.troubles];
     const text = wrong.join("\n") || "No problems.";
     if (this.said === text) return;
     this.said = text;
@@ -139,7 +139,7 @@ function spent(rows) {
 function plugins(rows) {
   const state = (plugin) => {
     const failed = Object.entries(plugin.failures).map(([hook, times]) => `${hook} failed ${counted(times, "time")}`);
-    return [...plugin.refused, ...failed].join("; ") || "well";
+    return [...plugin.refused, ...failed].join("; ") || "OK";
   };
   const order = (plugin) => (state(plugin) === "well" ? 1 : 0) + (plugin.ours ? 1 : 0);
   const sorted = [...rows].sort((one, other) => order(one) - order(other));

@@ -4,8 +4,8 @@
 const MOST = 4_000_000;
 
 /**
- * The lines of both in order, each with a sign: "-" only in the first, "+" only in the second, " " in both. What both begin
- * and end with is set aside; for the rest the longest common subsequence.
+ * Return the lines of both in order, each with a sign: "-" only in the first, "+" only in the second, " " in both. The common
+ * beginning and end are skipped; the rest is compared by its longest common subsequence.
  * @param {string[]} one @param {string[]} other @returns {{sign: string, line: string}[]}
  */
 export function lineChanges(one, other) {

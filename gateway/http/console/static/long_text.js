@@ -5,7 +5,7 @@ const LONG = 48_000; // characters
 const FIRST = 8_000;
 const STEP = 100_000;
 
-/** Whether a text is that long. */
+/** Return whether a text is too long to lay out at once. */
 export function isLong(text) {
   return text.length > LONG;
 }

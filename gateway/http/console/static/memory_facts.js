@@ -70,7 +70,7 @@ export class FactsView {
         { class: "about" },
         fact.pinned ? h("strong", { class: "pin" }, "Pinned") : null,
         [fact.type ?? "fact", LAYERS[fact.layer ?? "daily"], when(fact.created), fact.used ? `recalled ${when(fact.used)}` : "never recalled"].join(" · "),
-        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Current worth" }), ` ${fact.worth.toFixed(2)}`),
+        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Current importance" }), ` ${fact.worth.toFixed(2)}`),
       ),
       h(
         "div",

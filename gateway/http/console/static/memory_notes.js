@@ -109,7 +109,7 @@ export class NotesView {
         "header",
         {},
         h("h2", { tabIndex: -1 }, readable(path)),
-        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "Read-only: only the owner may edit this note, or it is not UTF-8."),
+        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "Read-only: this note belongs to the owner, or is not valid UTF-8."),
       ),
       lines,
       text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, "This note is empty."),

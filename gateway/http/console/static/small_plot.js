@@ -57,8 +57,8 @@ export class SmallPlot {
     if (!this.samples.length) return "No data yet.";
     const [name, of] = this.lines[0];
     const found = this.samples.map(of).filter((value) => value != null);
-    if (!found.length) return `${name}: none within the hour`;
-    return `${name}: ${this.unit(found.at(-1))} at last, ${this.unit(Math.max(...found))} at most`;
+    if (!found.length) return `${name}: no data in the last hour`;
+    return `${name}: ${this.unit(found.at(-1))} now, ${this.unit(Math.max(...found))} at most`;
   }
 
   draw() {

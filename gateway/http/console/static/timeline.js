@@ -58,7 +58,7 @@ export class Timeline {
     if (this.atEnd) this.toEnd();
   }
 
-  /** Put the entries' elements into their stretches, and those into the list; what stands there already is not touched. */
+  /** Put the entries' elements into their stretches, and those into the list; elements already in place are not touched. */
   place(entries) {
     const left = new Map(this.stretches);
     let nextStretch = this.list.firstChild;
@@ -92,7 +92,7 @@ export class Timeline {
     if (anchored && this.element.scrollTop === 0) this.element.scrollTop = 1; // at the very top nothing is anchored
     this.draw();
     if (!anchored) this.element.scrollTop = this.element.scrollHeight - below;
-    this.watcher.unobserve(this.top); // observed anew it tells whether it is still near
+    this.watcher.unobserve(this.top); // observed again, it reports whether it is still near
     this.watcher.observe(this.top);
   }
 
@@ -102,7 +102,7 @@ export class Timeline {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
       const drawn = this.drawn.get(this.growing.id);
-      if (drawn?.entry === this.growing) drawn.update(this.growing); // else the whole answer came meanwhile
+      if (drawn?.entry === this.growing) drawn.update(this.growing); // else the whole answer has arrived
     });
   }
 
@@ -289,7 +289,7 @@ class Aside extends Entry {
 
   update(entry) {
     this.entry = entry;
-    this.words.textContent = entry.text; // an earlier page may say more of it
+    this.words.textContent = entry.text; // an earlier page may complete it
     if (this.retry) this.retry.hidden = !entry.retry;
   }
 }
@@ -302,7 +302,7 @@ function stretchOf(entry) {
 
 const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Aside };
 
-const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "failed", refused: "refused", unknown: "nobody knows how it ended" };
+const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "failed", refused: "refused", unknown: "outcome unknown" };
 
 /** A tool call: a line that unfolds to its arguments and its result. */
 function toolCall(call) {
@@ -314,10 +314,10 @@ function toolCall(call) {
 
   function toggle() {
     if (!details.open || inside.childElementCount) return;
-    inside.append(h("p", { class: "label" }, "Given"));
+    inside.append(h("p", { class: "label" }, "Arguments"));
     new LongText(inside).show(readable(pretty(call.arguments)));
     if (call.state === "asked" || call.state === "running") return;
-    inside.append(h("p", { class: "label" }, call.cutFrom ? `Returned (the head and tail of ${call.cutFrom.toLocaleString()} bytes)` : "Returned"));
+    inside.append(h("p", { class: "label" }, call.cutFrom ? `Result (the head and tail of ${call.cutFrom.toLocaleString()} bytes)` : "Result"));
     new LongText(inside).show(call.output || "(nothing)");
   }
 

@@ -11,7 +11,7 @@ import { counted } from "./number_format.js";
 
 const ENDINGS = {
   cancelled: "Stopped.",
-  failed: "The turn failed without a reason.",
+  failed: "The turn failed for an unknown reason.",
   abandoned: "The turn was abandoned.",
 };
 
@@ -74,7 +74,7 @@ export class Transcript {
   /** The seq before the turn that took a message, and all messages which that turn took. Throws where it began further up. */
   before(entry) {
     if (entry.turn === undefined) return { seq: entry.seq - 1, messages: [entry] };
-    if (!this.starts.has(entry.turn)) throw new Error("This turn begins further up; scroll there first.");
+    if (!this.starts.has(entry.turn)) throw new Error("The beginning of this turn is not loaded yet. Scroll up to it first.");
     return { seq: this.starts.get(entry.turn) - 1, messages: this.takenBy(entry.turn) };
   }
 
@@ -188,7 +188,7 @@ const FOLDS = {
     if (!event.hits?.length) return;
     const places = event.hits.map((hit) => `${hit.path}, lines ${hit.lines[0]} to ${hit.lines[1]}`);
     const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
-    this.aside(event, event.hits.length === 1 ? "Recalled one passage" : `Recalled ${event.hits.length} passages`, { detail });
+    this.aside(event, event.hits.length === 1 ? "Recalled 1 passage" : `Recalled ${event.hits.length} passages`, { detail });
   },
   model_replied(event) {
     this.forgetLive(this.replyId(event.turn, event.reply));

@@ -5,7 +5,7 @@
 // however long a text is.
 
 const PAIRS = { "\\(": "\\)", "\\[": "\\]", "$$": "$$" };
-const IN_DOLLARS = /\$(?=\S)(?:\\[^\n]|[^$\\\n`\s]|[^\S\n](?!\$))+\$(?!\d)/y; // Pandoc's rule: no blank within the marks, no digit behind
+const IN_DOLLARS = /\$(?=\S)(?:\\[^\n]|[^$\\\n`\s]|[^\S\n](?!\$))+\$(?!\d)/y; // Pandoc's rule: no space inside the delimiters, no digit after them
 const BEGINS_BLOCK = /^(?:\$\$|\\\[|\\begin\{([A-Za-z]{1,30}\*?)\})/;
 const IDENTIFIER = /_{1,2}[A-Za-z0-9]+(?:_+[A-Za-z0-9]+)*_{1,2}(?![A-Za-z0-9_])/y;
 const EMPHASIS = /^(?:_[^_]*_|__[A-Z][a-z]*__)$/; // a word of prose
@@ -36,13 +36,13 @@ export function verbatim(parser) {
   };
 }
 
-/** Whether emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**` + `/*.py`. */
+/** Return whether emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**` + `/*.py`. */
 function mayOpen(before, after) {
   if (/^[^\x00-\x7f]/.test(after)) return true; // scripts without spaces have it anywhere
   return !/[A-Za-z0-9./\\)\]}%&^]/.test(before) && !/^(?:[")\]},;:=>|\\]|\/\*)/.test(after);
 }
 
-/** Whether emphasis may end between these: not in `(*)`, `/*.py`, `x**2` or `2*(x)`, but in `**API**s`. */
+/** Return whether emphasis may end between these: not in `(*)`, `/*.py`, `x**2` or `2*(x)`, but in `**API**s`. */
 function mayClose(before, after) {
   if (/[([{]/.test(before) || (before === "/" && /^\.?\w/.test(after)) || (/\d/.test(before) && after[0] === "(")) return false;
   return !(/[A-Za-z0-9)\]]/.test(before) && /^[A-Za-z0-9]/.test(after)) || ENDINGS.test(after);
@@ -69,7 +69,7 @@ function next(state, mark, from) {
   return state.marks[mark].at;
 }
 
-/** A backslash is dropped only before a character that would be a mark there: `\,` and `C:\` are not Markdown's. */
+/** Drop a backslash only before a character that it escapes: `\,` and `C:\` are kept. */
 function backslash(state, silent) {
   const { src, pos } = state;
   if (src[pos] !== "\\") return false;
@@ -78,7 +78,7 @@ function backslash(state, silent) {
   const start = src.slice(Math.max(0, pos - 10), pos);
   const begins = start.includes("\n") || pos <= 10 ? start.slice(start.lastIndexOf("\n") + 1).trim() : "a longer line";
   if ((AT_LINE_START.test(escaped) && !begins) || (escaped === "." && /^\d+$/.test(begins)) || src.startsWith("![", pos + 1)) return false;
-  // The character behind it is passed over too where it would mean something: \[ begins no link, \] ends none.
+  // Skip the escaped character too if it is markup: \[ begins no link, \] ends none.
   return keep(state, silent, /[[\]\\]/.test(escaped) ? 2 : 1);
 }
 
@@ -101,8 +101,8 @@ function found(sticky, text, at) {
 }
 
 /**
- * A formula that begins a line and does not end on it: its lines are no list, heading or rule. It ends where it is closed, or
- * before an empty line, which no formula has; so what follows never changes what stands there.
+ * Parse a formula that spans lines, whose lines are no list, heading or rule. It ends at its closing delimiter, or before an
+ * empty line, so that later text never changes it.
  */
 function formulaBlock(state, startLine, endLine, silent) {
   if (state.sCount[startLine] - state.blkIndent >= 4) return false;

@@ -19,7 +19,7 @@ export function welcome(app) {
   app.api.get("/api/recipients").then(({ folder, recipients }) => {
     const sent = recipients.filter(({ address }) => address !== "");
     const here = recipients.filter(({ address }) => address === "");
-    const none = recipients.some(({ purpose }) => purpose === "answers") ? "nobody" : "nobody: there is no model yet that could answer";
+    const none = recipients.some(({ purpose }) => purpose === "answers") ? "nobody" : "nobody: no model is configured yet";
     show(folder, row("Sent to", sent.length ? sent.map(described) : h("dd", {}, none)), here.length ? row("Runs locally", here.map(described)) : null);
   }, () => {}); // offline: the details follow later
   return h("div", { class: "empty hello" }, h("h2", {}, "What can I help you with?"), list);
@@ -35,7 +35,7 @@ function described({ name, purpose, address }) {
 
 /** The address of a model. A server on the gateway's machine may be a proxy to another one. */
 function placeOf(address) {
-  if (address === null) return " (its plugin does not say where)";
+  if (address === null) return " (address unknown)";
   if (address === "") return "";
   const url = urlOf(address);
   return ` at ${url?.host ?? address}${LOCAL.test(url?.hostname) ? " (the gateway’s machine)" : ""}`;
