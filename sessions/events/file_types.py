@@ -2,6 +2,9 @@
 
 Only headers are read, according to the formats' specifications: PNG (W3C, "11.2.2 IHDR"), GIF89a ("18. Logical Screen
 Descriptor"), JPEG (ITU-T T.81, "B.2.2 Frame header syntax"), WebP (RFC 9649, "2. WebP container" and RFC 6386, "9.1").
+
+No library: imagesize measures a dozen more formats with 1,300 lines, swaps the sides by Exif, and sets no bound on a JPEG's
+segments; filetype and puremagic do not say whether a file is text.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 """The JPEG markers that begin a frame; the three excluded ones are tables and an extension."""
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 """The JPEG markers that are not followed by a length."""
+_MARKERS = 4096
+"""The markers and fill bytes that may precede a JPEG's frame. Cameras write hundreds at most."""
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -99,7 +104,9 @@ def _gif(content: Content) -> tuple[str, int, int]:
 def _jpeg(content: Content) -> tuple[str, int, int]:
     """Skip segments until one begins a frame. After a camera's metadata that can be far into the file."""
     at = 2
-    while at + 9 <= len(content) and content[at] == 0xFF:
+    for _ in range(_MARKERS):
+        if at + 9 > len(content) or content[at] != 0xFF:
+            break
         marker = content[at + 1]
         if marker in _FRAMES:
             return "image/jpeg", _number(content, at + 7, at + 9), _number(content, at + 5, at + 7)

@@ -27,6 +27,13 @@ def test_a_jpeg_is_measured_behind_a_cameras_notes_and_not_inside_them() -> None
     assert detect_picture(jpeg(4000, 3000, notes=9, progressive=True)) == Picture("image/jpeg", 4000, 3000)
 
 
+@pytest.mark.parametrize("filling", [b"\xff\xe1\0\2", b"\xff\xd0", b"\xff"])
+def test_the_frame_of_a_jpeg_is_looked_for_behind_a_bounded_number_of_markers(filling: bytes) -> None:
+    whole = jpeg(3, 4)
+    assert detect_picture(whole[:2] + filling * 1000 + whole[2:]) == Picture("image/jpeg", 3, 4)
+    assert detect_picture(whole[:2] + filling * 10_000 + whole[2:]) is None, "an upload of them would take seconds"
+
+
 @pytest.mark.parametrize("whole", [png(3, 4), gif(3, 4), jpeg(3, 4), *(webp(k, 3, 4) for k in (b"VP8 ", b"VP8L", b"VP8X"))])
 def test_a_picture_that_is_cut_off_has_no_wrong_size(whole: bytes) -> None:
     for length in range(len(whole)):
