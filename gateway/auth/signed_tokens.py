@@ -3,6 +3,8 @@
 A *cookie* authenticates a person for a month, a *link* its owner once, within minutes. Neither needs a store: each names its
 person and its expiry, and is signed with a key derived from the person's token. So a cookie survives a restart, and changing
 the token invalidates all of them. Only sign-outs and used links are remembered.
+
+No library: itsdangerous would replace the signature and its form, fifteen lines, and not expiry, renewal, sign-out or use.
 """
 
 from __future__ import annotations

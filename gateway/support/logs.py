@@ -2,6 +2,8 @@
 
 Log values may contain untrusted text. Each entry stays on one line (continuation lines of a traceback are marked), escape
 sequences are neutralised, and a value cannot pass for a field.
+
+The text renderer is not structlog's: that writes line breaks of an event as they are, and a traceback's local variables.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ It retries a request only before its response has begun.
 
 httpx requests and responses are sent with aiohttp's client, at a tenth of httpx's own cost for a streamed request. Like
 HTTP itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
+
+Retries use no library: tenacity would replace the loop and the exponent, and not the decision what to retry and how long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Parsers for server-sent events (HTML standard, section 9.2) and for lines, in bounded memory.
 
 Lines are split as bytes at CR, LF or CRLF, never as text, where U+2028 would also end a line.
+
+No library: httpx-sse has no limit on a line or an event, and takes twice the time for each event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The lock of a home, which allows one process at a time."""
+"""The lock of a home, which allows one process at a time.
+
+It is one call of flock, so no library is used: filelock does not say who holds the lock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Writing a new configuration file: the shipped text, with every key explained, and the user's values."""
+"""Writing a new configuration file: the shipped text, with every key explained, and the user's values.
+
+No library: tomlkit keeps comments, but cannot replace the commented line of a key, and adds the key below the table's last
+comment, which may be the heading of the next.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // The stacked plot of a session's turns: the contents of each request against the window and its reserve, and what was done to
-// reduce it. One path for each part, however many turns there are.
+// reduce it. One path for each part, however many turns there are. No library: see small_plot.js; here keys select a turn too.
 
 import { h, svg } from "./elements.js";
 import { when } from "./time_format.js";
