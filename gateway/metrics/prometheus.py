@@ -1,7 +1,7 @@
 """Counters, histograms and Prometheus' text format.
 
-Implemented here because prometheus-client measured 1.1 µs for an observation and 1.7 µs for a labelled count, against 0.2
-and 0.3 µs here, and 14 ms of each start. It would save forty lines: the text format, version 0.0.4 of
+Implemented here because prometheus-client takes 0.7 µs for an observation and 1.0 µs for a labelled count, against 0.1 and
+0.2 µs here, and 8 ms of each start. It would save forty lines: the text format, version 0.0.4 of
 https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
