@@ -15,6 +15,8 @@ from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from plugins.api.pruning import PruningRules
 from sessions.events.events import ContextCompacted, Event, Recorded
@@ -48,6 +50,7 @@ class CompactedSession(PrunedSession):
         summarization = Summarization(
             recorder,
             choose=models.choose,
+            caller=ModelCaller(Counters()),
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={},
             notes=notes,

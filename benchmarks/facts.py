@@ -23,6 +23,8 @@ from benchmarks.figures import Figure, figure
 from benchmarks.journals import write_events
 from benchmarks.setting import Setting
 from gateway.conversations.facts.fact_extraction import FactExtraction
+from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
 from plugins.api.facts.fact_settings import FactKeys
@@ -107,7 +109,7 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
         keys=lambda: KEYS,
         language=lambda: "en",
         choose=models.choose,
-        paid=lambda *_: None,
+        caller=ModelCaller(Counters()),
         clock=SystemClock(),
     )
     running = asyncio.create_task(finding.run())

@@ -56,6 +56,13 @@ class Counters:
         self.spent.add(purpose, model, "output", by=usage.output)
         self.spent.add(purpose, model, "cached", by=usage.cached)
 
+    def count_reply(self, purpose: str, model: str, reported: str, usage: Usage) -> None:
+        """Count the tokens of a reply, also under the model that the provider reported."""
+        self.tokens.add(reported, "input", by=usage.input)
+        self.tokens.add(reported, "output", by=usage.output)
+        self.cached_tokens.add(reported, by=usage.cached)
+        self.count_spent(purpose, model, usage)
+
     def count_embedded(self, purpose: str, model: str, tokens: int) -> None:
         """Count the tokens of embedded notes (`note`) or queries (`query`): estimated, since few services report them."""
         self.embedded.add(purpose, model, by=tokens)

@@ -118,10 +118,7 @@ class SessionMeter:
         if event.stop != "cancelled":
             counters.steps["answer"].observe(now - self._asked)
         if (usage := event.usage) is not None:
-            counters.tokens.add(event.model, "input", by=usage.input)
-            counters.tokens.add(event.model, "output", by=usage.output)
-            counters.cached_tokens.add(event.model, by=usage.cached)
-            counters.count_spent("answer", replied_as(self._recorder.transcript, event), usage)
+            counters.count_reply("answer", replied_as(self._recorder.transcript, event), event.model, usage)
 
     def _returned(self, event: ToolReturned, now: float) -> None:
         self._last = now

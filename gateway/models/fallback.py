@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -28,6 +29,8 @@ from plugins.support.errors import (
 FALLBACK_ERRORS = (Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchModel, BadAnswer)
 """Failures after which another model is asked. A refused or too long request is the fault of the session and would fail
 there too."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger("exuvia.models")
 
@@ -80,14 +83,15 @@ def all_failed(failures: list[tuple[str, ProviderError]]) -> ProviderError:
 
 
 class FallbackChain:
-    """The models that may answer one turn, in order."""
+    """The models that may answer one turn, in order. `pinned` is True once only the current one may."""
 
     def __init__(self, first: ChosenModel) -> None:
+        self.pinned = False
         self._left = [first, *first.fallbacks]
         self._failures: list[tuple[str, ProviderError]] = []
 
-    async def answer(self, ask: Callable[[ChosenModel], Awaitable[None]], tokens: Callable[[ChosenModel], int]) -> None:
-        """Call `ask` with each model in turn until one answers.
+    async def answer(self, ask: Callable[[ChosenModel], Awaitable[T]], tokens: Callable[[ChosenModel], int]) -> T:
+        """Call `ask` with each model in turn until one answers, and return the result.
 
         `tokens` returns the estimated size of the conversation for a model; fallbacks with a smaller window are skipped.
         Raises the error of a single model or of a refused request, else that of `all_failed`.
@@ -97,10 +101,10 @@ class FallbackChain:
             try:
                 self._check(model, tokens)
                 with model.breaker.track():
-                    await ask(model)
+                    answer = await ask(model)
                 if model.cooldowns.end(model.name):
                     log.info("model_is_back", model=model.name)
-                return
+                return answer
             except NoSuchModel as error:
                 named = await with_model_list(error, model)
                 await self._choose_again(model)
@@ -114,6 +118,7 @@ class FallbackChain:
 
     def pin(self) -> None:
         """Drop the remaining fallbacks, because the client has seen part of the current model's answer."""
+        self.pinned = True
         del self._left[1:]
 
     def _check(self, model: ChosenModel, tokens: Callable[[ChosenModel], int]) -> None:

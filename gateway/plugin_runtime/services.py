@@ -9,18 +9,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from gateway.models.fallback import FallbackChain
+from gateway.models.call import ModelCaller, TextRequest, text_context
 from gateway.models.registry import ChosenModel
-from gateway.models.side_requests import listen
 from gateway.plugin_runtime.plugin_log import DurablePluginLog
 from gateway.support.errors import GatewayError
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.services import ModelAnswer, PluginServices, Purpose, WorkspaceFacts, WorkspaceMemory
 from plugins.support.errors import BadRequest, Unreachable
-from sessions.events.codec import replace_surrogates
-from sessions.events.messages import Usage, UserMessage
-from sessions.events.tokens import estimate
-from sessions.state.context import Context
+from sessions.events.messages import Usage
 from sessions.store.protocols import Store
 
 ANSWER_SECONDS = 120.0
@@ -36,28 +32,25 @@ TEXTS = 256
 class PluginServiceFactory:
     """Creates the services of each plugin.
 
-    `choose` returns the model that is asked, `embedding` the provider of embeddings; neither is closed while
-    `models_in_use` or `vectors_in_use` is held. `paid` is called with the purpose, the model and its usage. `store_of`
-    returns the store of a plugin's log. Use as an async
-    context manager, which closes the logs.
+    `choose` returns the model that is asked, `embedding` the provider of embeddings, which is not closed while
+    `vectors_in_use` is held. `store_of` returns the store of a plugin's log. Use as an async context manager, which closes
+    the logs.
     """
 
     def __init__(
         self,
         *,
         choose: Callable[[], ChosenModel],
+        caller: ModelCaller,
         embedding: Callable[[], EmbeddingProvider | None],
-        models_in_use: Callable[[], AbstractContextManager[None]],
         vectors_in_use: Callable[[], AbstractContextManager[None]],
-        paid: Callable[[str, str, Usage], None],
         store_of: Callable[[str], Store],
         now: Callable[[], datetime],
     ) -> None:
         self._choose = choose
+        self._caller = caller
         self._embedding = embedding
-        self._models_in_use = models_in_use
         self._vectors_in_use = vectors_in_use
-        self._paid = paid
         self._store_of = store_of
         self._now = now
         self._logs: dict[str, DurablePluginLog] = {}
@@ -84,27 +77,22 @@ class PluginServiceFactory:
 
     async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:
         """Return one answer, accounted to the plugin. Raises ProviderError."""
-        message = UserMessage(text=replace_surrogates(text))
-        context = Context(instructions=replace_surrogates(system), tools=(), parameters={}, messages=(message,))
-        answers: list[ModelAnswer] = []
-
-        async def ask(model: ChosenModel) -> None:
-            purpose, session = f"plugin:{plugin}", f"plugin-{plugin}"
-            answers.append(await listen(model, context, purpose, session, limit, within=ANSWER_SECONDS))
-
-        with self._models_in_use():
-            try:
-                await FallbackChain(self._choose()).answer(ask, lambda _: estimate(system) + estimate(text))
-            except GatewayError as error:  # plugins see only provider errors
-                raise Unreachable(str(error)) from error
-        if (usage := answers[-1].usage) is not None:
-            self._pay(f"plugin:{plugin}", answers[-1].model, usage)
-        return answers[-1]
-
-    def _pay(self, purpose: str, model: str, usage: Usage) -> None:
-        self._paid(purpose, model, usage)
-        spent = self._spent.setdefault(purpose, {})
-        spent[model] = spent.get(model, Usage()) + usage
+        purpose = f"plugin:{plugin}"
+        request = TextRequest(
+            context=text_context(system, text),
+            purpose=purpose,
+            session=f"plugin-{plugin}",
+            limit=limit,
+            seconds=ANSWER_SECONDS,
+        )
+        try:
+            answer = await self._caller.answer(self._choose(), request)
+        except GatewayError as error:  # plugins see only provider errors
+            raise Unreachable(str(error)) from error
+        if answer.usage is not None:
+            spent = self._spent.setdefault(purpose, {})
+            spent[answer.model] = spent.get(answer.model, Usage()) + answer.usage
+        return answer
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         """Return the tokens that plugins have used since the start, by `plugin:NAME` and model."""

@@ -28,6 +28,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn.offered_tools import OfferedTools
 from gateway.metrics.counters import Counters
 from gateway.metrics.loop_lag import LoopLag
+from gateway.models.call import ModelCaller
 from gateway.models.listings import Listings
 from gateway.models.model_list_cache import CachedModelLists, load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings
@@ -125,11 +126,12 @@ class ApplicationBuilder:
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.reconfigure(self.config), embeddings.reconfigure(self.config))
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
+        caller = ModelCaller(self.counters, hold=providers.in_use)
         counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
         facts = await opened(facts_of(stores.facts, self.home, self.settings, self.clock))
-        extraction = self._extraction(facts, store, catalog, models)
-        services = await opened(self._services(models, providers, embeddings, stores.of_plugin))
+        extraction = self._extraction(facts, store, catalog, models, caller)
+        services = await opened(self._services(models, caller, embeddings, stores.of_plugin))
 
         def make_context(name: str, settings: Any) -> PluginContext:
             return self._plugin_context(name, settings, transport, services.of(name, memory, facts))
@@ -172,6 +174,7 @@ class ApplicationBuilder:
             hooks,
             models,
             providers,
+            caller=caller,
             opened_plugins=opened_plugins,
             command_services=command_services,
             lifecycle=lifecycle,
@@ -201,16 +204,15 @@ class ApplicationBuilder:
     def _services(
         self,
         models: ModelRegistry,
-        providers: OpenProviders[ChatProvider],
+        caller: ModelCaller,
         embeddings: OpenProviders[EmbeddingProvider],
         store_of: Callable[[str], Store],
     ) -> PluginServiceFactory:
         return PluginServiceFactory(
             choose=models.choose,
+            caller=caller,
             embedding=lambda: self.config.memory.embedding.chosen(embeddings),
-            models_in_use=providers.in_use,
             vectors_in_use=embeddings.in_use,
-            paid=self.counters.count_spent,
             store_of=store_of,
             now=self.clock.now,
         )
@@ -263,7 +265,9 @@ class ApplicationBuilder:
             for folder in self.folders
         )
 
-    def _extraction(self, facts: Facts, store: Store, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
+    def _extraction(
+        self, facts: Facts, store: Store, catalog: Catalog, models: ModelRegistry, caller: ModelCaller
+    ) -> FactExtraction:
         return FactExtraction(
             facts,
             store,
@@ -271,7 +275,7 @@ class ApplicationBuilder:
             keys=lambda: self.config.memory.facts,
             language=lambda: self.config.agent.language,
             choose=models.choose,
-            paid=self.counters.count_spent,
+            caller=caller,
             clock=self.clock,
         )
 
@@ -281,6 +285,7 @@ class ApplicationBuilder:
         models: ModelRegistry,
         providers: OpenProviders[ChatProvider],
         *,
+        caller: ModelCaller,
         opened_plugins: OpenedPlugins,
         command_services: CommandServices,
         lifecycle: Lifecycle,
@@ -293,6 +298,7 @@ class ApplicationBuilder:
             clock=self.clock,
             hooks=hooks,
             models=models,
+            caller=caller,
             providers=providers,
             tools=OfferedTools(opened_plugins.tools, self.settings),
             commands=opened_plugins.commands,

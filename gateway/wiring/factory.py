@@ -34,6 +34,7 @@ from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.conversations.turn.turn import Turn
 from gateway.metrics.counters import Counters
 from gateway.metrics.session_meter import SessionMeter
+from gateway.models.call import ModelCaller
 from gateway.models.providers import OpenProviders
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
@@ -56,6 +57,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     hooks: Hooks
     models: ModelRegistry
+    caller: ModelCaller
     providers: OpenProviders[ChatProvider]
     tools: Mapping[str, Tool]
     commands: Mapping[str, Command]
@@ -123,6 +125,7 @@ class ConversationFactory:
         summarization = Summarization(
             recorder,
             choose=models.choose_for_compaction,
+            caller=dependencies.caller,
             summarizers=dependencies.summarizers,
             flushes=dependencies.flushes,
             notes=notes,
@@ -155,7 +158,7 @@ class ConversationFactory:
             files=ConversationFiles(self._attachment_renderer),
             prune=pruning.prune,
             compacting=compacting,
-            provider_failed=dependencies.counters.provider_errors.add,
+            caller=dependencies.caller,
         )
         return Turn(
             recorder,

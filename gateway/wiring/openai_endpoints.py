@@ -49,7 +49,7 @@ def openai_endpoints(
             server().uploads,
             still_admits=server().access.still_admits,
             refuses=refuses,
-            hold=dependencies.providers.in_use,
+            caller=dependencies.caller,
             embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
             in_flight=in_flight,
             counters=dependencies.counters,

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.turn import answering
-from gateway.models import providers
-from gateway.models.sound_replies import MOST_TOKENS
+from gateway.models import call, providers
+from gateway.models.call import MOST_TOKENS
 from gateway.plugin_runtime import lifecycle
 from gateway.support import logs
 from plugins.host import loading
@@ -413,7 +412,7 @@ STREAMS = {
 async def test_a_stream_that_misbehaves_fails_its_turn_with_a_sentence_that_names_the_provider(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "CUT_RETRIES", 0)
+    monkeypatch.setattr(call, "CUT_RETRIES", 0)
     body = f"async def stream(self, request):\n        {STREAMS[name]}"
     if name.startswith("returns"):
         body = body.removeprefix("async ")

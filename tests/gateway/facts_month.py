@@ -16,6 +16,8 @@ import msgspec
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_pauses import FactPauses
 from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.facts.fact_events import FactsExtracted
@@ -111,7 +113,7 @@ class Month:
         facts = Facts(opened, keys=lambda: self.keys, workspace=lambda: self.root / "workspace", now=self.now)
         self.facts = await self._stack.enter_async_context(facts)
         models = ModelRegistry({"keeping": self.model}, configured="keeping:all", window=None)
-        asking = FactRequests(lambda: self.keys, models.choose, lambda *_: None)
+        asking = FactRequests(lambda: self.keys, models.choose, ModelCaller(Counters()))
         pauses = FactPauses(self)
         self.distilling = FactDistillation(
             self.facts, asking, pauses, keys=lambda: self.keys, language=lambda: "en", clock=self

@@ -36,6 +36,8 @@ from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.conversations.turn.turn import Turn
+from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.protocol.slash_commands import parse_command
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
@@ -246,6 +248,8 @@ class Stage:
             memory=MemoryKeys(recall=recall),
         )
         self.models = SessionModels(self.recorder, models, self.config)
+        self.counters = Counters()
+        caller = ModelCaller(self.counters, sleep=self._sleep)
         self.compacting = Compactor(
             self.recorder,
             config=self.config,
@@ -253,6 +257,7 @@ class Stage:
             summarization=Summarization(
                 self.recorder,
                 choose=models.choose,
+                caller=caller,
                 summarizers={name: kind() for name, kind in hooks.summarizers().items()},
                 flushes={name: kind() for name, kind in hooks.flushes().items()},
                 notes=notes,
@@ -268,7 +273,7 @@ class Stage:
             files=ConversationFiles(AttachmentRenderer(kept)),
             prune=Pruner(self.recorder, hooks, self.config, self.clock).prune,
             compacting=self.compacting,
-            sleep=self._sleep,
+            caller=caller,
         )
         standing = WorkspaceNotes(workspace or Path("unused"))
         self.notes = LoadedNotes(self.recorder, standing, self.config)

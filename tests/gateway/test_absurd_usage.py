@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.sessions.session_commands import verify_sessions
-from gateway.models.sound_replies import MOST_TOKENS
+from gateway.models.call import MOST_TOKENS
 from gateway.support.home import Home
 from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
 from plugins.testing.servers.faulty_server import Json

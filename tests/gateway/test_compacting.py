@@ -20,7 +20,7 @@ from plugins.api.models import ModelLimits
 from plugins.api.services import AskModel
 from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.host.hooks import Hooks
-from plugins.support.errors import ContextOverflow, Unreachable
+from plugins.support.errors import ContextOverflow, StreamCut, Unreachable
 from plugins.testing.contexts import NOON
 from sessions.events.events import (
     CompactionAbandoned,
@@ -361,6 +361,21 @@ async def test_while_no_model_can_summarise_the_turn_goes_on_and_after_three_fai
     made = on.told(ContextCompacted)
     assert {event.by for event in made} <= {"extract"}
     assert all(event.tokens < 1000 for event in on.told(RequestSent) if event.purpose == "answer")
+
+
+async def test_a_summary_whose_stream_was_cut_is_asked_for_again_and_both_requests_are_recorded(tmp_path: Path) -> None:
+    tries = iter([breaks(StreamCut("cut"), "They t"), says("They talked.")])
+
+    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        return next(tries)(request)
+
+    on = stage(tmp_path, answering(says("yes"), summary=summary))
+    async with on.playing():
+        await until_compacted(on)
+    (made,) = on.told(ContextCompacted)
+    assert (made.by, on.slept) == ("short", [0.5])
+    assert sum(event.purpose == "summary" for event in on.told(RequestSent)) == 2
+    assert on.counters.provider_errors.counts == {("staged", "stream_cut"): 1}
 
 
 async def test_after_a_pause_the_model_is_asked_again_and_its_summary_ends_the_row_of_failures(tmp_path: Path) -> None:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry
-from gateway.plugin_runtime.services import PluginServiceFactory
-from gateway.support.clock import SystemClock
 from gateway.support.errors import SENTENCE_LIMIT
 from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
-from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.models import ModelLimits
-from plugins.api.services import ModelAnswer
-from plugins.facts.model_answers import response_format
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
@@ -40,12 +32,9 @@ from plugins.testing.servers.openai_server import KEY, OpenAIServer, refusal
 from sessions.events.events import ModelReplied, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
 from sessions.events.token_features import TokenFeatures
-from sessions.files.committer import Committer
-from sessions.files.journals import Journals
 from sessions.state.request_sizes import RequestSizes
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
-from tests.waiting import VirtualTime
 
 
 class Second(Model):
@@ -124,46 +113,6 @@ async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(
 
     assert (ended.outcome, ended.error and ended.error.sentence) == ("failed", "The request is wrong.")
     assert second.requests == []
-
-
-Asks: TypeAlias = Callable[[ModelRegistry, Path], Awaitable[ModelAnswer]]
-
-
-async def about_facts(models: ModelRegistry, _: Path) -> ModelAnswer:
-    asking = FactRequests(FactKeys, models.choose, lambda *_: None)
-    return await asking.ask(
-        models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=response_format()
-    )
-
-
-async def for_a_plugin(models: ModelRegistry, folder: Path) -> ModelAnswer:
-    async with Committer() as committer:
-        means = PluginServiceFactory(
-            choose=models.choose,
-            embedding=lambda: None,
-            models_in_use=contextlib.nullcontext,
-            vectors_in_use=contextlib.nullcontext,
-            paid=lambda *_: None,
-            store_of=lambda plugin: Journals(folder / plugin, folder, committer),
-            now=SystemClock().now,
-        )
-        return await means.answer("tides", "Be brief.", "When is high tide?", 50)
-
-
-@pytest.mark.parametrize("asks", [about_facts, for_a_plugin])
-async def test_beside_a_conversation_another_model_answers_where_the_first_says_nothing(asks: Asks, tmp_path: Path) -> None:
-    first, second = Model(hangs_after("so f")), Second(says("hello"))
-    models = models_of(first, second)
-    with VirtualTime():
-        answered = await asks(models, tmp_path)
-    assert (answered.text, answered.model) == ("hello", "second:spare")
-    assert models.breakers()["staged"].failures == 1
-
-
-@pytest.mark.parametrize("asks", [about_facts, for_a_plugin])
-async def test_beside_a_conversation_a_model_that_says_nothing_is_named(asks: Asks, tmp_path: Path) -> None:
-    with VirtualTime(), pytest.raises(Unreachable, match=r"^staged:model did not answer within 120 seconds\.$"):
-        await asks(models_of(Model(hangs_after("so f"))), tmp_path)
 
 
 async def test_a_cancelled_turn_asks_nobody_else() -> None:

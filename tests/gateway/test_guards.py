@@ -21,12 +21,10 @@ from gateway.conversations.routing import forks
 from gateway.conversations.routing.session_indexer import SessionIndexer
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
-from gateway.conversations.turn.answering import CALLS_LIMIT, REPLY_LIMIT
-from gateway.http.openai.stateless_mode import checked_stream
 from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
 from gateway.http.websocket import Connection
-from gateway.models.registry import ModelRegistry
+from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.facts.fact_events import FactsOpened
 from plugins.facts.fact_book import FactBook
@@ -49,7 +47,6 @@ from sessions.files.append_file import AppendFile
 from sessions.files.committer import Committer
 from sessions.files.journal import Journal
 from sessions.files.journals import Journals
-from sessions.state.context import Context
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import Name
 from sessions.store.claims import Claim, SoleClaims
@@ -199,15 +196,6 @@ async def test_an_answer_is_cut_where_it_becomes_too_long() -> None:
         await stage.until_settled()
     (replied,) = stage.told(ModelReplied)
     assert (replied.stop, len(replied.text)) == ("length", REPLY_LIMIT)
-
-
-async def test_an_answer_to_a_request_without_a_session_is_cut_where_it_becomes_too_long() -> None:
-    model = ModelRegistry({"staged": Model(babbles)}, configured="auto", window=None).choose(None)
-    context = Context(instructions="", tools=(), parameters={}, messages=())
-    request = ChatRequest(model="model", context=context, purpose="api", session="s")
-    parts = [part async for part in checked_stream(model, request)]
-    assert [type(part) for part in parts] == [Delta, Delta, Delta, Reply]
-    assert parts[-1] == Reply(text="", model="model", stop="length")
 
 
 async def test_a_reply_with_more_arguments_than_are_taken_ends_the_turn_and_runs_nothing() -> None:

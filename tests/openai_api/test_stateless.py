@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,10 @@ from hypothesis import strategies as st
 
 from gateway.http import listener
 from gateway.http.openai import response_writer
-from gateway.http.openai.stateless_mode import StopSequences, checked_stream
-from gateway.models.registry import ModelRegistry
-from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.support.errors import BadAnswer, RateLimited, StreamCut
+from gateway.http.openai.stateless_mode import StopSequences
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from plugins.testing.servers.openai_server import ScriptedResponse, refusal
-from sessions.events.messages import UserMessage
-from sessions.state.context import Context
 from tests.gateway.gateways import TOKEN, gateway
-from tests.gateway.stage import Answer, Model, breaks, says
 from tests.openai_api.asking import MODEL, SAID, client_of, vendor_behind
 from tests.pictures import png
 from tests.waiting import deadline, until
@@ -119,39 +112,6 @@ async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: 
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="exuvia", messages=SAID)
         assert (caught.value.status_code, caught.value.code) == (502, "stream_cut")
-
-
-def ends_without_a_reply(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
-    async def parts() -> AsyncIterator[Delta | Reply]:
-        yield Delta("Hal")
-
-    return parts()
-
-
-def says_no_text(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
-    async def parts() -> AsyncIterator[Delta | Reply]:
-        yield Delta(5)  # type: ignore[arg-type]
-
-    return parts()
-
-
-@pytest.mark.parametrize(
-    ("answer", "known"),
-    [
-        (ends_without_a_reply, StreamCut),
-        (says_no_text, BadAnswer),
-        (breaks(ValueError("odd")), BadAnswer),
-        (breaks(SystemExit(), "Hal"), BadAnswer),
-        (breaks(RateLimited("Slow down.")), RateLimited),
-        (says("", *["tool"] * 200), BadAnswer),
-    ],
-)
-async def test_whatever_a_strangers_provider_does_is_an_error_that_is_known(answer: Answer, known: type[Exception]) -> None:
-    model = ModelRegistry({"staged": Model(answer)}, configured="auto", window=None).choose()
-    context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
-    request = ChatRequest(model="model", context=context, purpose="api", session="s")
-    with pytest.raises(known):
-        _ = [part async for part in checked_stream(model, request)]
 
 
 # --- who goes away ----------------------------------------------------------------------------------------------------

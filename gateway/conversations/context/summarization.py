@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -13,20 +14,23 @@ import structlog
 from gateway.conversations.context.compaction_rules import CompactionAttempt, CompactionRules, paused
 from gateway.conversations.notes.day_notes import day_note, digest_of
 from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
+from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.models.side_requests import SideRequests
 from gateway.support.errors import GatewayError, sentence_of
+from plugins.api.services import AskModel, ModelAnswer
 from plugins.api.summarization import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
 from plugins.support.workspace import own_note
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import StorageFailed
-from sessions.events.events import MemoryFlushed, Trigger
+from sessions.events.events import MemoryFlushed, RequestSent, Trigger
 from sessions.events.messages import AssistantMessage
 from sessions.events.tokens import estimate
 from sessions.state import compaction
 from sessions.state.compaction import CompactionPlan
+from sessions.state.context import Gauge
 from sessions.state.transcript import Transcript
 from sessions.state.view_size import text_tokens
 from sessions.store.recorder import Recorder
@@ -34,8 +38,8 @@ from sessions.store.recorder import Recorder
 ANSWER = 256
 """The fewest tokens that an answer needs: a request that leaves less does not fit."""
 
-WITHIN = 900.0
-"""Seconds that a flush or a summary may take, all its requests together."""
+WITHIN, ANSWER_SECONDS = 900.0, 180.0
+"""Seconds that a flush or a summary may take, all its requests together, and one of them."""
 
 UNKNOWN_WINDOW = 8192
 """The size in tokens assumed for an unknown window."""
@@ -64,6 +68,7 @@ class Summarization:
         recorder: Recorder,
         *,
         choose: Callable[[], ChosenModel],
+        caller: ModelCaller,
         summarizers: Mapping[str, Summarizer],
         flushes: Mapping[str, MemoryFlush],
         notes: PendingNotes,
@@ -71,6 +76,7 @@ class Summarization:
     ) -> None:
         self._recorder = recorder
         self._choose = choose
+        self._caller = caller
         self._summarizers = summarizers
         self._flushes = flushes
         self._notes = notes
@@ -200,8 +206,29 @@ class Summarization:
         except GatewayError:
             return UNKNOWN_WINDOW
 
-    def _requests(self, purpose: str) -> SideRequests:
-        return SideRequests(self._recorder, self._choose, purpose, self._turn)
+    def _requests(self, purpose: str) -> AskModel:
+        return partial(self._ask, purpose, self._turn)
+
+    async def _ask(self, purpose: str, turn: int | None, *, system: str, text: str, limit: int) -> ModelAnswer:
+        """Send one request, and record it as one of this turn if there is one."""
+        request = TextRequest(
+            context=text_context(system, text),
+            purpose=purpose,
+            session=self._transcript.session,
+            limit=limit,
+            seconds=ANSWER_SECONDS,
+        )
+        measured = Gauge().measure(request.context)
+
+        def size(model: ChosenModel) -> int:
+            return round(self._transcript.counts.calibration(model.name).tokens(measured.units))
+
+        async def ask(model: ChosenModel) -> ModelAnswer:
+            sent = RequestSent(purpose=purpose, sha256=measured.sha256, messages=1, tokens=size(model))
+            self._recorder.append(sent, turn=turn)
+            return await text_answer(model, request)
+
+        return await self._caller.call(FallbackChain(self._choose()), ask, size)
 
     @property
     def _turn(self) -> int | None:

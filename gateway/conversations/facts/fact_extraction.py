@@ -20,6 +20,7 @@ import structlog
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_pauses import LONGEST_PAUSE, FactPauses
 from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.models.call import ModelCaller
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
@@ -40,7 +41,6 @@ from plugins.support.errors import (
 )
 from sessions.events.codec import InvalidLine, decode, replace_surrogates
 from sessions.events.errors import SessionsError
-from sessions.events.messages import Usage
 from sessions.store.catalog import SessionRow
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import LogReader
@@ -97,8 +97,8 @@ class Rows(Protocol):
 class FactExtraction:
     """The extraction for a home.
 
-    `logs` are those of the sessions, `keys` returns the configuration, `choose` returns the model for a session
-    that used a given one (`provider:model`), and `paid` is called with the purpose, the model and its usage.
+    `logs` are those of the sessions, `keys` returns the configuration, and `choose` returns the model for a session
+    that used a given one (`provider:model`).
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FactExtraction:
         keys: Callable[[], FactKeys],
         language: Callable[[], str],
         choose: Callable[[str | None], ChosenModel],
-        paid: Callable[[str, str, Usage], None],
+        caller: ModelCaller,
         clock: Clock,
     ) -> None:
         self._facts = facts
@@ -119,7 +119,7 @@ class FactExtraction:
         self._keys = keys
         self._language = language
         self._clock = clock
-        self._requests = FactRequests(keys, choose, paid)
+        self._requests = FactRequests(keys, choose, caller)
         self._pauses = FactPauses(clock)
         self._distillation = FactDistillation(facts, self._requests, self._pauses, keys=keys, language=language, clock=clock)
         self._due: dict[str, tuple[float, float]] = {}

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
-from gateway.models.fallback import FallbackChain
+from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
 from gateway.models.registry import ChosenModel
-from gateway.models.side_requests import listen
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.chat import RequestOptions, ResponseFormat
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.services import ModelAnswer
 from plugins.support.errors import BadRequest
-from sessions.events.codec import replace_surrogates
-from sessions.events.messages import Usage, UserMessage
-from sessions.events.tokens import estimate
-from sessions.state.context import Context
 
 log = structlog.get_logger("exuvia.facts")
 
@@ -28,19 +24,18 @@ WITHIN = 120.0
 class FactRequests:
     """The requests for a home.
 
-    `keys` returns the configuration, `choose` returns the model for a session that used a given one (`provider:model`), and
-    `paid` is called with the purpose, the model and its usage.
+    `keys` returns the configuration, and `choose` the model for a session that used a given one (`provider:model`).
     """
 
     def __init__(
         self,
         keys: Callable[[], FactKeys],
         choose: Callable[[str | None], ChosenModel],
-        paid: Callable[[str, str, Usage], None],
+        caller: ModelCaller,
     ) -> None:
         self._keys = keys
         self._choose = choose
-        self._paid = paid
+        self._caller = caller
         self._formless: set[str] = set()
         """The models, by name, that do not support a response format."""
 
@@ -75,24 +70,19 @@ class FactRequests:
     ) -> ModelAnswer:
         """Return one answer of about `limit` tokens, in the response format if the model supports one. Raises
         ProviderError."""
-        message = UserMessage(text=replace_surrogates(text))
-        context = Context(instructions=system, tools=(), parameters={}, messages=(message,))
-        answers: list[ModelAnswer] = []
+        request = TextRequest(
+            context=text_context(system, text), purpose=purpose, session=session, limit=limit, seconds=WITHIN
+        )
 
-        async def once(asked: ChosenModel, wishes: RequestOptions) -> None:
-            answers.append(await listen(asked, context, purpose, session, limit, within=WITHIN, wishes=wishes))
-
-        async def ask(asked: ChosenModel) -> None:
+        async def ask(asked: ChosenModel, request: TextRequest) -> ModelAnswer:
             if asked.name not in self._formless:
+                formatted = msgspec.structs.replace(request, options=RequestOptions(response_format=form))
                 try:
-                    await once(asked, RequestOptions(response_format=form))
-                    return
+                    return await text_answer(asked, formatted)
                 except BadRequest as error:
                     log.info("form_refused", model=asked.name, reason=sentence_of(error))
-            await once(asked, RequestOptions())
+            answer = await text_answer(asked, request)
             self._formless.add(asked.name)
+            return answer
 
-        await FallbackChain(model).answer(ask, lambda _: estimate(system) + estimate(text))
-        if (usage := answers[-1].usage) is not None:
-            self._paid(purpose, answers[-1].model, usage)
-        return answers[-1]
+        return await self._caller.answer(model, request, ask)

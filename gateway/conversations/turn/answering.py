@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
-from copy import deepcopy
 from functools import partial
 
 import msgspec
@@ -14,16 +11,13 @@ from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.turn.conversation_files import ConversationFiles
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import record_plugin_failure
+from gateway.models.call import ModelCaller, ProviderCrashed, ReplyStream
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.models.sound_replies import sound
-from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatRequest, Reply
 from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
-from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
-from plugins.support.untrusted import is_own_object, reraise_cancellation
-from sessions.events.codec import replace_surrogates
+from plugins.support.errors import BadRequest, ContextOverflow
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.events.token_features import TokenFeatures, attachment_features
 from sessions.events.vision import AttachmentVisibility, VisionSupport
@@ -31,17 +25,8 @@ from sessions.state.context import Context, Gauge, assemble
 from sessions.state.transcript import OpenTurn, open_turn
 from sessions.store.recorder import Recorder
 
-REPLY_LIMIT = 1024 * 1024
-"""Bytes of text after which an answer is cut off as too long: it must fit one line of the log."""
-
-CALLS_LIMIT = 128
-"""The most tool calls of one reply."""
-
 OVERFLOWS = 4
 """Consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
-
-CUT_RETRIES = 2
-"""Retries after a stream was interrupted."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +40,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyRequest:
-    """Requests the answers of one session.
-
-    `prune` shrinks the view to a window and a reserve in tokens, `provider_failed` is called with the provider and the code
-    of each failure.
-    """
+    """Requests the answers of one session. `prune` shrinks the view to a window and a reserve in tokens."""
 
     def __init__(
         self,
@@ -69,16 +50,14 @@ class ReplyRequest:
         files: ConversationFiles,
         prune: Callable[[int | None, int], Awaitable[None]],
         compacting: Compactor,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        provider_failed: Callable[[str, str], None] = lambda _provider, _code: None,
+        caller: ModelCaller,
     ) -> None:
         self._recorder = recorder
         self._live = live
         self._files = files
         self._prune = prune
         self._compacting = compacting
-        self._sleep = sleep
-        self._provider_failed = provider_failed
+        self._caller = caller
         self._gauge = Gauge()
         self._before: Context | None = None
         self._speaking: ChosenModel | None = None
@@ -93,7 +72,7 @@ class ReplyRequest:
         """
         for attempt in range(OVERFLOWS + 1):
             try:
-                await chain.answer(self._ask, self._size)
+                await self._caller.call(chain, self._ask, self._size)
             except ContextOverflow:
                 if attempt == OVERFLOWS or not await self._compacting.overflowed(model.window):
                     raise
@@ -130,18 +109,8 @@ class ReplyRequest:
         return draft if self._recorder.transcript.view is view else self._draft(vision, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
-        """Record one answer of the model, with a retry if its stream is interrupted."""
-        for attempt in range(CUT_RETRIES + 1):
-            try:
-                reply = await self._stream(model)
-            except ProviderError as error:
-                self._provider_failed(model.provider.name, error.code)
-                if attempt == CUT_RETRIES or not (isinstance(error, StreamCut) and error.retryable):
-                    raise
-                await self._sleep(0.5 * 2**attempt)
-            else:
-                self._record_reply(reply, model)
-                return
+        """Record one answer of the model."""
+        self._record_reply(await self._stream(model), model)
 
     async def _stream(self, model: ChosenModel) -> Reply:
         draft = await self._drafted(model)
@@ -165,7 +134,7 @@ class ReplyRequest:
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
-            context=shown.context if is_own_object(model.provider) else with_own_tools(shown.context),
+            context=shown.context,
             purpose="answer",
             session=transcript.session,
             pictures=shown.pictures,
@@ -184,54 +153,34 @@ class ReplyRequest:
         return reply
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Stream one request: deltas go to `live`, the reply is returned."""
-        size, silence = 0, SilenceFilter()
+        """Stream one request: its text goes to `live`, the reply is returned."""
+        silence = SilenceFilter()
         outer = ON_PAUSE.set(partial(self._live.wait, self._recorder.transcript.head))
         try:
-            async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
-                async for part in stream:
-                    if isinstance(part, Reply):
-                        self._show(silence.end())
-                        return sound(part)
-                    text = replace_surrogates(part.text)
-                    size += len(text.encode())
-                    if size > REPLY_LIMIT:
-                        return Reply(text=self._live.end(), model=model.model, stop="length")
+            async with ReplyStream(model, request) as stream:
+                async for text in stream:
                     self._show(silence.feed(text))
-        except ProviderError:
+        except ProviderCrashed as error:
+            record_plugin_failure(self._recorder, model.provider.name, "stream", error.cause)
             raise
-        except BaseException as error:
-            reraise_cancellation(error)
-            record_plugin_failure(self._recorder, model.provider.name, "stream", error)
-            raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         finally:
             ON_PAUSE.reset(outer)
-        raise StreamCut(f"The answer of {model.name} was interrupted.")
+        self._show(silence.end())
+        return stream.reply
 
     def _show(self, text: str) -> None:
         if text:
             self._live.add(text)
 
     def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
-        if len(reply.calls) > CALLS_LIMIT:
-            raise BadAnswer(f"The model requested {len(reply.calls)} tool calls at once; at most {CALLS_LIMIT} are allowed.")
-        calls = tuple(
-            RequestedCall(
-                id=replace_surrogates(call.id),
-                tool=replace_surrogates(call.tool),
-                arguments=replace_surrogates(call.arguments),
-            )
-            for call in reply.calls
-        )
-        if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
-            raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
+        calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in reply.calls)
         turn = self._open()
         self.silent = is_silent(reply.text) and not calls
         seq = self._recorder.append(
             ModelReplied(
                 reply=turn.replies,
-                model=replace_surrogates(reply.model),
-                text="" if is_silent(reply.text) else replace_surrogates(reply.text),
+                model=reply.model,
+                text="" if is_silent(reply.text) else reply.text,
                 calls=calls,
                 stop=reply.stop,
                 usage=reply.usage,
@@ -268,8 +217,3 @@ class ReplyRequest:
 def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
     """Return the provider for `model_replied`: empty if the turn started with it."""
     return "" if model.provider.name == turn.provider else model.provider.name
-
-
-def with_own_tools(context: Context) -> Context:
-    """Return the context with copies of its mutable parts: a third-party provider may modify schemas in place."""
-    return msgspec.structs.replace(context, tools=deepcopy(context.tools), parameters=deepcopy(context.parameters))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -28,6 +28,7 @@ from gateway.http.request_bodies import BodyBudget, BodyRefused, BodyShare, read
 from gateway.http.responses import answer
 from gateway.http.uploads import Uploads
 from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
 from gateway.models.listings import Listings
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import Busy, GatewayError, sentence_of
@@ -106,7 +107,7 @@ class OpenAIApi:
         uploads: Uploads of attachments.
         still_admits: Returns True while an admission is valid.
         refuses: Returns the reason why nothing is taken; None if requests are taken.
-        hold: Keeps the providers open while its block runs.
+        caller: Calls the models of stateless requests.
         embeddings: The endpoint for embeddings.
         in_flight: Counts the stateless requests that a stop waits for.
         counters: The gateway's counters.
@@ -122,7 +123,7 @@ class OpenAIApi:
         *,
         still_admits: Callable[[Admission], bool],
         refuses: Callable[[], Busy | StorageFailed | None],
-        hold: Callable[[], AbstractContextManager[None]],
+        caller: ModelCaller,
         embeddings: Embeddings,
         in_flight: InFlight,
         counters: Counters,
@@ -136,7 +137,7 @@ class OpenAIApi:
         self._budget = BodyBudget(OF_ONE, OF_ALL)
         self._embeddings = embeddings
         self._names = ModelNames(models, listings, created=self._now())
-        self._stateless = StatelessMode(self._names, hold=hold, in_flight=in_flight, counters=counters)
+        self._stateless = StatelessMode(self._names, caller, in_flight, counters)
         self._in_session = SessionMode(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),

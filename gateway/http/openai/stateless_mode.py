@@ -6,69 +6,27 @@ and tools of the gateway do not.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
-import structlog
 
-from gateway.conversations.turn.answering import CALLS_LIMIT, CUT_RETRIES, REPLY_LIMIT
 from gateway.http.openai.api_errors import bad_request
 from gateway.http.openai.in_flight import InFlight
 from gateway.http.openai.model_names import ModelNames
 from gateway.http.openai.request_parser import ParsedRequest
 from gateway.http.openai.response_writer import ResponseWriter
 from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller, ReplyStream
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.models.sound_replies import sound
-from gateway.support.errors import sentence_of
-from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.support.errors import BadAnswer, ProviderError, StreamCut
-from plugins.support.untrusted import reraise_cancellation
-from sessions.events.codec import replace_surrogates
+from plugins.api.chat import ChatRequest
 from sessions.events.messages import AssistantMessage, UserMessage
 from sessions.events.tokens import MESSAGE, estimate
 from sessions.events.vision import attachment_visibility, placeholder_line
 
 PURPOSE = "api"
 """The purpose that providers and counters see."""
-
-log = structlog.get_logger("exuvia.openai_api")
-
-
-async def checked_stream(model: ChosenModel, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-    """Yield a model's answer, cut at its limits. Closing this closes the provider's stream."""
-    size = 0
-    try:
-        async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
-            async for part in stream:
-                if isinstance(part, Reply):
-                    yield _checked(sound(part))
-                    return
-                text = replace_surrogates(part.text)
-                size += len(text.encode())
-                yield Delta(text)
-                if size > REPLY_LIMIT:
-                    yield Reply(text="", model=model.model, stop="length")
-                    return
-    except ProviderError:
-        raise
-    except GeneratorExit:
-        raise  # nobody listens any more
-    except BaseException as error:
-        reraise_cancellation(error)
-        log.exception("provider_failed", provider=model.provider.name)
-        raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
-    raise StreamCut(f"The answer of {model.name} ended before its end.")
-
-
-def _checked(reply: Reply) -> Reply:
-    if len(reply.calls) > CALLS_LIMIT:
-        raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
-    return reply
 
 
 class StopSequences:
@@ -109,13 +67,11 @@ def _overlap(text: str, word: str) -> int:
 
 
 class StatelessMode:
-    """Chat completions without a session. `hold` keeps the providers open while its block runs."""
+    """Chat completions without a session."""
 
-    def __init__(
-        self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], in_flight: InFlight, counters: Counters
-    ) -> None:
+    def __init__(self, names: ModelNames, caller: ModelCaller, in_flight: InFlight, counters: Counters) -> None:
         self._names = names
-        self._hold = hold
+        self._caller = caller
         self._in_flight = in_flight
         self._counters = counters
 
@@ -127,24 +83,15 @@ class StatelessMode:
             ApiError: The request is invalid, or the client's token is no longer valid.
             ProviderError: All models failed, perhaps after text was sent.
         """
-        chosen = _with_vision(await self._names.chosen(parsed.model), parsed)
-        chain = FallbackChain(chosen)
+        chain = FallbackChain(_with_vision(await self._names.chosen(parsed.model), parsed))
         session = _conversation(parsed, person)
 
         async def ask(model: ChosenModel) -> None:
-            for attempt in range(CUT_RETRIES + 1):
-                writer.begin(model.name)
-                try:
-                    await self._ask(model, parsed, session, writer, chain)
-                    return
-                except ProviderError as error:
-                    self._counters.provider_errors.add(model.provider.name, error.code)
-                    if attempt == CUT_RETRIES or writer.has_sent or not (isinstance(error, StreamCut) and error.retryable):
-                        raise
-                await asyncio.sleep(0.5 * 2**attempt)
+            writer.begin(model.name)
+            await self._ask(model, parsed, session, writer, chain)
 
-        with self._hold(), self._in_flight.one():
-            await chain.answer(ask, lambda _: _tokens(parsed))
+        with self._in_flight.one():
+            await self._caller.call(chain, ask, lambda _: _tokens(parsed))
 
     async def _ask(
         self, model: ChosenModel, parsed: ParsedRequest, session: str, writer: ResponseWriter, chain: FallbackChain
@@ -159,31 +106,26 @@ class StatelessMode:
             has_fallback=True,  # a client can wait by itself
             options=parsed.options,
         )
-        stops = StopSequences(parsed.stops)
-        async with aclosing(checked_stream(model, request)) as parts:
-            async for part in parts:
-                if isinstance(part, Delta):
-                    shown, reply = stops.feed(part.text), None
-                else:
-                    shown, reply = stops.end(), part
-                    self._count(part, model)
-                if shown:
-                    await writer.text(shown)
-                    if writer.has_sent:
-                        chain.pin()
-                if stops.met:
-                    reply = Reply(text="", model=model.model, stop="end")
-                if reply is not None:
-                    calls = reply.calls[:1] if parsed.options.single_tool_call else reply.calls
-                    await writer.end(calls, reply.stop, reply.usage)
-                    return
 
-    def _count(self, reply: Reply, model: ChosenModel) -> None:
-        if (usage := reply.usage) is not None:
-            self._counters.tokens.add(reply.model, "input", by=usage.input)
-            self._counters.tokens.add(reply.model, "output", by=usage.output)
-            self._counters.cached_tokens.add(reply.model, by=usage.cached)
-            self._counters.count_spent(PURPOSE, model.name, usage)
+        async def show(text: str) -> None:
+            if text:
+                await writer.text(text)
+                if writer.has_sent:
+                    chain.pin()
+
+        stops = StopSequences(parsed.stops)
+        async with ReplyStream(model, request) as stream:
+            async for text in stream:
+                await show(stops.feed(text))
+                if stops.met:
+                    await writer.end((), "end", None)
+                    return
+        reply = stream.reply
+        if reply.usage is not None:
+            self._counters.count_reply(PURPOSE, model.name, reply.model, reply.usage)
+        await show(stops.end())
+        calls = reply.calls[:1] if parsed.options.single_tool_call else reply.calls
+        await writer.end(calls, reply.stop, reply.usage)
 
 
 def _with_vision(chosen: ChosenModel, parsed: ParsedRequest) -> ChosenModel:

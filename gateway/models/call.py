@@ -1,0 +1,307 @@
+"""Calls to models, for everybody who asks one: the only loop over a provider's stream, its limits, checks and retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import msgspec
+import structlog
+
+from gateway.metrics.counters import Counters
+from gateway.models.fallback import FallbackChain
+from gateway.models.registry import ChosenModel
+from gateway.support.errors import sentence_of
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
+from plugins.api.services import ModelAnswer
+from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.support.untrusted import is_own_object, reraise_cancellation
+from sessions.events.codec import replace_surrogates
+from sessions.events.messages import Usage, UserMessage
+from sessions.events.tokens import estimate
+from sessions.state.context import Context
+
+REPLY_LIMIT = 1024 * 1024
+"""Bytes of text after which an answer is cut off as too long: it must fit one line of the log."""
+
+CALLS_LIMIT = 128
+"""The most tool calls of one reply."""
+
+CUT_RETRIES = 2
+"""Retries after a stream was interrupted."""
+
+MOST_TOKENS = 10**9
+"""More than any request can have."""
+
+SPARE_BYTES, TOKEN_BYTES = 2000, 8
+"""An answer outside a conversation is cut off after so many bytes, and so many for each requested token."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger("exuvia.models")
+
+
+class ProviderCrashed(BadAnswer):
+    """A provider raised something other than a ProviderError, or yielded something that the API does not allow."""
+
+    def __init__(self, sentence: str, cause: BaseException) -> None:
+        super().__init__(sentence)
+        self.cause = cause
+
+
+class ReplyStream:
+    """One request to a model: an asynchronous iterator over the text of the reply, which is in `reply` at its end.
+
+    Use as an async context manager; leaving the block cancels the request. Everything in the reply is checked, and its text
+    is cut off after `limit` bytes in UTF-8.
+
+    Raises:
+        ProviderError: The model could not reply. Nothing else is raised, whatever the provider does: StreamCut if the
+            stream ends without a reply, ProviderCrashed if the provider's code fails.
+    """
+
+    def __init__(self, model: ChosenModel, request: ChatRequest, limit: int = REPLY_LIMIT) -> None:
+        self._model = model
+        self._request = request
+        self._limit = self._room = limit
+        self._pieces: list[str] = []
+        self._reply: Reply | None = None
+        self._stream: Any = None
+        self._next: Callable[[], Awaitable[Delta | Reply]] = self._send
+
+    @property
+    def reply(self) -> Reply:
+        """The complete reply, once the iteration has ended."""
+        assert self._reply is not None
+        return self._reply
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stream is None:
+            return
+        try:
+            await self._stream.aclose()
+        except BaseException as failed:
+            reraise_cancellation(failed)
+            crashed = self._crashed(failed)
+            if error is None:
+                raise crashed from failed
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while self._reply is None:
+            if text := await self._read():
+                self._pieces.append(text)
+                return text
+        raise StopAsyncIteration
+
+    async def _send(self) -> Delta | Reply:
+        """Send the request and return the first part of the stream."""
+        request = self._request if is_own_object(self._model.provider) else _own_copy(self._request)
+        self._stream = self._model.provider.stream(request)
+        self._next = aiter(self._stream).__anext__
+        return await self._next()
+
+    async def _read(self) -> str:
+        """Return the next piece of text, possibly empty; the last part sets the reply."""
+        try:
+            part = await self._next()
+            if isinstance(part, Reply):
+                return self._end(checked_reply(part))
+            text = replace_surrogates(part.text)
+        except ProviderError:
+            raise
+        except StopAsyncIteration:
+            raise StreamCut(f"The answer of {self._model.name} was interrupted.") from None
+        except BaseException as error:
+            reraise_cancellation(error)
+            raise self._crashed(error) from error
+        size = len(text.encode())
+        if size > self._room:
+            text = _shortened(text, self._room)
+            self._reply = Reply(text="".join((*self._pieces, text)), model=self._request.model, stop="length")
+        self._room -= size
+        return text
+
+    def _end(self, reply: Reply) -> str:
+        """Set the reply and return the text that was not streamed."""
+        text = _shortened(reply.text, self._limit)
+        if len(text) < len(reply.text):
+            reply = msgspec.structs.replace(reply, text=text, calls=(), stop="length")
+        self._reply, streamed = reply, "".join(self._pieces)
+        return text[len(streamed) :] if text.startswith(streamed) else ""
+
+    def _crashed(self, error: BaseException) -> ProviderCrashed:
+        name, sentence = self._model.provider.name, sentence_of(error)
+        log.error("provider_failed", provider=name, kind=type(error).__name__, reason=sentence)  # a traceback has no bound
+        return ProviderCrashed(f"The provider {name} failed: {sentence}", error)
+
+
+def checked_reply(reply: Reply) -> Reply:
+    """Return the reply with fields of the types that they promise, in texts that UTF-8 can encode, and with a usage that one
+    request can have: the sum of many must still be a number for every reader.
+
+    Raises:
+        BadAnswer: It has too many tool calls, or too long ones.
+        msgspec.ValidationError, TypeError: A field has another type.
+    """
+    checked = msgspec.convert(msgspec.to_builtins(reply), Reply)
+    if len(checked.calls) > CALLS_LIMIT:
+        raise BadAnswer(f"The model requested {len(checked.calls)} tool calls at once; at most {CALLS_LIMIT} are allowed.")
+    if sum(len(call.arguments) for call in checked.calls) > REPLY_LIMIT:
+        raise BadAnswer("The model requested tool calls with more than a megabyte of arguments.")
+    calls = tuple(
+        CallDraft(
+            id=replace_surrogates(call.id),
+            tool=replace_surrogates(call.tool),
+            arguments=replace_surrogates(call.arguments),
+        )
+        for call in checked.calls
+    )
+    return msgspec.structs.replace(
+        checked,
+        text=replace_surrogates(checked.text),
+        model=replace_surrogates(checked.model),
+        calls=calls,
+        usage=_checked_usage(checked.usage),
+        opaque=checked.opaque and replace_surrogates(checked.opaque),
+    )
+
+
+def _checked_usage(usage: Usage | None) -> Usage | None:
+    if usage is None:
+        return None
+    return Usage(**{name: min(getattr(usage, name), MOST_TOKENS) for name in usage.__struct_fields__})
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Return the text, cut off after a number of bytes in UTF-8."""
+    data = text.encode()
+    return text if len(data) <= limit else data[:limit].decode(errors="ignore")
+
+
+def _own_copy(request: ChatRequest) -> ChatRequest:
+    """Return the request with copies of its mutable parts: a third-party provider may modify schemas in place."""
+    context, options = request.context, deepcopy(request.options)
+    context = msgspec.structs.replace(context, tools=deepcopy(context.tools), parameters=deepcopy(context.parameters))
+    return msgspec.structs.replace(request, context=context, options=options, pictures=dict(request.pictures))
+
+
+class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A text-only request outside a conversation, for an answer of about `limit` tokens within so many `seconds`."""
+
+    context: Context
+    purpose: str
+    session: str
+    limit: int
+    seconds: float
+    options: RequestOptions = RequestOptions()
+
+
+def text_context(system: str, text: str) -> Context:
+    """Return the context of one message with instructions."""
+    message = UserMessage(text=replace_surrogates(text))
+    return Context(instructions=replace_surrogates(system), tools=(), parameters={}, messages=(message,))
+
+
+async def text_answer(model: ChosenModel, request: TextRequest) -> ModelAnswer:
+    """Return the text of a model's reply, whatever the model stopped for; one that is much too long is cut off.
+
+    Raises:
+        ProviderError: The model could not reply; Unreachable if it took too long, since another one may be faster.
+    """
+    sent = ChatRequest(
+        model=model.model,
+        context=request.context,
+        purpose=request.purpose,
+        session=request.session,
+        window=model.window,
+        has_fallback=bool(model.fallbacks),
+        options=request.options,
+    )
+    try:
+        async with (
+            asyncio.timeout(request.seconds),
+            ReplyStream(model, sent, min(REPLY_LIMIT, SPARE_BYTES + TOKEN_BYTES * request.limit)) as stream,
+        ):
+            async for _ in stream:
+                pass
+    except TimeoutError as error:
+        raise Unreachable(f"{model.name} did not answer within {request.seconds:.0f} seconds.") from error
+    return ModelAnswer(text=stream.reply.text, model=model.name, usage=stream.reply.usage)
+
+
+AskText: TypeAlias = Callable[[ChosenModel, TextRequest], Awaitable[ModelAnswer]]
+"""Sends one text-only request to one model."""
+
+
+class ModelCaller:
+    """Calls the models of fallback chains: repeats cut requests, counts failures, and keeps providers open meanwhile.
+
+    Args:
+        counters: The gateway's counters.
+        hold: Keeps the open providers open while its block runs.
+        sleep: Waits before a retry, for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        counters: Counters,
+        *,
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._counters = counters
+        self._hold = hold
+        self._sleep = sleep
+
+    async def call(
+        self, chain: FallbackChain, ask: Callable[[ChosenModel], Awaitable[T]], tokens: Callable[[ChosenModel], int]
+    ) -> T:
+        """Return the result of `ask` with the first model of the chain that answers.
+
+        `ask` is called again after a cut stream, unless the client has seen a part of the answer.
+
+        Raises:
+            ProviderError: No model answered, see `FallbackChain.answer`.
+        """
+
+        async def ask_again(model: ChosenModel) -> T:
+            attempt = 0
+            while True:
+                try:
+                    return await ask(model)
+                except ProviderError as error:
+                    self._counters.provider_errors.add(model.provider.name, error.code)
+                    if attempt == CUT_RETRIES or chain.pinned or not (isinstance(error, StreamCut) and error.retryable):
+                        raise
+                await self._sleep(0.5 * 2**attempt)
+                attempt += 1
+
+        with self._hold():
+            return await chain.answer(ask_again, tokens)
+
+    async def answer(self, model: ChosenModel, request: TextRequest, ask: AskText = text_answer) -> ModelAnswer:
+        """Return the answer of a model, or of one of its fallbacks, to a request that belongs to no session's log; count its
+        tokens.
+
+        Raises:
+            ProviderError: No model answered.
+        """
+        texts = (request.context.instructions, *(message.text for message in request.context.messages))
+        answer = await self.call(
+            FallbackChain(model), lambda each: ask(each, request), lambda _: sum(estimate(text) for text in texts)
+        )
+        if answer.usage is not None:
+            self._counters.count_spent(request.purpose, answer.model, answer.usage)
+        return answer
