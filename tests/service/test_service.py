@@ -179,7 +179,7 @@ async def test_it_runs_as_a_user_of_its_own_and_sees_little(service: Service, ma
 async def test_memory_the_bundled_model_and_sqlite_vec_work_under_the_confinement(
     service: Service, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    service.configure({"agent.model": "auto"})
+    service.configure({"agent.model": "auto", "providers.local.threads": 1})
     service.start()
     client = await service.connect(http)
     await client.send("Say one word.")
