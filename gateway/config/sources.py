@@ -200,7 +200,7 @@ def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
     for name in environment:
         unknown = name.startswith("EXUVIA_") and not name.startswith(_PREFIX) and name not in ours
         if unknown and (meant := did_you_mean(name, ours, least=0.85)):
-            yield f"{name} is a variable that nothing reads{meant}"
+            yield f"{name} is not a variable of Exuvia{meant}"
 
 
 def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources, ConfigRefused | None]:
@@ -239,7 +239,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigRefused(_toml_sentence(path, text, str(error))) from error
     except RecursionError as error:
-        raise ConfigRefused(f"{path}, line 1, column 1: tables or lists stand too deep in each other.") from error
+        raise ConfigRefused(f"{path}, line 1, column 1: tables or lists are nested too deeply.") from error
 
 
 def _toml_sentence(path: Path, text: str, reason: str) -> str:
@@ -259,7 +259,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
         if name.startswith(_PREFIX):
             keys = tuple(name[len(_PREFIX) :].lower().split("__"))
             if not all(keys):
-                raise ConfigRefused(f"{name} names no key; EXUVIA__SECTION__KEY does.")
+                raise ConfigRefused(f"{name} names no key; write EXUVIA__SECTION__KEY.")
             yield name, keys, RawConfig(environment[name])
     for name, keys in NAMED.items():
         value = environment.get(name)
@@ -320,6 +320,6 @@ def _put(sources: Sources, keys: KeyPath, value: Any, origin: str) -> None:
     for depth, key in enumerate(keys[:-1], start=1):
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ConfigRefused(f"{origin}: {'.'.join(keys[:depth])} must be a table, and something else is given.")
+            raise ConfigRefused(f"{origin}: {'.'.join(keys[:depth])} must be a table.")
     table[keys[-1]] = value
     sources.given_by[".".join(keys)] = origin

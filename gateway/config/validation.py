@@ -70,7 +70,7 @@ class Timezone(str):
         try:
             ZoneInfo(text)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"must be a time zone that this machine knows, such as Europe/Berlin, not {text!r}") from None
+            raise ValueError(f"must be a time zone known to this machine, such as Europe/Berlin, not {text!r}") from None
         return cls(text)
 
 
@@ -134,7 +134,9 @@ class Validator:
         except ConfigRefused as error:
             raise self._refusal(key, f"cannot be resolved: {error}") from error
         if not isinstance(value, RawConfig) and not is_reference(text):
-            self.warnings.append(f"{key} stands in {self._sources.origin(key)} as text; {FORMS} keeps it out of there.")
+            self.warnings.append(
+                f"{key} is stored as plain text in {self._sources.origin(key)}; use a reference instead: {FORMS}."
+            )
         return secret
 
 
@@ -231,7 +233,7 @@ def _explain(error: str, form: Any, key: str) -> tuple[str, str]:
         form = _form_below(_alternatives(form), name.partition("[")[0])
     key = ".".join(filter(None, (key, *names)))
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
-        return _join(key, found[1]), f"is not a key that exists{_guess(found[1], form, key) or _elsewhere(found[1], root)}"
+        return _join(key, found[1]), f"is not a known key{_guess(found[1], form, key) or _elsewhere(found[1], root)}"
     if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", reason):
         wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | ") if word != "null")
         got = "a fraction" if found[2] == "float" else _WORDS.get(found[2], found[2])

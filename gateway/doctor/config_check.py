@@ -129,7 +129,7 @@ def _of_token(config: Config) -> list[str]:
         and "CREDENTIALS_DIRECTORY" not in config.references.environment
     ):
         place = config.sources.place("gateway.host")
-        return [f"{place}: gateway.host can be reached from other machines, which needs a gateway.token that you set."]
+        return [f"{place}: gateway.host accepts connections from other machines; set gateway.token."]
     return []
 
 

@@ -27,8 +27,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def of_failure(cls, error: Exception) -> Finding:
         """Return the finding that a check itself failed."""
         return cls(
-            what=f"This could not be looked at: {type(error).__name__}: {sentence_of(error)}",
-            mend="Run `exuvia doctor` as the user that runs the gateway; else it is a fault of ours.",
+            what=f"The check failed: {type(error).__name__}: {sentence_of(error)}",
+            mend="Run `exuvia doctor` as the user that runs the gateway; if it still fails, report a bug.",
         )
 
 

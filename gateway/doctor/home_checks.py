@@ -40,16 +40,16 @@ def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
     """Yield the faults and warnings of a checked configuration."""
     for fault in checked.faults:
         yield Finding(
-            what=fault, mend="Correct it; `exuvia config check` names every fault, and a gateway that runs follows."
+            what=fault, mend="Correct it; `exuvia config check` reports every fault, and a running gateway reloads the file."
         )
     for warning in checked.warnings:
-        yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` in its place.")
+        yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` instead.")
 
 
 def presence(patient: DoctorContext) -> Iterator[Finding]:
     """Report a missing home."""
     if not patient.home.root.is_dir():
-        yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` makes one.")
+        yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` creates it.")
 
 
 def permissions(patient: DoctorContext) -> Iterator[Finding]:
@@ -62,25 +62,25 @@ def permissions(patient: DoctorContext) -> Iterator[Finding]:
     private = [home.root, home.token, home.config, home.sessions, home.attachments, home.quarantine, home.catalog]
     found = {path: path.lstat() for place in private for path in (place, *_inside(place)) if path.exists()}
     foreign = [path for path, each in found.items() if each.st_uid != root.st_uid]
-    # Behind a closed door, the modes of what is inside say nothing.
+    # In a closed folder, the modes of its files do not matter.
     closed = not root.st_mode & 0o077
     open_to_others = [
         path for path, each in found.items() if not closed and each.st_mode & 0o077 and not stat.S_ISLNK(each.st_mode)
     ]
     if open_to_others:
         yield Finding(
-            what=f"Other users of this machine may open {_named(open_to_others)}.",
-            mend=f"Close the home to them: `chmod -R go= {home.root}`.",
+            what=f"Other users of this machine can open {_named(open_to_others)}.",
+            mend=f"Remove their access: `chmod -R go= {home.root}`.",
         )
     if foreign:
         yield Finding(
-            what=f"The home belongs to one user, and {_named(foreign)} to another.",
-            mend=f"Give all of it to the user that runs the gateway: `chown -R USER {home.root}`.",
+            what=f"The home and {_named(foreign)} belong to different users.",
+            mend=f"Make the user that runs the gateway the owner: `chown -R USER {home.root}`.",
         )
     if not os.access(home.root, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(
-            what=f"This user may not read and write {home.root}.",
-            mend="Run `exuvia doctor` as the user that runs the gateway, or give that user the folder.",
+            what=f"This user cannot read and write {home.root}.",
+            mend="Run `exuvia doctor` as the user that runs the gateway, or make this user the owner of the folder.",
         )
 
 
@@ -95,7 +95,7 @@ def token(patient: DoctorContext) -> Iterator[Finding]:
         weakness = f"cannot be read: {error}"
     if weakness:
         yield Finding(
-            what=f"The token in {path} {weakness}.", mend="Delete the file and restart: the gateway makes a new one."
+            what=f"The token in {path} {weakness}.", mend="Delete the file and restart the gateway, which creates a new one."
         )
 
 
@@ -107,7 +107,10 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
         heads = acknowledged_heads(patient.home.catalog)  # before the journals, which may be growing
     except StorageFailed as error:
         heads = {}
-        yield Finding(what=f"{error} Whether a journal lost its end could not be told.", mend="Delete it: it is derived.")
+        yield Finding(
+            what=f"{error} Truncated journals cannot be detected.",
+            mend="Delete the catalog; it is rebuilt from the journals.",
+        )
     logs = session_logs(patient.home)
     sessions = [session for session, _ in logs.listed()]
     for session in sorted(heads.keys() - set(sessions)):
@@ -133,7 +136,7 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
                     level="note",
                     what=f"{session}.jsonl ends with {verified.torn} bytes of a line that was never finished or"
                     " acknowledged.",
-                    mend="Nothing is to be done: the next start sets them aside in the quarantine.",
+                    mend="No action is needed: the next start moves them to the quarantine.",
                 )
 
 
@@ -142,8 +145,8 @@ def quarantine(patient: DoctorContext) -> Iterator[Finding]:
     if entries := sorted(_inside(patient.home.quarantine)):
         yield Finding(
             level="note",
-            what=f"The quarantine holds {_named(entries)}.",
-            mend=f"Read what they say, then delete them: nothing else needs {patient.home.quarantine}.",
+            what=f"The quarantine contains {_named(entries)}.",
+            mend=f"Read the files, then delete them; the gateway does not need {patient.home.quarantine}.",
         )
 
 
@@ -154,8 +157,8 @@ def facts(patient: DoctorContext) -> Iterator[Finding]:
     except (SessionsError, InvalidLine) as error:
         yield Finding(
             what=f"The facts cannot be read: {error}.".replace("..", "."),
-            mend="They are left as they are, and the gateway serves without them; bring back a copy of the file, or move it"
-            " away and begin anew.",
+            mend="The gateway runs without facts and does not change the file; restore a backup of it, or move it away to"
+            " start without facts.",
         )
 
 
@@ -164,21 +167,21 @@ def memory_index(patient: DoctorContext) -> Iterator[Finding]:
     index = patient.home.memory
     if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
         return
-    # Journals grow with every turn: that one is not indexed to its end is no finding.
+    # Journals grow with every turn, so an incomplete index of one is not a problem.
     notes_alone = [source for source in chosen_sources(patient.home, patient.config) if source.name != Transcripts.name]
     try:
         changed = behind(index, notes_alone)
     except Error as error:
         yield Finding(
-            what=f"The memory index {index} cannot be read: {error}.", mend="Delete it: it is made anew from the notes."
+            what=f"The memory index {index} cannot be read: {error}.", mend="Delete it; it is rebuilt from the notes."
         )
         return
     if changed:
         notes = "1 note has" if len(changed) == 1 else f"{len(changed)} notes have"
         yield Finding(
             level="note",
-            what=f"The memory index is behind: {notes} changed since, the first is {changed[0]}.",
-            mend="`exuvia memory index` reads them; so does the next search.",
+            what=f"The memory index is out of date: {notes} changed since, first {changed[0]}.",
+            mend="Run `exuvia memory index`, or wait for the next search, which updates it.",
         )
 
 
@@ -190,15 +193,15 @@ def clock(patient: DoctorContext) -> Iterator[Finding]:
     recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)
     if (recorded - now).total_seconds() > CLOCK_SECONDS:
         yield Finding(
-            what=f"The clock says {now:%Y-%m-%d %H:%M} UTC, and the newest event was recorded at {recorded:%Y-%m-%d %H:%M}.",
-            mend="Set the clock, best by the network: `timedatectl set-ntp true`. No event is lost or reordered by it.",
+            what=f"The clock says {now:%Y-%m-%d %H:%M} UTC, but the newest event was recorded at {recorded:%Y-%m-%d %H:%M}.",
+            mend="Synchronise the clock: `timedatectl set-ntp true`. No event is lost or reordered.",
         )
 
 
 def _damaged(what: str) -> Finding:
     return Finding(
         what=what,
-        mend="It is left as it is and its session refuses messages until `/new`; bring back a copy of the file, or go on.",
+        mend="The session refuses messages. Restore a backup of the file, or type `/new` to start another session.",
     )
 
 

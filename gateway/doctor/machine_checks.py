@@ -39,19 +39,19 @@ def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
     if not hasattr(connection, "enable_load_extension"):
         yield Finding(
             level="note",
-            what="This Python's SQLite loads no extensions, and the package pysqlite3 is not there to stand in for it.",
-            mend="Everything works but the fast search of vectors; `pip install pysqlite3`, or another Python, brings it.",
+            what="This Python's SQLite loads no extensions, and the package pysqlite3 is not installed.",
+            mend="Vector search is slower until then: `pip install pysqlite3`, or use another Python.",
         )
         connection.close()
         return
     try:
         connection.enable_load_extension(True)
         importlib.import_module("sqlite_vec").load(connection)
-    except Exception as error:  # of the one copy of SQLite or the other
+    except Exception as error:  # either copy of SQLite has its own error classes
         yield Finding(
             level="note",
             what=f"SQLite does not load the extension for vectors: {sentence_of(error)}.",
-            mend="Install Exuvia's packages anew: `pip install --force-reinstall sqlite-vec`.",
+            mend="Reinstall the extension: `pip install --force-reinstall sqlite-vec`.",
         )
     finally:
         connection.close()
@@ -62,9 +62,9 @@ def disk(patient: DoctorContext) -> Iterator[Finding]:
     place = _existing(patient.home.root)
     room = os.statvfs(place)
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-    mend = "Make room there, or move the home to a larger disk; until then a full disk makes messages be refused."
+    mend = "Free space, or move the home to a larger disk; messages are refused when the disk is full."
     if whole and (free < FREE_BYTES or free < FREE_SHARE * whole):
-        yield Finding(what=f"The disk under {place} is nearly full: {free // 2**20} MB are left.", mend=mend)
+        yield Finding(what=f"The disk under {place} is nearly full: {free // 2**20} MB left.", mend=mend)
     if room.f_files and room.f_favail < FREE_FILES:
         yield Finding(what=f"The disk under {place} has room for only {room.f_favail} more files.", mend=mend)
 
@@ -74,7 +74,7 @@ def file_system(patient: DoctorContext) -> Iterator[Finding]:
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
-        return  # only Linux tells
+        return  # available on Linux only
     yield from mount_findings(mounts, os.path.realpath(_existing(patient.home.root)))
 
 
@@ -92,16 +92,12 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
     point, kind, options = found
     mend = "Move the home to a disk of this machine: EXUVIA_HOME, or --home."
     if kind in NETWORK:
-        yield Finding(
-            what=f"{point} is a network file system ({kind}), whose locks and syncs cannot be relied on.", mend=mend
-        )
+        yield Finding(what=f"{point} is a network file system ({kind}), whose locks and syncs are unreliable.", mend=mend)
     if kind in PASSING:
-        yield Finding(
-            what=f"{point} is memory ({kind}): what is written there is gone when the machine restarts.", mend=mend
-        )
+        yield Finding(what=f"{point} is in memory ({kind}): its files are lost when the machine restarts.", mend=mend)
     if unsynced := sorted(UNSYNCED & options):
         yield Finding(
-            what=f"{point} is mounted with {', '.join(unsynced)}: what was synced can be lost when the power fails.",
+            what=f"{point} is mounted with {', '.join(unsynced)}: synced data can be lost in a power failure.",
             mend="Mount it without that option.",
         )
 
@@ -112,7 +108,7 @@ def descriptors(patient: DoctorContext) -> Iterator[Finding]:
     limit = reachable() if limit is None else limit
     if 0 <= limit < DESCRIPTORS:
         yield Finding(
-            what=f"The gateway may have only {limit} files and connections open at once.",
+            what=f"The gateway can open at most {limit} files and connections at once.",
             mend=f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
         )
 
@@ -123,8 +119,8 @@ def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
     if sentence := address_space.shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
         yield Finding(
             what=sentence,
-            mend="Raise the limit: `ulimit -v unlimited` before it starts, or no LimitAS= in its unit; MemoryMax= there"
-            " limits the memory that is used.",
+            mend="Raise the limit: `ulimit -v unlimited` before it starts, or remove LimitAS= from its unit. To limit"
+            " the memory in use, set MemoryMax= there.",
         )
 
 
@@ -151,9 +147,9 @@ def watching(patient: DoctorContext) -> Iterator[Finding]:
             break
     except (OSError, RuntimeError) as error:  # which of them depends on the limit
         yield Finding(
-            what=f"The system refuses to tell of saved files: {sentence_of(error)}.",
-            mend="Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches with sysctl; until then a gateway"
-            " looks at them every few seconds.",
+            what=f"The operating system refuses to watch files: {sentence_of(error)}.",
+            mend="Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches with sysctl; until then the"
+            " gateway polls the files every few seconds.",
         )
 
 
@@ -166,15 +162,13 @@ def unit(patient: DoctorContext) -> Iterator[Finding]:
         path = service_unit.place(scope, patient.environment)
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         command = next((line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")), "")
-        mend = f"`exuvia service install --{scope}` writes it anew; then let systemd read it: `systemctl daemon-reload`."
+        mend = f"Run `exuvia service install --{scope}` to rewrite it, then `systemctl daemon-reload`."
         if not text.startswith(service_unit.MARK):
-            continue  # none, or somebody's own
+            continue  # not installed, or not written by Exuvia
         if not Path(command.split('"')[1] if command.startswith('"') else command.partition(" ")[0]).exists():
-            yield Finding(what=f"The service in {path} starts a program that is not there.", mend=mend)
+            yield Finding(what=f"The service in {path} starts a program that does not exist.", mend=mend)
         elif text != service_unit.unit(scope, command):
-            yield Finding(
-                level="note", what=f"The service in {path} is of another version, or was changed by hand.", mend=mend
-            )
+            yield Finding(level="note", what=f"The service in {path} was written by another version, or edited.", mend=mend)
 
 
 def _existing(place: Path) -> Path:

@@ -21,7 +21,7 @@ from plugins.memory.search.diagnostics import without_vectors
 from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError
 from sessions.catalog.sqlite import lacks_full_text
 
-NO_FILE = "Put a model there, or take memory.embedding.local_model_path out; then restart the gateway."
+NO_FILE = "Put a model there, or remove memory.embedding.local_model_path; then restart the gateway."
 
 BRIEF = Timeouts(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
 """Short timeouts, since a person waits for the report."""
@@ -44,13 +44,13 @@ def of_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iter
     meant = config.memory.resting
     if meant == SQLITE:
         if why := lacks_full_text():
-            mend = "Use a Python whose SQLite has it; until then the index rests in local, in memory and one file."
-            yield Finding(level="note", what=f"The memory index cannot rest in {SQLITE}: {why}.", mend=mend)
+            mend = "Use a Python whose SQLite has it; until then `local` is used, which keeps it in memory."
+            yield Finding(level="note", what=f"The memory backend {SQLITE} cannot be used: {why}.", mend=mend)
         return
     if why := kinds[meant].why_not() if meant in kinds else "":
         yield Finding(
-            what=f"The memory index cannot rest in {meant}: {why}.",
-            mend=f'Install it, or set memory.backend = "auto"; until then the index rests in {SQLITE}.',
+            what=f"The memory backend {meant} cannot be used: {why}.",
+            mend=f'Install it, or set memory.backend = "auto"; until then {SQLITE} is used.',
         )
 
 
@@ -59,7 +59,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
     try:
         check_embedding(config, kinds)
     except ConfigRefused:
-        return []  # the check of the configuration says it
+        return []  # reported by the check of the configuration
 
     def context(name: str, settings: Any) -> ProviderContext:
         return ProviderContext(
@@ -89,8 +89,8 @@ async def of_embedding(providers: Mapping[str, EmbeddingProvider], config: Confi
     if keys.wanted in (None, NONE):
         return []
     why = providers[keys.wanted].explain_default() if keys.wanted in providers else "it could not be opened"
-    mend = f"Set it, or name another in memory.embedding.provider; {until_then}."
-    return [Finding(what=f"{keys.wanted} makes no vectors: {why}.", mend=mend)]
+    mend = f"Set it, or set memory.embedding.provider to another one; {until_then}."
+    return [Finding(what=f"The embedding provider {keys.wanted} cannot be used: {why}.", mend=mend)]
 
 
 async def _asked(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
@@ -105,9 +105,9 @@ async def _asked(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
 def _mend(error: ProviderError, until_then: str) -> str:
     match error:
         case CredentialsRefused():
-            how = "Set a key that is valid"
+            how = "Set a valid key"
         case NoSuchModel():
-            how = "Name a model that it has in memory.embedding.model"
+            how = "Set memory.embedding.model to one of its models"
         case _:
-            how = "Look at the network, at memory.embedding.base_url and at the account with the vendor"
+            how = "Check the network, memory.embedding.base_url and your account with the vendor"
     return f"{how}; {until_then}."

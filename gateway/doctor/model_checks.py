@@ -30,7 +30,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
     async with open_temporarily(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
         models = make_registry(providers, config)
         findings = await of_models(providers, models, config, patient.checked.kinds, offline=patient.offline)
-    notes = [Finding(level="note", what=unusable, mend="`exuvia models refresh` makes it anew.")] if unusable else []
+    notes = [Finding(level="note", what=unusable, mend="Run `exuvia models refresh` to rebuild it.")] if unusable else []
     return [*notes, *findings]
 
 
@@ -39,7 +39,7 @@ async def of_models(
 ) -> list[Finding]:
     """Return the problems of the open providers, of missing ones, and of the chosen models."""
     findings = [
-        Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
+        Finding(what=f"The provider {name} cannot be opened.", mend="See the log of the gateway's start.")
         for name in kinds
         if name not in providers
     ]
@@ -63,8 +63,8 @@ def _of_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
     wanted, known = config.agent.context_window, chosen.provider.limits(chosen.model).window
     if wanted is not None and known is not None and wanted > known:
         yield Finding(
-            what=f"agent.context_window is {wanted:,} tokens, and {chosen.name} takes {known:,}.",
-            mend="Lower it or leave it out: a longer conversation would be refused instead of being compacted.",
+            what=f"agent.context_window is {wanted:,} tokens, and {chosen.name} accepts {known:,}.",
+            mend="Lower or remove it; otherwise long conversations are refused instead of compacted.",
         )
 
 
@@ -86,14 +86,14 @@ async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Fi
         return [
             Finding(
                 what=sentence_of(error),
-                mend=f"Set a key that is valid: the one in use is there because {provider.explain_default()}.",
+                mend=f"Set a valid key; this one is used because {provider.explain_default()}.",
             )
         ]
     except ProviderError as error:
         return [
             Finding(
-                what=f"{provider.name} cannot be asked: {sentence_of(error)}",
-                mend=f"Look at the network and at providers.{provider.name}.base_url, or take away what sets it up.",
+                what=f"{provider.name} cannot list its models: {sentence_of(error)}",
+                mend=f"Check the network and providers.{provider.name}.base_url, or remove the provider's settings.",
             )
         ]
     some = ", ".join(sorted(names)[:8]) or "none"
@@ -101,7 +101,7 @@ async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Fi
         Finding(
             level=level,
             what=f"{provider.name} has no model {model!r}.",
-            mend=f"Name one that it has in agent.model or providers.{provider.name}.default_model: {some} …",
+            mend=f"Set agent.model or providers.{provider.name}.default_model to one of its models: {some} …",
         )
         for model, level in models.items()
         if not Listing(tuple(names)).has(model)

@@ -27,11 +27,11 @@ def port(patient: DoctorContext) -> Iterator[Finding]:
             yield from _listening(host, number)
         return
     if process is not None:
-        return  # it runs, here or where its command line said
+        return  # it is running, here or at the address of its command line
     if _is_exuvia(host, number):
-        yield Finding(what=f"{host}:{number} is taken by another Exuvia{_words(owner)}, on another home.", mend=mend)
+        yield Finding(what=f"{host}:{number} is in use by another Exuvia{_words(owner)} with another home.", mend=mend)
     else:
-        yield Finding(what=f"{host}:{number} is taken by another program{_words(owner)}.", mend=mend)
+        yield Finding(what=f"{host}:{number} is in use by another program{_words(owner)}.", mend=mend)
 
 
 def _listening(host: str, number: int) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def _listening(host: str, number: int) -> Iterator[Finding]:
         except OSError as error:
             yield Finding(
                 what=f"{host}:{number} cannot be listened on: {error.strerror or error}.",
-                mend="Choose an address of this machine and a port from 1024 on: gateway.host, gateway.port.",
+                mend="Set gateway.host to an address of this machine, and gateway.port to a port from 1024 up.",
             )
 
 
@@ -101,5 +101,5 @@ def _words(process: int | None) -> str:
     try:
         name = re.sub(r"[^\w .-]", "", Path(f"/proc/{process}/comm").read_text().strip())
     except OSError:
-        name = "gone meanwhile"
+        name = "exited"
     return f" (process {process}, {name})"

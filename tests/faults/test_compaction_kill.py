@@ -124,7 +124,7 @@ async def test_killed_while_a_compaction_asks_the_model_it_is_done_after_the_sta
         await resumed(tmp_path, server)
     if moment == "summary":
         (first, *_) = told(tmp_path, "compaction_abandoned")
-        assert first["reason"] == "The gateway was stopped meanwhile."
+        assert first["reason"] == "The gateway was stopped during the compaction."
         assert "failed" not in first
 
 

@@ -116,16 +116,16 @@ def test_durations_have_a_unit(written: str, seconds: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[gateway]\nprot = 1", "config.toml, line 2: gateway.prot is not a key that exists; did you mean gateway.port?"),
-        ("[gatway]\nport = 1", "config.toml, line 1: gatway is not a key that exists; did you mean gateway?"),
-        ("port = 1", "config.toml, line 1: port is not a key that exists; did you mean gateway.port?"),
-        ("[agent]\nqueue = 'x'", "config.toml, line 2: agent.queue is not a key that exists; did you mean sessions.queue?"),
+        ("[gateway]\nprot = 1", "config.toml, line 2: gateway.prot is not a known key; did you mean gateway.port?"),
+        ("[gatway]\nport = 1", "config.toml, line 1: gatway is not a known key; did you mean gateway?"),
+        ("port = 1", "config.toml, line 1: port is not a known key; did you mean gateway.port?"),
+        ("[agent]\nqueue = 'x'", "config.toml, line 2: agent.queue is not a known key; did you mean sessions.queue?"),
         (
             "[gateway]\nlog_level = 'x'",
-            "config.toml, line 2: gateway.log_level is not a key that exists; did you mean log.level?",
+            "config.toml, line 2: gateway.log_level is not a known key; did you mean log.level?",
         ),
-        ("enabled = true", "config.toml, line 1: enabled is not a key that exists."),
-        ("[agent]\nzebra = 1", "config.toml, line 2: agent.zebra is not a key that exists."),
+        ("enabled = true", "config.toml, line 1: enabled is not a known key."),
+        ("[agent]\nzebra = 1", "config.toml, line 2: agent.zebra is not a known key."),
         ("gateway = 1", "config.toml, line 1: gateway must be a table, not a whole number."),
         ('[gateway]\nport = "7117"', "config.toml, line 2: gateway.port must be a whole number, not text."),
         ("[gateway]\nport = 7117.5", "config.toml, line 2: gateway.port must be a whole number, not a fraction."),
@@ -151,12 +151,12 @@ def test_durations_have_a_unit(written: str, seconds: float, tmp_path: Path) -> 
             " not '3651d'.",
         ),
         ("[providers]\nopenai = 1", "config.toml, line 2: providers.openai must be a table, not a whole number."),
-        ('[log]\n"a\\nb\\u001b" = 1', "config.toml: log.a b is not a key that exists."),
+        ('[log]\n"a\\nb\\u001b" = 1', "config.toml: log.a b is not a known key."),
         ("[gateway\nport = 1", "config.toml, line 1, column 9: Expected ']' at the end of a table declaration."),
         ("[gateway]\nport =", "config.toml, line 2, column 7: Invalid value."),
         ('[gateway]\nhost = "a', "config.toml, line 2, column 10: Unterminated string."),
         ("[gateway]\nport = 1\nport = 2", "config.toml, line 3, column 9: Cannot overwrite a value."),
-        ("a = " + "[" * 5000, "config.toml, line 1, column 1: tables or lists stand too deep in each other."),
+        ("a = " + "[" * 5000, "config.toml, line 1, column 1: tables or lists are nested too deeply."),
     ],
 )
 def test_what_is_wrong_in_the_file_is_one_sentence_with_its_place(text: str, sentence: str, tmp_path: Path) -> None:
@@ -170,16 +170,16 @@ def test_what_is_wrong_in_the_file_is_one_sentence_with_its_place(text: str, sen
         (
             "EXUVIA__SESIONS__RESUME",
             "auto",
-            "EXUVIA__SESIONS__RESUME: sesions is not a key that exists; did you mean sessions?",
+            "EXUVIA__SESIONS__RESUME: sesions is not a known key; did you mean sessions?",
         ),
-        ("EXUVIA__PORT", "1", "EXUVIA__PORT: port is not a key that exists; did you mean gateway.port?"),
+        ("EXUVIA__PORT", "1", "EXUVIA__PORT: port is not a known key; did you mean gateway.port?"),
         ("EXUVIA__GATEWAY__PORT__X", "1", "EXUVIA__GATEWAY__PORT__X: gateway.port must be a whole number, not a table."),
         (
             "EXUVIA__AGENT__TOOL_ROUNDS",
             "5\nx = 1",
             "EXUVIA__AGENT__TOOL_ROUNDS: agent.tool_rounds must be a whole number, not text.",
         ),
-        ("EXUVIA____PORT", "1", "EXUVIA____PORT names no key; EXUVIA__SECTION__KEY does."),
+        ("EXUVIA____PORT", "1", "EXUVIA____PORT names no key; write EXUVIA__SECTION__KEY."),
         (
             "EXUVIA__PROVIDERS__OPENAI",
             "1",
@@ -193,7 +193,7 @@ def test_what_is_wrong_in_the_environment_names_the_variable(name: str, value: s
 
 def test_a_variable_below_a_key_that_is_no_table_is_refused(tmp_path: Path) -> None:
     sentence = refusal("gateway = 1", tmp_path, {"EXUVIA__GATEWAY__PORT": "1"})
-    assert sentence == "EXUVIA__GATEWAY__PORT: gateway must be a table, and something else is given."
+    assert sentence == "EXUVIA__GATEWAY__PORT: gateway must be a table."
 
 
 def test_a_file_that_is_not_text_names_line_and_column(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_literal_secret_is_accepted_and_warned_about_without_being_shown(tmp_p
     config = load(f'[gateway]\ntoken = "{KEY}"', folder=tmp_path)
     assert config.gateway.token == Secret(KEY)
     (warning,) = config.warnings
-    assert warning.startswith(f"gateway.token stands in {tmp_path}/config.toml as text;")
+    assert warning.startswith(f"gateway.token is stored as plain text in {tmp_path}/config.toml;")
     assert KEY not in warning + repr(config) + repr(config.gateway) + repr(config.sources) + repr(config.references)
     assert load(environment={"EXUVIA__GATEWAY__TOKEN": KEY}).warnings == ()
 
@@ -269,7 +269,7 @@ def test_a_providers_table_becomes_its_own_struct(tmp_path: Path) -> None:
     ("line", "sentence"),
     [
         ("base_url = 1", "providers.cloud.base_url must be text, not a whole number."),
-        ("base_ulr = 'x'", "providers.cloud.base_ulr is not a key that exists; did you mean providers.cloud.base_url?"),
+        ("base_ulr = 'x'", "providers.cloud.base_ulr is not a known key; did you mean providers.cloud.base_url?"),
         ("api_key = 'env:NO'", "providers.cloud.api_key cannot be resolved: the environment variable NO is not set."),
         ("headers = { a = 1 }", "providers.cloud.headers must be text: env:NAME, file:PATH or credential:NAME."),
     ],
@@ -331,7 +331,7 @@ def test_a_duration_is_written_as_it_is_read(seconds: float, text: str) -> None:
 def test_a_time_zone_must_be_one_that_exists(tmp_path: Path) -> None:
     assert load('[agent]\ntimezone = "Asia/Shanghai"', folder=tmp_path).agent.timezone == "Asia/Shanghai"
     for name in ("Mars/Olympus", "../../etc/passwd", "", "Europe/\\u0000"):
-        assert "agent.timezone must be a time zone that this machine knows" in refusal(
+        assert "agent.timezone must be a time zone known to this machine" in refusal(
             f'[agent]\ntimezone = "{name}"', tmp_path
         )
     sentence = refusal("[agent]\ntimezone = 5", tmp_path)
@@ -369,4 +369,4 @@ def test_a_providers_key_may_be_one_or_several(tmp_path: Path, written: str, key
 
 def test_a_variable_that_is_nearly_one_of_ours_is_warned_about() -> None:
     (warning,) = load(environment={"EXUVIA_PROT": "1", "EXUVIA_URL": "x", "EXUVIA_HOME": "/x"}).warnings
-    assert warning == "EXUVIA_PROT is a variable that nothing reads; did you mean EXUVIA_PORT?"
+    assert warning == "EXUVIA_PROT is not a variable of Exuvia; did you mean EXUVIA_PORT?"

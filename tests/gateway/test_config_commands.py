@@ -94,7 +94,7 @@ def test_init_never_writes_over_a_configuration_unless_forced(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("wish", "sentence"),
     [
-        ("sessions.qeue_limit=5", "sessions.qeue_limit is not a key that exists; did you mean sessions.queue_limit?"),
+        ("sessions.qeue_limit=5", "sessions.qeue_limit is not a known key; did you mean sessions.queue_limit?"),
         ("sessions.queue_limit=many", "sessions.queue_limit must be a whole number, not text."),
         ("gateway.token=short", f"gateway.token is shorter than 24 characters. {HOW_TO_GENERATE}."),
         ("queue_limit=5", "'queue_limit' cannot be set with --set; write it into the file."),
@@ -144,12 +144,12 @@ def test_check_names_every_fault_with_its_place(tmp_path: Path) -> None:
         [
             "line 2: gateway.port must be a whole number, not text.",
             "line 3: gateway.allowed_hosts[1] must be text, not a whole number.",
-            "line 7: gateway.tokken is not a key that exists; did you mean gateway.token?",
+            "line 7: gateway.tokken is not a known key; did you mean gateway.token?",
             "line 10: agent.model names 'nobody:x', which is not provider:model with one of"
             " anthropic, gemini, llama_server, lm_studio, local, ollama, openai, scripted.",
             "line 11: agent.temperature must be at most 2.0.",
             "line 14: providers.openai.api_key cannot be resolved: the environment variable NOT_SET is not set.",
-            "line 15: providers.openai.base_ulr is not a key that exists; did you mean providers.openai.base_url?",
+            "line 15: providers.openai.base_ulr is not a known key; did you mean providers.openai.base_url?",
             "line 17: providers.opnai is for a provider that does not exist; there are"
             " anthropic, gemini, llama_server, lm_studio, local, ollama, openai, scripted.",
             "EXUVIA__SESSIONS__RESUME: sessions.resume must be auto or offer or never, not 'maybe'.",
@@ -175,14 +175,14 @@ def test_check_says_that_all_is_well_and_what_should_not_stay(tmp_path: Path) ->
     code, out, _ = exuvia(tmp_path, "config", "check", "--json")
     found = json.loads(out)
     assert (code, found["faults"]) == (0, [])
-    assert found["warnings"][0].startswith(f"providers.openai.api_key stands in {file} as text;")
+    assert found["warnings"][0].startswith(f"providers.openai.api_key is stored as plain text in {file};")
     assert KEY not in out
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('[gateway]\nhost = "0.0.0.0"\n', "line 2: gateway.host can be reached from other machines, which needs a"),
+        ('[gateway]\nhost = "0.0.0.0"\n', "line 2: gateway.host accepts connections from other machines;"),
         ('[gateway]\ntoken = "changeme-changeme-changeme"\n', "line 2: gateway.token is a placeholder."),
         ('[plugins]\nallow = ["nobody"]\n', "The plugin 'nobody' is not used: plugins.allow names it, and no"),
         ('[agent]\nmodel = "scripted"\n', "line 2: agent.model names 'scripted', which is not provider:model with one of"),
@@ -195,7 +195,7 @@ def test_check_says_that_all_is_well_and_what_should_not_stay(tmp_path: Path) ->
         ('[people.ana]\ntoken = "short"\n', "line 2: people.ana.token is shorter than 24 characters."),
         ("[people.ana]\n[people.ben]\n", "people.ana.token is missing.\n"),
         ("[people.ana]\n[people.ben]\n", "people.ben.token is missing.\n"),
-        ('[agent]\ntimezone = "Mars/Olympus"\n', "line 2: agent.timezone must be a time zone that this machine knows"),
+        ('[agent]\ntimezone = "Mars/Olympus"\n', "line 2: agent.timezone must be a time zone known to this machine"),
     ],
 )
 def test_check_finds_what_fits_its_form_and_cannot_be_used(text: str, sentence: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_home_that_does_not_exist_is_no_fault_and_is_not_made(tmp_path: Path) 
     home = tmp_path / "none"
     done = doctor(home, "--offline", EXUVIA_PORT="0", EXUVIA__AGENT__MODEL="scripted:echo")
     assert f"note   home: There is no home at {home}." in done.stdout
-    assert "could not be looked at" not in done.stdout
+    assert "check failed" not in done.stdout
     assert not home.exists()
 
 
@@ -147,7 +147,7 @@ def test_a_check_that_fails_is_a_finding_and_keeps_no_other_from_being_made(tmp_
         raise PermissionError(13, "Permission denied")
 
     (finding,) = examined(fails, patient(tmp_path))
-    assert finding.what == "This could not be looked at: PermissionError: [Errno 13] Permission denied"
+    assert finding.what == "The check failed: PermissionError: [Errno 13] Permission denied"
 
 
 # --- the home ---------------------------------------------------------------------------------------------------------
@@ -170,14 +170,14 @@ async def test_a_home_that_others_may_open_is_found(tmp_path: Path) -> None:
     ill = patient(tmp_path)
     assert found("permissions", ill) == []
     tmp_path.chmod(0o755)
-    assert wrong("permissions", ill).mend == f"Close the home to them: `chmod -R go= {tmp_path}`."
+    assert wrong("permissions", ill).mend == f"Remove their access: `chmod -R go= {tmp_path}`."
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 async def test_a_file_of_another_user_is_found(tmp_path: Path) -> None:
     journal = await talked(tmp_path)
     os.chown(journal, 12345, 12345)
-    assert wrong("permissions", patient(tmp_path)).what == f"The home belongs to one user, and {journal} to another."
+    assert wrong("permissions", patient(tmp_path)).what == f"The home and {journal} belong to different users."
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_what_lies_in_the_quarantine_is_noted(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "quarantine" / name).touch()
     (finding,) = found("quarantine", ill)
-    assert finding.what == f"The quarantine holds {tmp_path}/quarantine/one and 1 more."
+    assert finding.what == f"The quarantine contains {tmp_path}/quarantine/one and 1 more."
 
 
 def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     assert found("memory index", patient(tmp_path)) == [], "a journal that is not indexed to its end is nothing"
     (notes / "2026-11-22.md").write_text("It is blue again.")
     (behind,) = found("memory index", patient(tmp_path))
-    assert behind.what.endswith("behind: 1 note has changed since, the first is memory/2026-11-22.md.")
+    assert behind.what.endswith("out of date: 1 note has changed since, first memory/2026-11-22.md.")
     assert "exuvia memory index" in behind.mend
     (tmp_path / "memory.sqlite").write_bytes(b"no database" * 500)
     assert "Delete it" in wrong("memory index", patient(tmp_path)).mend
@@ -285,8 +285,8 @@ def test_a_memory_backend_that_is_not_installed_is_found(tmp_path: Path, monkeyp
     ill = patient(tmp_path, MEMORY_STORE_BACKEND="chroma")
     monkeypatch.setitem(sys.modules, "chromadb", None)
     finding = wrong("memory backend", ill)
-    assert finding.what.startswith("The memory index cannot rest in chroma: chromadb is not installed")
-    assert finding.mend.endswith("until then the index rests in sqlite.")
+    assert finding.what.startswith("The memory backend chroma cannot be used: chromadb is not installed")
+    assert finding.mend.endswith("until then sqlite is used.")
     assert found("memory index", ill) == []
     for name in ("auto", "sqlite", "local"):
         assert found("memory backend", patient(tmp_path, MEMORY_STORE_BACKEND=name)) == []
@@ -320,7 +320,7 @@ def mounted(place: Path, options: str) -> Iterator[None]:
 
 def test_a_disk_that_is_nearly_full_is_found(tmp_path: Path) -> None:
     with mounted(tmp_path / "home", "size=4m,mode=700"):
-        assert "nearly full: 3 MB are left" in wrong("disk", patient(tmp_path / "home")).what
+        assert "nearly full: 3 MB left" in wrong("disk", patient(tmp_path / "home")).what
 
 
 def test_a_disk_without_room_for_more_files_is_found(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_disk_without_room_for_more_files_is_found(tmp_path: Path) -> None:
 
 def test_a_home_in_memory_is_found(tmp_path: Path) -> None:
     with mounted(tmp_path / "home", "size=4m,mode=700"):
-        assert f"{tmp_path}/home is memory (tmpfs)" in wrong("file system", patient(tmp_path / "home")).what
+        assert f"{tmp_path}/home is in memory (tmpfs)" in wrong("file system", patient(tmp_path / "home")).what
 
 
 @pytest.mark.parametrize(
@@ -370,14 +370,14 @@ def test_a_low_limit_of_address_space_is_found_also_of_the_gateway_that_runs(tmp
 
 def test_a_low_limit_of_open_files_is_found_also_of_the_gateway_that_runs(tmp_path: Path) -> None:
     done = doctor(tmp_path, "--offline", before="ulimit -n 200; ")
-    assert "wrong  files at once: The gateway may have only 200 files" in done.stdout
+    assert "wrong  files at once: The gateway can open at most 200 files" in done.stdout
     holder = subprocess.Popen(
         ["sh", "-c", f'ulimit -n 300; exec "{sys.executable}" -c "$0" "$1"', HOLD, tmp_path / "lock"],
         cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE,
     )  # fmt: skip
     assert holder.stdout is not None
     holder.stdout.readline()
-    assert "may have only 300 files" in wrong("files at once", patient(tmp_path)).what
+    assert "can open at most 300 files" in wrong("files at once", patient(tmp_path)).what
     holder.communicate(b"\n")
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1024 or found("files at once", patient(tmp_path)) == []
 
@@ -400,7 +400,7 @@ def test_a_system_that_tells_of_no_saved_files_is_found(limit: str, tmp_path: Pa
         ["unshare", "-Ur", "sh", "-c", program],
         cwd=ROOT, env=os.environ | {"EXUVIA_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "wrong  watching: The system refuses to tell of saved files: " in done.stdout
+    assert "wrong  watching: The operating system refuses to watch files: " in done.stdout
     assert "fs.inotify.max_user_instances" in done.stdout
 
 
@@ -428,8 +428,8 @@ def test_a_sqlite_without_full_text_search_is_noted_and_so_is_where_the_memory_r
 ) -> None:
     refuse_fts5(monkeypatch)
     (finding,) = found("memory backend", patient(tmp_path))
-    assert finding.what == "The memory index cannot rest in sqlite: this Python's SQLite has no full-text search (FTS5)."
-    assert finding.mend.startswith("Use a Python whose SQLite has it; until then the index rests in local")
+    assert finding.what == "The memory backend sqlite cannot be used: this Python's SQLite has no full-text search (FTS5)."
+    assert finding.mend.startswith("Use a Python whose SQLite has it; until then `local` is used")
     assert found("memory backend", patient(tmp_path, MEMORY_STORE_BACKEND="local")) == []
     assert found("memory index", patient(tmp_path)) == []
 
@@ -445,10 +445,10 @@ def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_
     assert found("service", ill) == []
     path.write_text(service_unit.unit("user", f"{program} run") + "Nice=5\n")
     (finding,) = found("service", ill)
-    assert (finding.level, finding.what) == ("note", f"The service in {path} is of another version, or was changed by hand.")
+    assert (finding.level, finding.what) == ("note", f"The service in {path} was written by another version, or edited.")
     assert "exuvia service install --user" in finding.mend
     program.unlink()
-    assert wrong("service", ill).what == f"The service in {path} starts a program that is not there."
+    assert wrong("service", ill).what == f"The service in {path} starts a program that does not exist."
     path.write_text("[Service]\nExecStart=/somebody/elses\n")
     assert found("service", ill) == []
 
@@ -474,7 +474,7 @@ def test_a_port_that_another_program_has_is_found_with_its_name(tmp_path: Path) 
     with listening() as port:
         finding = wrong("port", patient(tmp_path, f"[gateway]\nport = {port}\n"))
         program = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
-        assert finding.what == f"127.0.0.1:{port} is taken by another program (process {os.getpid()}, {program})."
+        assert finding.what == f"127.0.0.1:{port} is in use by another program (process {os.getpid()}, {program})."
         assert "gateway.port" in finding.mend
     time.sleep(0.01)
     assert found("port", patient(tmp_path, f"[gateway]\nport = {port}\n")) == []
@@ -485,7 +485,7 @@ async def test_a_port_that_another_exuvia_has_is_found_and_the_homes_own_is_none
         assert running.daemon.address is not None
         text = f"[gateway]\nport = {running.daemon.address[1]}\n"
         finding = await asyncio.to_thread(wrong, "port", patient(tmp_path / "two", text))
-        assert "is taken by another Exuvia" in finding.what
+        assert "is in use by another Exuvia" in finding.what
         with HomeLock(tmp_path / "two" / "lock"):
             assert await asyncio.to_thread(found, "port", patient(tmp_path / "two", text)) == []
 
@@ -565,7 +565,7 @@ async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(vendor
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         ill = asks(tmp_path, "openai", url, "gpt-4.1")
-        assert "openai cannot be asked" in (await asyncio.to_thread(wrong, "models", ill)).what
+        assert "openai cannot list its models" in (await asyncio.to_thread(wrong, "models", ill)).what
     url = await vendor(body=["nonsense"])
     finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
     assert "The server's list of models is not valid." in finding.what
@@ -591,7 +591,7 @@ def test_a_model_of_no_provider_is_found(tmp_path: Path) -> None:
 def test_a_window_that_is_larger_than_the_models_is_found(tmp_path: Path) -> None:
     text = '[agent]\nmodel = "openai:gpt-4.1"\ncontext_window = {}\n[gateway]\nport = 0\n'
     ill = patient(tmp_path, text.format(2_000_000), OPENAI_API_KEY="sk-1234567890")
-    assert wrong("models", ill).what == "agent.context_window is 2,000,000 tokens, and openai:gpt-4.1 takes 1,047,576."
+    assert wrong("models", ill).what == "agent.context_window is 2,000,000 tokens, and openai:gpt-4.1 accepts 1,047,576."
     assert found("models", patient(tmp_path, text.format(100_000), OPENAI_API_KEY="sk-1234567890")) == []
 
 
@@ -689,7 +689,7 @@ async def test_a_key_a_model_and_an_address_that_make_no_vectors_are_found(tmp_p
     async with OpenAIEmbeddingServer().serving() as server:
         finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, key="sk-another-0123456789"))
         assert finding.what.startswith("openai: The key of memory.embedding.api_key was refused")
-        assert finding.mend.startswith("Set a key that is valid")
+        assert finding.mend.startswith("Set a valid key")
         finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, 'model = "none-such"'))
         assert "no model 'none-such'" in finding.what
         assert "memory.embedding.model" in finding.mend
@@ -707,7 +707,7 @@ def test_a_model_file_that_is_missing_is_found_though_another_model_makes_the_ve
 def test_a_provider_that_is_named_and_has_no_key_is_found_and_one_that_does_not_exist_once(tmp_path: Path) -> None:
     ill = patient(tmp_path, '[gateway]\nport = 0\n[memory.embedding]\nprovider = "voyage"\n')
     assert wrong("embedding", ill).what == (
-        "voyage makes no vectors: neither VOYAGE_API_KEY nor memory.embedding.api_key is set."
+        "The embedding provider voyage cannot be used: neither VOYAGE_API_KEY nor memory.embedding.api_key is set."
     )
     ill = patient(tmp_path, '[gateway]\nport = 0\n[memory.embedding]\nprovider = "voyager"\n')
     assert found("embedding", ill) == []

@@ -103,7 +103,7 @@ async def test_a_second_hello_changes_nobody_into_another(tmp_path: Path) -> Non
         (f'[people.owner]\ntoken = "{ANA}"\n', "people.owner.token is not read; set gateway.token instead."),
         (f'[people.Ana]\ntoken = "{ANA}"\n', "people.Ana is not a name: up to 32 of a-z 0-9 _ and -"),
         (f'[people."../x"]\ntoken = "{ANA}"\n', "people.../x is not a name"),
-        ('[people.ana]\ntokken = "x"\n', "people.ana.tokken is not a key that exists; did you mean people.ana.token?"),
+        ('[people.ana]\ntokken = "x"\n', "people.ana.tokken is not a known key; did you mean people.ana.token?"),
         ("[people.ana]\ntoken = 5\n", "people.ana.token must be text: env:NAME, file:PATH or credential:NAME."),
         ("people = 5\n", "people must be a table, not "),
         ("people.ana = 5\n", "people.ana must be a table, not "),

@@ -152,7 +152,7 @@ async def test_a_saved_file_is_in_force_from_the_next_turn_on(save: Callable[[Pa
     ("text", "reason"),
     [
         ("[agent\nmodel = ", "line 1, column 7: Expected ']' at the end of a table declaration."),
-        ('[agent]\nmodel = "scripted:script"\nmoddel = 1\n', "line 3: agent.moddel is not a key that exists"),
+        ('[agent]\nmodel = "scripted:script"\nmoddel = 1\n', "line 3: agent.moddel is not a known key"),
         ('[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscirpt = "x"\n', "line 4: providers.scripted.scirpt is"),
         ('[agent]\nmodel = "scripted:script"\n[providers.nobody]\n', "providers.nobody is for a provider that does not"),
         ("", "config.toml is empty; to have the defaults, delete it."),

@@ -98,7 +98,7 @@ class Compactor:
     def close_cycle(self) -> None:
         """End a cycle that a stop of the gateway interrupted; its flush stays valid."""
         if self._transcript.cycle.open and not self._transcript.cycle.ends_session:
-            self._abandon("The gateway was stopped meanwhile.")
+            self._abandon("The gateway was stopped during the compaction.")
 
     async def before_request(self, window: int | None, tokens: int) -> None:
         """Flush, or flush and compact, if the next request of `tokens` to a model of this window requires it.
