@@ -237,7 +237,7 @@ async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp
 async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, talking(g.url) as (client, seen):
         await client.send("one", message_id="m1")
-        with pytest.raises(MessageRefused, match="This id was used") as refused:
+        with pytest.raises(MessageRefused, match="This id was already used") as refused:
             await client.send("another", message_id="m1")
         assert (refused.value.code, client.unaccepted) == ("conflict", 0)
         await until(lambda: ends(seen) == 1)

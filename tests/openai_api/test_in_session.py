@@ -138,7 +138,7 @@ async def test_the_same_message_again_is_answered_from_the_log(tmp_path: Path) -
             assert [answer.choices[0].message.content for answer in answers] == ["Once.", "Once."]
         pieces = await heard(await say(client, "Hello", stream=True, Idempotency_Key="id-Idempotency_Key"))
         assert pieces == ["Once."]
-        with pytest.raises(openai.ConflictError, match="This id was used for another message"):
+        with pytest.raises(openai.ConflictError, match="This id was already used for another message"):
             await say(client, "Something else", Idempotency_Key="id-Idempotency_Key")
         assert len(server.requests) == 2
     assert len(of_kind(only_journal(g), "message_received")) == 2
