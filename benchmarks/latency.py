@@ -26,8 +26,8 @@ DEPTHS = (10, 100, 500, 1000, 2000)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured from one turn on: each turn beside its passage of the floor. `body` is in bytes, `cpu` the
-    gateway's processor time in seconds for each turn of the window."""
+    """The measurements from one turn on, each turn next to the same work without a gateway. `body` is in bytes, `cpu` the
+    gateway's processor time in seconds per turn of the window."""
 
     depth: int
     body: int
@@ -62,7 +62,7 @@ async def _talk(setting: Setting, home: Path, process: GatewayProcess, model_por
 
 
 def _depths(setting: Setting) -> list[int]:
-    """Where the windows begin: none beyond the wanted turns, and none inside the window before."""
+    """Return the first turn of each window: none beyond the wanted turns, and none inside the previous window."""
     depths: list[int] = []
     for depth in sorted({min(depth, setting.turns) for depth in DEPTHS}):
         if not depths or depth > depths[-1] + setting.window:

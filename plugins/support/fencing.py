@@ -166,6 +166,6 @@ def _parts(entry: FencedEntry, room: int) -> Iterator[FencedEntry]:
 
 
 def _before_a_word(text: str, size: int) -> int:
-    """Where to part the text so that no word is torn, if that costs little of `size`."""
+    """Return where to split the text so that no word is torn, if that costs little of `size`."""
     best = max(text.rfind(" ", size * 3 // 4, size), text.rfind("\n", size * 3 // 4, size))
     return best + 1 if best > 0 else size

@@ -55,7 +55,7 @@ async def pages(g: Gateway) -> str:
 
 
 def on_disk(home: Path) -> bytes:
-    """What stands in the files of a home, other than those that are there to hold a secret."""
+    """Return the content of a home's files, except those that are meant to hold a secret."""
     files = (path for path in home.rglob("*") if path.is_file() and path.name not in ("config.toml", "token"))
     return b"".join(path.read_bytes() for path in files)
 

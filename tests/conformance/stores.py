@@ -92,8 +92,8 @@ class StoreUnderTest(Protocol):
 
 @dataclass
 class Model:
-    """What is promised of one log: its `lines` are durable. Of the lines in `uncertain` some may be stored, from the first
-    on: they were appended, and no answer came."""
+    """The promised state of one log. Its `lines` are durable; a prefix of the lines in `uncertain`, which were appended
+    without an answer, may be stored."""
 
     lines: list[bytes] = field(default_factory=list)
     uncertain: list[bytes] = field(default_factory=list)
@@ -196,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
         one_by_one=st.booleans(),
     )
     def append(self, session: str, sizes: list[int], *, one_by_one: bool) -> None:
-        """What was reported durable is in the log, in the order of the calls."""
+        """Append events; those reported durable are in the log, in the order of the calls."""
         self._opened(session)
         events = [self._event(size) for size in sizes]
         for batch in [[event] for event in events] if one_by_one else [events]:

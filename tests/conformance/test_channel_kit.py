@@ -28,7 +28,7 @@ from tests.conformance.biting import bites, checks_of
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Where the service is."""
+    """The port of the service."""
 
     port: int = 0
 
@@ -73,7 +73,7 @@ class Lines:
 
 
 class Service:
-    """What the lines go to and come from; one connection at a time."""
+    """A service that exchanges lines over one connection at a time."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -44,7 +44,7 @@ class TestEdit(ToolConformance):
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """What the model gives."""
+    """The arguments of the tool."""
 
     word: str
 

@@ -98,7 +98,7 @@ def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
 
 
 async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_nobody_else_is(tmp_path: Path) -> None:
-    """What is kept of sign-outs stays small."""
+    """The stored list of sign-outs stays small."""
     hour, path = Hour(), tmp_path / "signed_out.json"
     passes = TokenSigner(hour, SignedOut(path, hour))
     early, anas = passes.issue("cookie", "owner", KEYS["owner"]), passes.issue("cookie", "ana", KEYS["ana"])
@@ -129,7 +129,7 @@ async def test_a_sign_out_is_forgotten_once_the_last_cookie_of_its_line_has_run_
 
 
 def read(passes: TokenSigner, cookie: str) -> SignedToken:
-    """What a good cookie says."""
+    """Return the content of a valid cookie."""
     found = passes.read("cookie", cookie, KEYS.get)
     assert found is not None
     return found
@@ -151,7 +151,7 @@ def test_where_the_record_of_sign_outs_is_damaged_everybody_signs_in_again(tmp_p
 
 
 async def signed_in(running: Gateway, **shown: str) -> aiohttp.ClientResponse:
-    """What the gateway answers to a sign-in from its own page."""
+    """Return the gateway's response to a sign-in from its own page."""
     response = await running.http.post(f"{running.url}/api/sign-in", json=shown, headers={"Origin": running.url})
     await response.read()
     return response

@@ -116,7 +116,7 @@ OWN = {Secret: "secret", Seconds: "duration", Timezone: "time zone"}
 
 
 def kind_of(kind: Any) -> str:  # noqa: PLR0911 - one for each kind
-    """What may be written for a key, in words."""
+    """Describe the values of a key in words."""
     match kind:
         case inspect.UnionType():
             return " or ".join(dict.fromkeys(told for each in kind.types if (told := kind_of(each))))

@@ -179,7 +179,7 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
 
 
 def between(page: str, name: str) -> tuple[int, int]:
-    """Where a generated section of a page begins and ends."""
+    """Return the start and end of a generated section of a page."""
     found = re.search(rf"<!-- generated: {name} -->\n(.*?)<!-- end: {name} -->", page, re.DOTALL)
     assert found is not None, name
     return found.span(1)

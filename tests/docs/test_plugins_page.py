@@ -78,7 +78,7 @@ class Author:
         return done.stdout
 
     def _install(self) -> None:
-        """What an editable install amounts to: the sources on the path, and what says which entry points they have."""
+        """Install the package as an editable install does: sources on the path, and metadata with its entry points."""
         project = tomllib.loads((self.here / "pyproject.toml").read_text())["project"]
         self.environment["PYTHONPATH"] = os.pathsep.join((str(self.site), str(self.here), str(ROOT)))
         info = self.site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
@@ -207,7 +207,7 @@ def test_a_recipe_is_a_plugin_that_passes_the_kit(name: str, tmp_path: Path) -> 
 
 
 class Folders:
-    """What the channel of the recipe speaks to: two folders."""
+    """The service of the recipe's channel: two folders."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -43,7 +43,7 @@ def messages_by_the_page(lines: list[Frame]) -> list[Frame]:
 
 
 def added_by(line: Frame, lines: list[Frame], texts: dict[int, str]) -> list[Frame]:
-    """What one line adds."""
+    """Return the messages that one line adds."""
     match line["kind"]:
         case "turn_started" | "turn_joined":
             taken = [lines[seq - 1] for seq in line["takes"]]

@@ -47,7 +47,7 @@ def journal_of(home: Path, name: str = "j0") -> Path:
 
 
 def reported(lines: Iterable[str]) -> Counter[str]:
-    """How many events of each journal the writer was told are durable."""
+    """Count the events of each journal that were reported durable to the writer."""
     told: Counter[str] = Counter()
     for line in lines:
         word, name, *rest = line.split()

@@ -24,7 +24,7 @@ WORDS = "one two three four five six seven eight nine ten " * 50
 
 
 def purpose(body: Json) -> str:
-    """What a request is asked for, by its instructions."""
+    """Return the purpose of a request, by its instructions."""
     told = body["messages"][0]["content"]
     english = language("en")
     return (
@@ -101,7 +101,7 @@ async def resumed(home: Path, server: OpenAIServer) -> None:
 
 
 def assert_each_section_stands_once(home: Path) -> None:
-    """What was flushed stands in the day's note, once."""
+    """Assert that each flushed section is in the day's note exactly once."""
     note = "".join(path.read_text() for path in (home / "workspace" / "memory").glob("*.md"))
     digests = {line["digest"] for line in told(home, "memory_flushed") if line["outcome"] == "written"}
     assert digests

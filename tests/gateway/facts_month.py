@@ -80,7 +80,7 @@ class KeepingModel:
 
 
 def importance(content: str) -> float:
-    """What a fact is worth, the same each time it is said."""
+    """Return the importance of a fact, the same each time."""
     return 0.3 + random.Random(content).randrange(60) / 100
 
 
@@ -133,7 +133,7 @@ class Month:
 
 
 def steps() -> Iterator[tuple[float, str, Any]]:
-    """What happens, each as a day, what, and what about it."""
+    """Yield the steps of the month: the day, the action, and its argument."""
     draw = random.Random(11)
     yield 0.0, "write", PINNED
     yield 0.0, "pin", PINNED

@@ -159,7 +159,7 @@ class Gateway:
         return client
 
     def journals(self) -> dict[str, list[Frame]]:
-        """What stands in the journals, by session; a session stands behind the one that it succeeds."""
+        """Return the events of the journals by session, each session after the one that it succeeds."""
         found = {
             path.stem: [json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()]
             for path in sorted((self.home / "sessions").glob("*.jsonl"))

@@ -143,7 +143,7 @@ def lines_of(on: Stage) -> list[Line]:
 
 
 def assert_sound(on: Stage) -> None:
-    """What is true of every session, whatever its model and tools did."""
+    """Assert the invariants of every session, whatever its model and tools did."""
     lines = lines_of(on)
     assert verify(b"".join(on.log.written)) == (len(lines), 0, None)
     assert_each_turn_ends_once(lines)

@@ -51,11 +51,12 @@ def test_what_was_found_is_shown_by_its_citation(home: Path) -> None:
 
 
 def test_on_a_terminal_the_words_of_the_query_are_bold(home: Path) -> None:
-    command = f"{sys.executable} -m exuvia memory search language --home {home}"
+    command = [sys.executable, "-m", "exuvia", "memory", "search", "language", "--home", str(home)]
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    on_terminal = ["script", "-qec", command, "/dev/null"]
-    told = subprocess.run(on_terminal, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "The preferred \x1b[1mlanguage\x1b[22m is Rust." in told
+    ours, terminal = os.openpty()
+    with open(ours, "rb") as shown, open(terminal, "wb") as out:
+        subprocess.run(command, env=environment, stdout=out, check=True)
+        assert b"The preferred \x1b[1mlanguage\x1b[22m is Rust." in shown.read1()
 
 
 def test_each_score_can_be_added_up_by_hand(home: Path) -> None:

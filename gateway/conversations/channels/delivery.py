@@ -185,7 +185,7 @@ class ReplyDelivery:
         return first
 
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
-        """Try one answer. Returns None if it is settled for now, else how long to wait."""
+        """Try to deliver one answer. Return None if it is settled for now, else the seconds to wait before the next try."""
         recorder = self._recorders[answer.session]
         try:
             wait = await self._attempt(recorder, answer, last=last)
