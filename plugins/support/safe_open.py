@@ -1,10 +1,10 @@
-"""Opening what lies beneath a folder, and nothing else, whatever somebody does to the folder meanwhile.
+"""Opening files inside a folder only, even if the folder is changed concurrently.
 
-A check before an open is a race: between the two, a folder can become a symbolic link. So nothing is checked by name. The
-file is opened in a way that cannot leave the folder, and what was opened is then looked at through its descriptor.
+A check before opening is a race: in between, a folder can become a symbolic link. So nothing is checked by name. The file is
+opened in a way that cannot leave the folder, and then checked through its descriptor.
 
-On Linux the kernel does it in one step (openat2, "man 2 openat2"). Elsewhere, or where that call is not to be had, each
-component is opened in turn from the folder opened before it, without following a link.
+On Linux the kernel does this in one call ("man 2 openat2"). Elsewhere, or if that call is not available, each component is
+opened from the previous one without following links.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 LONGEST = 4096
-"""Bytes of a path that are looked at: PATH_MAX of Linux."""
+"""Maximum bytes of a path: PATH_MAX of Linux."""
 
-# Not blocking, so that a pipe without a writer answers at once; not becoming the terminal that a device may be.
+# Do not block on a pipe without a writer, and do not make a device the controlling terminal.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 _OPENAT2 = 437
-"""The number of the system call, the same on every architecture of Linux that is looked for here."""
+"""The number of the system call, the same on all architectures listed below."""
 _ARCHITECTURES = ("x86_64", "aarch64")
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 
@@ -34,15 +34,20 @@ Opener: TypeAlias = Callable[[int, tuple[str, ...]], int]
 
 
 class OutsideFolder(Exception):
-    """What was named is not a plain file or folder of this folder; `str(error)` is a sentence without the path."""
+    """The path does not name a regular file or folder inside the folder; `str(error)` is a sentence without the path."""
 
 
 def open_beneath(folder: Path, name: str, opener: Opener | None = None) -> int:
-    """Open for reading the file or folder that `name` means inside `folder`; returns a descriptor that the caller closes.
+    """Open a file or folder inside `folder` for reading; return a descriptor that the caller closes.
 
-    `name` is relative to `folder`, or absolute and inside it. `folder` itself is its owner's choice and may be a link.
-    Raises NotBeneath for what is refused whether it exists or not, and for what is neither a folder nor a regular file
-    with exactly one name; OSError where there is nothing to open. `opener` is the system's best by default.
+    Args:
+        folder: The folder, which may be a symbolic link itself.
+        name: A path relative to `folder`, or an absolute one inside it.
+        opener: By default the best one of the system.
+
+    Raises:
+        OutsideFolder: The path is refused, or it is neither a folder nor a regular file with exactly one name.
+        OSError: There is nothing to open.
     """
     parts = components(folder, name)
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -53,7 +58,7 @@ def open_beneath(folder: Path, name: str, opener: Opener | None = None) -> int:
 
 
 def open_plain(folder: int, parts: tuple[str, ...], opener: Opener) -> int:
-    """As `open_beneath`, from an open folder, for components that are known to be harmless."""
+    """Open validated components from an open folder; like `open_beneath` otherwise."""
     try:
         opened = opener(folder, parts)
     except OSError as error:
@@ -69,7 +74,7 @@ def open_plain(folder: int, parts: tuple[str, ...], opener: Opener) -> int:
 
 
 def components(folder: Path, name: str) -> tuple[str, ...]:
-    """The components of `name` beneath `folder`, `(".",)` for the folder itself; NotBeneath where it can have none."""
+    """Return the components of `name` inside `folder`, `(".",)` for the folder itself. Raises OutsideFolder."""
     if "\0" in name:
         raise OutsideFolder("A path cannot contain a NUL.")
     try:
@@ -87,7 +92,7 @@ def components(folder: Path, name: str) -> tuple[str, ...]:
 
 
 def _inside(folder: Path, name: str) -> str:
-    # By the text alone: what it means is decided when it is opened, from the folder.
+    # Compare text only; opening from the folder decides what the path refers to.
     for root in (str(folder), os.path.realpath(folder)):
         prefix = root.rstrip("/") + "/"
         if (name.rstrip("/") + "/").startswith(prefix):
@@ -106,7 +111,7 @@ def _plain(found: os.stat_result) -> None:
 
 @cache
 def best_opener() -> Opener:
-    """The kernel's own way where this process may use it, else step by step."""
+    """Return `open_at_once` if this process can use it, else `open_step_by_step`."""
     if sys.platform != "linux" or os.uname().machine not in _ARCHITECTURES:
         return open_step_by_step
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -121,8 +126,8 @@ def best_opener() -> Opener:
 
 
 def open_at_once(root: int, parts: tuple[str, ...]) -> int:
-    """An `Opener` by openat2, which refuses in the kernel to leave the folder or to follow any link."""
-    import ctypes  # noqa: PLC0415 - only the first file that is read pays for it
+    """Open with openat2: the kernel refuses to leave the folder or follow links."""
+    import ctypes  # noqa: PLC0415 - imported for the first file only
 
     # struct open_how: flags, mode, resolve, eight bytes each.
     how = (ctypes.c_uint64 * 3)(_READ, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
@@ -146,7 +151,7 @@ def _syscall() -> Callable[..., int]:
 
 
 def open_step_by_step(root: int, parts: tuple[str, ...]) -> int:
-    """An `Opener` that opens one component after the other, each from the descriptor of the one before."""
+    """Open one component after another, each from the descriptor of the previous one."""
     current = os.dup(root)
     try:
         for part in parts[:-1]:
@@ -162,7 +167,7 @@ def _step(folder: int, part: str, flags: int) -> int:
     try:
         return os.open(part, flags | os.O_NOFOLLOW, dir_fd=folder)
     except NotADirectoryError as error:
-        # A link that should be a folder is reported as no folder. The look is for the sentence only: nothing was opened.
+        # A link in place of a folder is reported as not a folder. This stat only selects the message; nothing was opened.
         if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
         raise

@@ -17,7 +17,7 @@ OWNER = "owner"
 """The id of the person that the gateway's own token names."""
 
 EVERYBODY = ""
-"""Whose the files are that everybody reads."""
+"""The owner of files that everybody can read."""
 
 PERSON_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """The form of a person's id, which is the name of their folder too."""
@@ -30,29 +30,29 @@ SHARED = "shared"
 PEOPLE = "people"
 
 STANDING = ("AGENTS.md", "SOUL.md")
-"""The files that stand in everybody's instructions, in the order in which the model reads them."""
+"""The files in everybody's instructions, in the order in which the model reads them."""
 
 
 def belongs_to(parts: tuple[str, ...]) -> str:
-    """Return whose a path is: the id of a person, `OWNER` or `EVERYBODY`."""
+    """Return the owner of a path: the id of a person, `OWNER` or `EVERYBODY`."""
     first, *below = parts
     if first == SHARED or (first in STANDING and not below):
         return EVERYBODY
-    # On some file systems two names that differ in capitals alone are one.
+    # Some file systems ignore case.
     if first.casefold() == PEOPLE and below and PERSON_ID.fullmatch(below[0].casefold()):
         return below[0]
     return OWNER
 
 
 def is_private(parts: tuple[str, ...]) -> bool:
-    """Return True for what is shown in private chats alone: the `MEMORY.md` of the owner or of a person."""
+    """Return True for a `MEMORY.md`, which is used in private chats only."""
     whose = belongs_to(parts)
     own = parts if whose in (OWNER, EVERYBODY) else parts[2:]
     return len(own) == 1 and own[0].casefold() == MAIN.casefold()
 
 
 def meant(parts: tuple[str, ...], person: str) -> tuple[str, ...]:
-    """Return the path that somebody means by one that is relative to where their own files lie, or to the workspace."""
+    """Resolve a path that is relative to a person's own folder, or to the workspace."""
     literal = (parts[0] == PEOPLE and len(parts) > 1) or belongs_to(parts) == EVERYBODY
     if person == OWNER or literal:
         return parts
@@ -66,14 +66,14 @@ def parse_citation(text: str) -> tuple[str, int, int] | None:
 
 
 def own_note(person: str, path: str) -> str:
-    """Return the note that somebody means by `MEMORY.md` or by one in `memory/`; other paths as they are."""
+    """Resolve `MEMORY.md` or a path in `memory/` to the person's own note; return other paths unchanged."""
     if person == OWNER or not (path == MAIN or path.startswith(f"{FOLDER}/")):
         return path
     return "/".join((*_folder_of(person), path))
 
 
 def why_refused(parts: tuple[str, ...], person: str, *, group: bool, writes: bool = False) -> str:
-    """Return why somebody may not read a path, or change it, as a sentence; empty where they may."""
+    """Return the reason why a person may not read or write a path, as a sentence; empty if allowed."""
     whose = belongs_to(parts)
     if whose not in (person, EVERYBODY):
         return "That belongs to somebody else."
@@ -93,7 +93,7 @@ def _folder_of(person: str) -> tuple[str, str]:
 
 
 def _is_folder(parts: tuple[str, ...]) -> bool:
-    """Return True for the folders that are named here, so that no file takes their place."""
+    """Return True for the reserved folders, which no file may replace."""
     if len(parts) == 1:
         return parts[0].casefold() in (SHARED, PEOPLE)
     return len(parts) == 2 and belongs_to(parts) not in (OWNER, EVERYBODY)

@@ -1,7 +1,7 @@
-"""Sentences, and which of them say what was decided, wished or corrected. Pure.
+"""Splitting text into sentences, and recognising decisions, wishes and corrections. Pure functions.
 
-The marks are words of some languages, moderately many: a mark that is missed costs a sentence of an extract, one that is
-taken wrongly costs its place.
+Sentences are recognised by marker words of several languages. A missing marker loses a sentence of an extract; a wrong one
+takes up its place.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|[\r\n\x0b\x0c\u2028\u2029]+")
 _SPLIT_REACH = 2_000
-"""Characters of a sentence at most; what has no end is cut there."""
+"""Maximum characters of a sentence; longer text is split there."""
 
 
 def _any(*words: str, unspaced: str) -> re.Pattern[str]:
-    """A pattern of these words, each a pattern by itself; those of unspaced scripts stand anywhere."""
+    """Return a pattern that matches any of the words, themselves patterns; `unspaced` needs no word boundaries."""
     return re.compile(rf"\b(?:{'|'.join(words)})\b|{unspaced}", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ _MARK = re.compile(r"^(?:[-*+•>]|\d{1,3}[.)、]|#{1,6}) +")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text in their order, each as one line without the mark of a list; empty ones are left out."""
+    """Yield the sentences of a text in order, each on one line without list markers; skip empty ones."""
     for part in _END.split(text):
         for start in range(0, len(part), _SPLIT_REACH):
             if line := _MARK.sub("", one_line(part[start : start + _SPLIT_REACH])):
@@ -55,17 +55,17 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def one_line(text: str) -> str:
-    """The text with each white space as one blank."""
+    """Return the text with each run of whitespace as one space."""
     return " ".join(text.split())
 
 
 def clipped(text: str, most: int) -> str:
-    """The text with at most so many characters; where some are left out, an ellipsis says so."""
+    """Return the text cut to at most `most` characters, with an ellipsis if it was cut."""
     return text if len(text) <= most else text[: most - 2].rstrip() + " …"
 
 
 def clipped_around(text: str, part: str, most: int) -> str:
-    """At most so many characters of a text, and a part that stands in it among them."""
+    """Return at most `most` characters of a text, including `part`."""
     at = max(0, text.find(part))
     if len(text) <= most or at + len(part) <= most - 2:
         return clipped(text, most)
@@ -74,17 +74,17 @@ def clipped_around(text: str, part: str, most: int) -> str:
 
 
 def is_decision(sentence: str) -> bool:
-    """Whether a sentence says what was decided."""
+    """Return True if a sentence states a decision."""
     return _DECIDED.search(_plain(sentence)) is not None
 
 
 def is_wish(sentence: str) -> bool:
-    """Whether a sentence says how somebody wants things to be."""
+    """Return True if a sentence states a wish or a rule."""
     return _WISHED.search(_plain(sentence)) is not None
 
 
 def is_correction(sentence: str) -> bool:
-    """Whether a sentence says that something is otherwise than was said."""
+    """Return True if a sentence corrects something said before."""
     return _CORRECTED.search(_plain(sentence)) is not None
 
 

@@ -1,4 +1,4 @@
-"""What is known of languages: the words that questions are made of, and how a word is reduced to its stem.
+"""Stop words and stemmers of each language.
 
 In most scripts the script says which stemmer is right, near enough; Latin ones are told apart by their stop words. English
 is not stemmed here: the index does that (`porter` of FTS5). The stemmers are Snowball's (https://snowballstem.org).
@@ -101,7 +101,7 @@ _SCRIPTS = (
 SMALL_SIGNS = frozenset(
     "的了是在我你您他她它们們和与與就不没沒有也都很到说說要去会會着著过過被把给給让讓这這那哪什么麼怎吗嗎呢吧啊几幾多少谁誰何时時候里裡上下个個为為些之其所以而且"
 )
-"""Chinese characters that tell nothing by themselves."""
+"""Chinese characters that are stop words."""
 
 ENGLISH = "english"
 
@@ -111,7 +111,7 @@ _SPOKEN: dict[str, tuple[str, ...]] = {
 
 
 def language_of(words: Iterable[str]) -> str:
-    """The Latin-written language that most of these words are stop words of; English where none is. Words in lower case."""
+    """Return the language of Latin script with most of these lower-case words as stop words; English if there is none."""
     told: dict[str, int] = {}
     for word in words:
         for name in _SPOKEN.get(word, ()):
@@ -121,26 +121,25 @@ def language_of(words: Iterable[str]) -> str:
 
 @lru_cache(len(_LATIN))
 def idle(language: str) -> frozenset[str]:
-    """The words that tell nothing apart in a question of this language ("die" and "war" are words of an English one), with
-    those of all other scripts."""
+    """Return the stop words of a language ("die" and "war" are none in English), with those of all other scripts."""
     return _LATIN[language] | _OTHERS
 
 
 @bounded_cache(20_000)
 def stem(word: str, language: str) -> str:
-    """The stem of a word in lower case: by its script, or by the language that its text is written in."""
+    """Return the stem of a lower-case word, by its script or else by the language of its text."""
     named = (name for script, name in _SCRIPTS if script.search(word))
     name = language if word.isascii() else next(named, language)
     if name in ("", ENGLISH):
         return word
-    snowball: Any = import_module("snowballstemmer")  # 15 ms, for whoever writes in another language
-    # Its stemmers keep what they work on in themselves: one for each word is safe in every thread.
+    snowball: Any = import_module("snowballstemmer")  # 15 ms, needed for other languages only
+    # Stemmers are stateful: one for each word is thread-safe.
     stemmed: str = snowball.stemmer(name).stemWord(word)
     return stemmed or word
 
 
 LONGEST_WORD = 128
-"""Characters of a word by which it is found: of a longer one the first."""
+"""Maximum characters of an indexed word; longer words are truncated."""
 
 
 @bounded_cache(50_000)

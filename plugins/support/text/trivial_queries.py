@@ -1,11 +1,11 @@
-"""What people say that asks for nothing: greetings, thanks, assent. Nothing is recalled for it."""
+"""Detection of greetings, thanks and assent, for which nothing is recalled."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = 60
-"""Characters of the longest message that can be nothing else."""
+"""Maximum characters of such a message."""
 
 _SPACED = """
     hi hello hey hiya yo good morning afternoon evening night day welcome bye goodbye see you later soon there how are is it
@@ -29,5 +29,5 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether a message is nothing else; so is one without a word."""
+    """Return True if a message consists only of such words, or has no words."""
     return len(text) <= LONGEST and _SMALL.issuperset(_WORD.findall(text.casefold()))

@@ -1,8 +1,8 @@
-"""The words of a text, in every script, as the keyword index sees them and as a question is looked up.
+"""Tokenisation of text in any script, for the keyword index and for queries.
 
-Each word is written as people may write it elsewhere: in lower case, without accents and vowel signs that are left out at
-will, digits as 0 to 9, and by its stem. Scripts without spaces are cut into overlapping pairs of characters. Names such as
-`handleWebSocket`, `two-part_names` and `src/app/pool.py` are found as a whole, however they are written, and by their parts.
+Words are normalised: lower case, without accents and optional vowel signs, digits as 0 to 9, and stemmed. Scripts without
+spaces are cut into overlapping pairs of characters. Names such as `handleWebSocket`, `two-part_names` and `src/app/pool.py`
+are found as a whole, in any spelling, and by their parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from plugins.support.bounded_cache import bounded_cache
 from plugins.support.text.spelling import alike, plain, spelt_out
 from plugins.support.text.stemming import ENGLISH, LONGEST_WORD, SMALL_SIGNS, idle, language_of, porter_stem, stem
 
-# What Python does not count as letters and yet stands inside of words: the vowel signs of India and its neighbours.
+# Word characters that Python does not count as letters: the vowel signs of Indic and Southeast Asian scripts.
 _SIGNS = (
     "\u0900-\u0963\u0966-\u0df3\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u0f18-\u0f39\u0f3e-\u0f84\u0f86-\u0fbc"
     "\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17dc-\u17e9\u0300-\u036f"
@@ -29,13 +29,12 @@ _PARTICLES = "을를이가은는의에도로와과만"
 
 
 def indexed(text: str) -> str:
-    """The text as the keyword index stores it: words apart, stems, parts of names and pairs of characters beside them."""
+    """Return the text as the keyword index stores it: words with their stems, parts of names, and pairs of characters."""
     return " ".join(_pieces(text))
 
 
 def sought(question: str) -> list[str]:
-    """The words by which a question is looked up, each once, in their order; those that questions are merely made of are
-    left out unless nothing else is there."""
+    """Return the distinct search terms of a question in order, without stop words unless there is nothing else."""
     found = [found[0] for found in _WORD.finditer(alike(question))]
     language = _language(found)
     left_out = idle(language)
@@ -45,17 +44,17 @@ def sought(question: str) -> list[str]:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text, for comparing it with another."""
+    """Return the words of a text, for comparison with another."""
     return frozenset(_pieces(text))
 
 
 def words_in(text: str, language: str) -> frozenset[str]:
-    """The words of a text whose language is known, or is to be taken for the same as another's."""
+    """Return the words of a text, stemmed as `language`."""
     return frozenset(term for word in _WORD.findall(alike(text)) for term in _terms(word, language))
 
 
 def language_in(text: str) -> str:
-    """The language that a text is written in, as far as that matters for its words."""
+    """Return the language of a text, as it matters for stemming."""
     return _language(_WORD.findall(alike(text)))
 
 
@@ -100,7 +99,7 @@ def _spans(part: re.Match[str], wanted: frozenset[str], language: str) -> Iterat
 
 
 def quoted(word: str) -> str:
-    """A word as a string of an FTS5 query, whatever it holds."""
+    """Return a word as a quoted string of an FTS5 query."""
     return '"' + word.replace('"', '""').replace("\0", " ") + '"'
 
 
@@ -116,7 +115,7 @@ def _language(words: list[str]) -> str:
 
 @bounded_cache(20_000)
 def _terms(word: str, language: str) -> tuple[str, ...]:
-    """All that one word, or a name of several, is found by."""
+    """Return all terms by which a word, or a compound name, is found."""
     parts = _PART.findall(word)
     terms = [term for part in parts for term in _script_terms(part, language)]
     if len(parts) > 1:
@@ -138,9 +137,9 @@ def _script_terms(part: str, language: str) -> Iterator[str]:
 def _pairs(run: str) -> Iterator[str]:
     yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
     if len(run) > 1:
-        # Many Chinese words are one character, which has another beside it in each text.
+        # Many Chinese words are one character, whose neighbour differs in each text.
         yield from (sign for sign in run if "\u3400" <= sign <= "\u9fff" and sign not in SMALL_SIGNS)
-    if len(run) == 2 and run[1] in _PARTICLES:  # a Korean word of one syllable and what is hung on it
+    if len(run) == 2 and run[1] in _PARTICLES:  # a Korean word of one syllable with a particle
         yield run[0]
 
 
@@ -155,7 +154,7 @@ def _spellings(part: str, language: str) -> Iterator[str]:
             yield from map(str.casefold, pieces)
         return
     yield stemmed
-    if "\u0590" < word[0] < "\u05ff" and word[0] in "הובלכמש" and len(word) > 3:  # Hebrew writes its small words in front
+    if "\u0590" < word[0] < "\u05ff" and word[0] in "הובלכמש" and len(word) > 3:  # Hebrew prefixes its short function words
         yield word[1:]
     if language != ENGLISH and word[0] < "\u0250":
         yield plain(word)
