@@ -99,7 +99,7 @@ def _gathered(story: Story, model: KeptVectors, folder: Path, fusion: Fusion = "
     identity = Identity(provider="local", model="minilm", dimensions=384)
     with tempfile.TemporaryDirectory(dir=folder) as place, _index_of(story.notes, Path(place)) as index:
         while texts := index.unembedded(identity, 64):
-            index.embed(identity, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
+            index.store_vectors(identity, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
         asked: list[Gathered] = []
         for each in story.questions:
             question = Question(text=each.text, identity=identity, vector=model.embed([each.text])[0])

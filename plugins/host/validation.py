@@ -91,10 +91,8 @@ def embedding_provider(offered: object) -> str:
 
 def memory_backend(offered: object) -> str:
     """Return the name of a memory backend class."""
-    methods = (
-        *("why_not", "__enter__", "__exit__", "known", "take", "forget", "chunks", "size", "keywords", "counts"),
-        *("pieces", "unembedded", "count_unembedded", "embed", "bound", "nearest", "cosines"),
-    )
+    promised = [name for name in vars(MemoryBackend) if not name.startswith("_") and callable(getattr(MemoryBackend, name))]
+    methods = (*promised, "__enter__", "__exit__")
     kind = _class(offered, MemoryBackend, methods)
     _plain(kind, *methods)
     name = _text(kind, "name", _WORD)

@@ -203,7 +203,7 @@ class Memory:
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
         text = text[:QUERY]
-        await self._look(patience, eager=eager)
+        await self._refresh(patience, eager=eager)
         state, keys, today = self._upkeep.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
@@ -232,7 +232,7 @@ class Memory:
                 return text
         return None
 
-    def may_have(self, sources: Collection[str]) -> bool:
+    def may_contain(self, sources: Collection[str]) -> bool:
         """Return False if these sources are certainly empty."""
         state = self._upkeep.state
         return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
@@ -241,21 +241,21 @@ class Memory:
         """Return True if something of these sources is indexed, so that a vector, which may load a model, is worth it."""
         return any(self._upkeep.state.by_source.get(name) for name in sources)
 
-    async def look(self, patience: float = PATIENCE) -> None:
+    async def refresh(self, patience: float = PATIENCE) -> None:
         """Have recent changes indexed, waiting at most this many seconds."""
-        await self._upkeep.look(patience)
+        await self._upkeep.refresh(patience)
 
-    async def _look(self, patience: float, *, eager: bool) -> None:
+    async def _refresh(self, patience: float, *, eager: bool) -> None:
         """Check for changes first, unless there are so many documents that this is left to the watcher."""
         state = self._upkeep.state
         if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
-            await self._upkeep.look(patience)
+            await self._upkeep.refresh(patience)
 
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
         try:
             return await self._file().read(work)
         except IndexRebuilt:
-            await self._upkeep.look(patience)
+            await self._upkeep.refresh(patience)
         try:
             return await self._file().read(work)
         except IndexRebuilt:

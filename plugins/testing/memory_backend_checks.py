@@ -87,7 +87,7 @@ def near(index: MemoryBackend, vector: Sequence[float], scope: Scope = EVERYTHIN
 def embed(index: MemoryBackend, vectors: Mapping[str, Sequence[float]]) -> None:
     """Store these vectors for the chunks with these texts."""
     digests = {text.rpartition("\n")[2]: digest for digest, text in index.unembedded(SMALL, 99).items()}
-    index.embed(SMALL, {digests[text]: vector for text, vector in vectors.items()})
+    index.store_vectors(SMALL, {digests[text]: vector for text, vector in vectors.items()})
 
 
 class MemoryBackendConformance:
@@ -102,9 +102,9 @@ class MemoryBackendConformance:
         with self.backend(folder / f"memory.{self.backend.name}") as index:
             yield index
 
-    def take(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
+    def store(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
         """Store documents as the gateway does, from a generator."""
-        index.take(each for each in documents)
+        index.store(each for each in documents)
 
     # --- words --------------------------------------------------------------------------------------------------------
 
@@ -114,8 +114,8 @@ class MemoryBackendConformance:
         chunk, which contains stems, parts of identifiers and character pairs of unspaced scripts. `size` counts
         documents and chunks."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document(path, text) for path, text in NOTES.items()])
-            index.settle()
+            self.store(index, [document(path, text) for path, text in NOTES.items()])
+            index.optimize()
             assert index.size() == (5, 6)
             for question, path in QUESTIONS.items():
                 keys = index.keywords(sought(question), 5, EVERYTHING)
@@ -124,22 +124,22 @@ class MemoryBackendConformance:
 
     @plain_check
     def test_rare_words_weigh_more(self, tmp_path: Path) -> None:
-        """Weight a word by how few chunks contain it (bm25), and return at most `limit`. `counts` and `pieces` return
-        casefolded words, `pieces` with spaces around each."""
+        """Weight a word by how few chunks contain it (bm25), and return at most `limit`. `word_counts` and `indexed_words`
+        return casefolded words, `indexed_words` with spaces around each."""
         with self.opened(tmp_path) as index:
             notes = {f"memory/{number}.md": f"tea at {number}" for number in range(20)}
-            self.take(index, [document(path, text) for path, text in {**notes, "memory/x.md": "milk at noon"}.items()])
+            self.store(index, [document(path, text) for path, text in {**notes, "memory/x.md": "milk at noon"}.items()])
             assert found(index, "tea milk")[0] == "milk at noon"
             assert len(index.keywords(["tea"], 7, EVERYTHING)) == 7, "no more than are asked for"
-            assert index.counts(["tea", "milk", "teas", "none"]) == (21, {"tea": 20, "milk": 1, "teas": 20, "none": 0})
+            assert index.word_counts(["tea", "milk", "teas", "none"]) == (21, {"tea": 20, "milk": 1, "teas": 20, "none": 0})
             (key,) = index.keywords(["milk"], 5, EVERYTHING)
-            assert index.pieces([key, 999]) == {key: f" {indexed('memory/x milk at noon').casefold()} "}
+            assert index.indexed_words([key, 999]) == {key: f" {indexed('memory/x milk at noon').casefold()} "}
 
     @plain_check
     def test_unknown_words_match_inside_words(self, tmp_path: Path) -> None:
         """A word that no chunk contains is searched inside other words; if it is nowhere, nothing is found."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "the teapot is blue"), document("memory/b.md", "nothing")])
+            self.store(index, [document("memory/a.md", "the teapot is blue"), document("memory/b.md", "nothing")])
             assert found(index, "eapo") == ["the teapot is blue"]
             assert found(index, "xyzzy") == found(index, "?") == found(index, '"') == []
 
@@ -148,7 +148,7 @@ class MemoryBackendConformance:
         """A word is a value, never a part of a query: quote it, or bind it as a parameter. A word that cannot match must
         not prevent others from matching."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "something")])
+            self.store(index, [document("memory/a.md", "something")])
             for word in (
                 '"',
                 "'; DROP TABLE chunks; --",
@@ -167,34 +167,36 @@ class MemoryBackendConformance:
 
     @plain_check
     def test_documents_are_replaced_and_removed(self, tmp_path: Path) -> None:
-        """`take` first removes the document's chunks from line `reading.since` on; `forget` removes all of them, and
+        """`store` first removes the document's chunks from line `reading.since` on; `remove` removes all of them, and
         ignores unknown documents."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "We fly to Lisbon."), document("memory/b.md", "Lisbon is far.")])
-            self.take(index, [document("memory/a.md", "We fly to Porto.", "2")])
+            self.store(index, [document("memory/a.md", "We fly to Lisbon."), document("memory/b.md", "Lisbon is far.")])
+            self.store(index, [document("memory/a.md", "We fly to Porto.", "2")])
             assert (found(index, "Lisbon"), found(index, "Porto")) == (["Lisbon is far."], ["We fly to Porto."])
             assert index.known() == {"memory/a.md": ("2", ""), "memory/b.md": ("1", "")}
-            index.forget(["memory/a.md", "memory/never.md"])
+            index.remove(["memory/a.md", "memory/never.md"])
             assert (found(index, "Porto"), index.size(), list(index.known())) == ([], (1, 1), ["memory/b.md"])
 
     @plain_check
     def test_consecutive_chunks_have_consecutive_keys(self, tmp_path: Path) -> None:
-        """Number the chunks of a document consecutively. `beside` returns only chunks of the same document."""
+        """Number the chunks of a document consecutively. `neighbours` returns only chunks of the same document."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree"), talk(said(1, "two"))])
+            self.store(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree"), talk(said(1, "two"))])
             (key,) = index.keywords(["three"], 5, EVERYTHING)
             around = index.chunks([key - 2, key - 1, key, key + 99], EVERYTHING)
             assert [around[each].text for each in sorted(around)] == ["one", "two", "three"]
-            assert index.beside([key, key + 99], 1) == {key - 1, key}, "what follows in another document is not beside it"
-            assert index.beside([key - 2, key - 1], 2) == {key - 2, key - 1, key}
+            assert index.neighbours([key, key + 99], 1) == {key - 1, key}, (
+                "what follows in another document is not beside it"
+            )
+            assert index.neighbours([key - 2, key - 1], 2) == {key - 2, key - 1, key}
 
     @plain_check
     def test_a_grown_document_keeps_its_earlier_chunks(self, tmp_path: Path) -> None:
         """Chunks that begin before line `reading.since` are unchanged, with their keys."""
         with self.opened(tmp_path) as index:
-            self.take(index, [talk(said(1, "no milk"), said(2, "no sugar"))])
+            self.store(index, [talk(said(1, "no milk"), said(2, "no sugar"))])
             before = index.keywords(["milk"], 5, EVERYTHING)
-            self.take(index, [talk(said(2, "two lumps"), said(3, "thanks"), since=2)])
+            self.store(index, [talk(said(2, "two lumps"), said(3, "thanks"), since=2)])
             assert index.keywords(["milk"], 5, EVERYTHING).keys() == before.keys()
             assert (found(index, "sugar"), found(index, "lumps"), index.size()) == ([], ["two lumps"], (1, 3))
             assert index.known() == {"sessions/a.jsonl": ("2", "2")}
@@ -215,7 +217,7 @@ class MemoryBackendConformance:
             source="sessions",
         )
         with self.opened(tmp_path) as index:
-            self.take(index, [talk(chunk)])
+            self.store(index, [talk(chunk)])
         with self.opened(tmp_path) as index:
             (key,) = index.keywords(["line"], 5, EVERYTHING)
             assert index.chunks([key], EVERYTHING) == {key: chunk}
@@ -241,7 +243,7 @@ class MemoryBackendConformance:
             Scope(owners=frozenset({"ana"}), private=True, shown=("sessions/a.jsonl", 5)): {"tea", "tea for all"},
         }
         with self.opened(tmp_path) as index:
-            self.take(index, [talk(said(5, "tea at five")), of_bo, main, document("memory/2026-11-20.md", "tea for all")])
+            self.store(index, [talk(said(5, "tea at five")), of_bo, main, document("memory/2026-11-20.md", "tea for all")])
             embed(index, dict.fromkeys(("tea at five", "tea at nine", "tea", "tea for all"), (1.0, 0.0)))
             for scope, expected in scopes.items():
                 assert set(found(index, "tea", scope)) == expected == near(index, [1, 0], scope).keys(), scope
@@ -254,8 +256,8 @@ class MemoryBackendConformance:
         others = [said(number % 28 + 1, f"tea {number}", "bo") for number in range(300)]
         crowd = Document(path="sessions/b.jsonl", source="sessions", stamp="1", reading=Reading(chunks=others))
         with self.opened(tmp_path) as index:
-            self.take(index, [crowd, talk(said(1, "my tea"), said(2, "no tea"))])
-            index.embed(SMALL, dict.fromkeys(index.unembedded(SMALL, 999), (1.0, 0.0)))
+            self.store(index, [crowd, talk(said(1, "my tea"), said(2, "no tea"))])
+            index.store_vectors(SMALL, dict.fromkeys(index.unembedded(SMALL, 999), (1.0, 0.0)))
             assert len(index.keywords(["tea"], 2, scope)) == len(index.nearest(SMALL, [1, 0], 2, scope)) == 2
 
     # --- vectors ------------------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ class MemoryBackendConformance:
         given keys, and omits those without a vector."""
         with self.opened(tmp_path) as index:
             assert index.searches_vectors
-            self.take(index, [document("memory/a.md", "# A\n\neast\n\n# B\n\nnorth\n\n# C\n\nbetween\n\n# D\n\nunknown")])
+            self.store(index, [document("memory/a.md", "# A\n\neast\n\n# B\n\nnorth\n\n# C\n\nbetween\n\n# D\n\nunknown")])
             embed(index, {"east": [2, 0], "north": [0, 5], "between": [3, 3]})
             assert near(index, [9, 0]) == {"east": 1.0, "between": 0.71, "north": 0.0}
             assert list(near(index, [9, 0])) == ["east", "between", "north"]
@@ -280,17 +282,17 @@ class MemoryBackendConformance:
         """Store vectors under their whole identity, and raise ValueError for a vector of another length. Dimensions of 0
         mean the last ones used with that model."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
+            self.store(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             embed(index, {"one": [1, 0], "two": [0, 1]})
             two = next(digest for digest, text in index.unembedded(LARGE, 9).items() if text.endswith("two"))
-            index.embed(LARGE, {two: [0, 0, 1]})
+            index.store_vectors(LARGE, {two: [0, 0, 1]})
             assert near(index, [1, 0]) == {"one": 1.0, "two": 0.0}
             assert len(index.nearest(LARGE, [0, 0, 1], 9, EVERYTHING)) == 1
             assert (index.count_unembedded(SMALL), index.count_unembedded(LARGE)) == (0, 1)
             assert index.count_unembedded(Identity(provider="test", model="large", dimensions=0)) == 1
             assert index.count_unembedded(Identity(provider="test", model="other", dimensions=0)) == 2
             try:
-                index.embed(SMALL, {two: [1, 2, 3]})
+                index.store_vectors(SMALL, {two: [1, 2, 3]})
             except ValueError:
                 return
             raise AssertionError("a vector of another length was kept")
@@ -300,45 +302,45 @@ class MemoryBackendConformance:
         """`unembedded` returns digests without a vector of that identity, the newest first. Vectors belong to digests,
         not to keys: a chunk that returns has its vector again."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
+            self.store(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             assert list(index.unembedded(SMALL, 9).values()) == ["memory/a > B\ntwo", "memory/a > A\none"], (
                 "the newest first"
             )
             assert len(index.unembedded(SMALL, 1)) == 1
             embed(index, {"one": [1, 0], "two": [0, 1]})
             assert index.unembedded(SMALL, 9) == {}
-            self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\nthree", "2")])
+            self.store(index, [document("memory/a.md", "# A\n\none\n\n# B\n\nthree", "2")])
             assert list(index.unembedded(SMALL, 9).values()) == ["memory/a > B\nthree"]
-            self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo", "3")])
+            self.store(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo", "3")])
             assert near(index, [0, 1]) == {"two": 1.0, "one": 0.0}, "what comes back has its vector"
 
     # --- the place ----------------------------------------------------------------------------------------------------
 
     @plain_check
     def test_everything_survives_a_restart(self, tmp_path: Path) -> None:
-        """When `take`, `forget` and `embed` return, their changes are on disk."""
+        """When `store`, `remove` and `store_vectors` return, their changes are on disk."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document(path, text) for path, text in NOTES.items()])
-            self.take(index, [document("memory/tea.md", "Nobody likes tea.", "2")])
-            index.forget(["memory/中文.md"])
+            self.store(index, [document(path, text) for path, text in NOTES.items()])
+            self.store(index, [document("memory/tea.md", "Nobody likes tea.", "2")])
+            index.remove(["memory/中文.md"])
             embed(index, {"Nobody likes tea.": [1, 0]})
             before = ({word: found(index, word) for word in QUESTIONS}, index.known(), index.size(), near(index, [1, 1]))
         with self.opened(tmp_path) as index:
             after = ({word: found(index, word) for word in QUESTIONS}, index.known(), index.size(), near(index, [1, 1]))
             assert after == before
-            self.take(index, [document("memory/new.md", "something new")])
+            self.store(index, [document("memory/new.md", "something new")])
             assert found(index, "new") == ["something new"]
 
     @plain_check
     def test_two_processes_may_use_it(self, tmp_path: Path) -> None:
         """Another process may write. Detect changes of the files, or lock them."""
         with self.opened(tmp_path) as one:
-            self.take(one, [document("memory/a.md", "We fly to Lisbon.")])
+            self.store(one, [document("memory/a.md", "We fly to Lisbon.")])
             with self.opened(tmp_path) as other:
                 assert found(other, "Lisbon") == ["We fly to Lisbon."]
-                self.take(other, [document("memory/a.md", "We fly to Porto.", "2")])
+                self.store(other, [document("memory/a.md", "We fly to Porto.", "2")])
                 assert found(other, "Porto") == ["We fly to Porto."]
-            self.take(one, [document("memory/a.md", "We fly to Porto.", "2")])
+            self.store(one, [document("memory/a.md", "We fly to Porto.", "2")])
             assert found(one, "Porto") == ["We fly to Porto."]
         with self.opened(tmp_path) as again:
             assert (found(again, "Lisbon"), found(again, "Porto")) == ([], ["We fly to Porto."])
@@ -347,6 +349,6 @@ class MemoryBackendConformance:
     def test_files_are_private(self, tmp_path: Path) -> None:
         """Create files with the mode 0600 and folders with 0700."""
         with self.opened(tmp_path) as index:
-            self.take(index, [document(path, text) for path, text in NOTES.items()])
+            self.store(index, [document(path, text) for path, text in NOTES.items()])
             place = tmp_path / f"memory.{self.backend.name}"
             assert place.stat().st_mode & 0o077 == 0

@@ -29,7 +29,7 @@ class WeighsAllAlike(LocalBackend):
 
 class LooksInsideNothing(LocalBackend):
     def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
-        return super().keywords([word for word in words if self.counts([word])[1][word]], limit, scope)
+        return super().keywords([word for word in words if self.word_counts([word])[1][word]], limit, scope)
 
 
 class TakesQuotesForCommands(LocalBackend):
@@ -40,18 +40,18 @@ class TakesQuotesForCommands(LocalBackend):
 
 
 class ForgetsNothing(LocalBackend):
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         """Do nothing."""
 
 
 class LooksBesideEverything(LocalBackend):
-    def beside(self, keys: Collection[int], away: int) -> set[int]:
-        return {near for key in keys for near in range(key - away, key + away + 1) if near in self._chunks}
+    def neighbours(self, keys: Collection[int], distance: int) -> set[int]:
+        return {near for key in keys for near in range(key - distance, key + distance + 1) if near in self._chunks}
 
 
 class ReadsFromTheBeginning(LocalBackend):
-    def take(self, documents: Iterable[Document]) -> None:
-        super().take(msgspec.structs.replace(each, reading=_whole(each)) for each in documents)
+    def store(self, documents: Iterable[Document]) -> None:
+        super().store(msgspec.structs.replace(each, reading=_whole(each)) for each in documents)
 
 
 def _whole(document: Document) -> msgspec.Struct:
@@ -84,8 +84,8 @@ class Multiplies(LocalBackend):
 
 
 class TakesAnyLength(LocalBackend):
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        super().embed(identity, {it: (*vector, 0.0, 0.0)[: identity.dimensions] for it, vector in vectors.items()})
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+        super().store_vectors(identity, {it: (*vector, 0.0, 0.0)[: identity.dimensions] for it, vector in vectors.items()})
 
 
 class TellsTheOldestFirst(LocalBackend):
@@ -94,9 +94,9 @@ class TellsTheOldestFirst(LocalBackend):
 
 
 class KeepsNoVectors(LocalBackend):
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         self._check(identity, vectors)
-        self._embed(identity, tuple(vectors), b"".join(array.array("f", it).tobytes() for it in vectors.values()))
+        self._store_vectors(identity, tuple(vectors), b"".join(array.array("f", it).tobytes() for it in vectors.values()))
 
 
 class WritesOnlyAtTheEnd(LocalBackend):
@@ -104,15 +104,15 @@ class WritesOnlyAtTheEnd(LocalBackend):
         super().__init__(place)
         self._later: list[Document] = []
 
-    def take(self, documents: Iterable[Document]) -> None:
+    def store(self, documents: Iterable[Document]) -> None:
         self._later.extend(documents)
         for each in self._later:
-            self._take(each, ["" for _ in each.reading.chunks])
+            self._store(each, ["" for _ in each.reading.chunks])
 
 
 class ShowsEverybody(LocalBackend):
-    def take(self, documents: Iterable[Document]) -> None:
-        super().take(documents)
+    def store(self, documents: Iterable[Document]) -> None:
+        super().store(documents)
         for file in self.place.parent.iterdir():
             file.chmod(0o644)
 

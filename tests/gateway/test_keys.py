@@ -171,7 +171,7 @@ def test_each_key_of_the_ranking_changes_what_is_found_first(keys: dict[str, Any
 def test_so_many_candidates_are_looked_at_for_each_result(multiplier: int, looked_at: int, tmp_path: Path) -> None:
     keys = SearchKeys(candidate_multiplier=multiplier)
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take(document(f"memory/{number}.md", f"tea number {number}") for number in range(30))
+        index.store(document(f"memory/{number}.md", f"tea number {number}") for number in range(30))
         asked = Question(text="tea")
         _, candidates = found_for(index, asked, results=2, multiplier=keys.candidate_multiplier, today=TODAY)
         assert len(candidates) == looked_at

@@ -75,7 +75,7 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
     async with Memory(
         tmp_path / "memory.sqlite", [notes], keys=lambda: keys, providers={}, today=lambda: date(2026, 11, 22)
     ) as memory:
-        await memory.look(30)
+        await memory.refresh(30)
         assert memory_in_short(memory) == (
             "1 note and 0 sessions in 1 chunk, found by nothing: keyword search is off, and no vectors are made"
         )

@@ -31,7 +31,7 @@ def test_the_local_backend_ranks_words_exactly_as_sqlite_does(tmp_path: Path) ->
     notes = [document(each.path, each.text) for each in read_notes()]
     with LocalBackend(tmp_path / "memory.local") as local, MemoryIndex(tmp_path / "memory.sqlite") as index:
         for backend in (local, index):
-            backend.take(iter(notes))
+            backend.store(iter(notes))
         for question in [asked for each in read_notes() for asked in (each.exact, each.cross) if asked]:
             words = sought(question)
             here, there = local.keywords(words, 20), index.keywords(words, 20)

@@ -48,8 +48,16 @@ def test_words_that_only_others_have_hide_nothing(notes: Notes, tmp_path: Path, 
 def test_what_somebody_else_wrote_is_counted_at_once(notes: Notes, tmp_path: Path) -> None:
     with MemoryIndex(tmp_path / "memory.sqlite") as writer, MemoryIndex(tmp_path / "memory.sqlite") as reader:
         refresh(writer, [notes])
-        assert reader.counts(["shell", "whale"]) == writer.counts(["shell", "whale"]) == (60, {"shell": 15, "whale": 0})
+        assert (
+            reader.word_counts(["shell", "whale"])
+            == writer.word_counts(["shell", "whale"])
+            == (60, {"shell": 15, "whale": 0})
+        )
         (tmp_path / "memory/whale.md").write_text("A whale has no shell.\n")
         refresh(writer, [notes])
-        assert reader.counts(["shell", "whale"]) == writer.counts(["shell", "whale"]) == (61, {"shell": 16, "whale": 1})
+        assert (
+            reader.word_counts(["shell", "whale"])
+            == writer.word_counts(["shell", "whale"])
+            == (61, {"shell": 16, "whale": 1})
+        )
         assert len(reader.keywords(["whale"], 5)) == 1

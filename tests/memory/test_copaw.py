@@ -25,12 +25,12 @@ def found(
     """What a search finds, by the paths, best first. A note has the vector that `vectors` gives to its path, and the
     question that of ""."""
     with MemoryIndex(folder / "memory.sqlite") as index:
-        index.take(document(path, text) for path, text in notes.items())
+        index.store(document(path, text) for path, text in notes.items())
         asked = Question(text=question)
         if vectors is not None:
             texts = index.unembedded(MODEL, 1_000)
             of = {digest: next(path for path, text in notes.items() if text in known) for digest, known in texts.items()}
-            index.embed(MODEL, {digest: vectors[path] for digest, path in of.items()})
+            index.store_vectors(MODEL, {digest: vectors[path] for digest, path in of.items()})
             asked = msgspec.structs.replace(asked, identity=MODEL, vector=vectors[""])
         settings = msgspec.convert({"fusion": "copaw", **keys}, SearchKeys)
         hits = search(index, asked, rules_of(settings), multiplier=settings.candidate_multiplier, today=TODAY)
@@ -148,10 +148,10 @@ def test_each_leg_gives_two_hundred_candidates_and_never_more(fusion: Fusion, tm
     keys = SearchKeys(fusion=fusion, max_results=50, candidate_multiplier=50)
     # The vectors find the first kind of notes, the words the second.
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take(document(f"memory/near{number}.md", f"near number {number}") for number in range(230))
-        index.take(document(f"memory/word{number}.md", f"tea {number}") for number in range(230))
+        index.store(document(f"memory/near{number}.md", f"near number {number}") for number in range(230))
+        index.store(document(f"memory/word{number}.md", f"tea {number}") for number in range(230))
         texts = index.unembedded(MODEL, 1_000)
-        index.embed(MODEL, {digest: [1.0, 0.1] if "near" in text else [-1.0, 0.1] for digest, text in texts.items()})
+        index.store_vectors(MODEL, {digest: [1.0, 0.1] if "near" in text else [-1.0, 0.1] for digest, text in texts.items()})
         asked = Question(text="tea", identity=MODEL, vector=[1.0, 0.0])
         _, candidates = found_for(
             index, asked, results=keys.max_results, multiplier=keys.candidate_multiplier, today=TODAY, fusion=fusion

@@ -202,7 +202,7 @@ async def test_a_file_that_is_deleted_while_it_is_written_is_missed(tmp_path: Pa
     """Not only one that is deleted between two writes."""
     path = tmp_path / "memory.sqlite"
     file = IndexFile(path)
-    await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    await file.write(lambda index: index.store([document("memory/a.md", "We fly to Lisbon.")]))
     await file.write(lambda _: path.with_name(path.name + gone).unlink())
     with pytest.raises(IndexRebuilt):
         await file.read(lambda index: index.size())
@@ -230,7 +230,7 @@ async def test_a_file_that_is_deleted_while_it_is_opened_is_missed(
     monkeypatch.setattr(MemoryIndex, "__enter__", enter_and_delete)
     with pytest.raises(IndexRebuilt):
         await file.write(lambda index: index.size())
-    await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    await file.write(lambda index: index.store([document("memory/a.md", "We fly to Lisbon.")]))
     assert await file.read(lambda index: index.size()) == (1, 1)
     assert path.exists()
     await file.close()
@@ -273,7 +273,7 @@ async def asked(file):
             return await file.read(lambda index: len(index.keywords(["lisbon"], 5)))
         except IndexRebuilt:
             try:
-                await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+                await file.write(lambda index: index.store([document("memory/a.md", "We fly to Lisbon.")]))
             except IndexRebuilt:
                 pass
 

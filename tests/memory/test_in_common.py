@@ -37,7 +37,7 @@ def found(
     if cosine is not None:
         for digest, text in index.unembedded(by, 100).items():
             near = next(value for path, value in cosine.items() if NOTES[path] in text)
-            index.embed(by, {digest: [near, (1 - near * near) ** 0.5]})
+            index.store_vectors(by, {digest: [near, (1 - near * near) ** 0.5]})
         asked = msgspec.structs.replace(asked, identity=by, vector=[1.0, 0.0])
     hits = search(index, asked, rules_of(msgspec.convert(keys, SearchKeys)), multiplier=4, today=TODAY)
     return [hit.chunk.path for hit in hits]
@@ -46,7 +46,7 @@ def found(
 @pytest.fixture
 def index(tmp_path: Path) -> Any:
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take(document(path, text) for path, text in NOTES.items())
+        index.store(document(path, text) for path, text in NOTES.items())
         yield index
 
 
@@ -71,7 +71,7 @@ def test_of_a_model_that_is_not_known_only_what_points_away_is_no_hit(index: Mem
 
 def test_what_stands_beside_a_hit_still_may_be_one(tmp_path: Path) -> None:
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take([document("memory/a.md", "# Where\n\nWhere is the key?\n\n# There\n\nBehind the barometer.\n")])
+        index.store([document("memory/a.md", "# Where\n\nWhere is the key?\n\n# There\n\nBehind the barometer.\n")])
         hits = search(index, Question(text="key"), rules_of(SearchKeys()), multiplier=4, today=TODAY)
     assert [hit.chunk.first for hit in hits] == [3, 7]
 
@@ -87,7 +87,7 @@ def said(number: int, text: str, *senders: str) -> Document:
 def test_the_question_itself_is_no_answer_to_it(fusion: Fusion, tmp_path: Path) -> None:
     question = "Where does the spare key\nof the boathouse hang?"
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take(
+        index.store(
             [
                 said(1, f"ana: {question}", "ana"),
                 said(2, f"ana: {question}\nassistant: Behind the barometer.", "ana", "assistant"),
@@ -114,9 +114,9 @@ def test_what_a_made_up_word_is_near_to_is_little_and_the_seeds_examples_are_fou
     }
     notes = (*examples.values(), *NOTES.values(), "Rust is her language.", "The code of the door is 4711.")
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.take([document("MEMORY.md", "\n\n".join(f"# {at}\n\n{text}" for at, text in enumerate(notes)))])
+        index.store([document("MEMORY.md", "\n\n".join(f"# {at}\n\n{text}" for at, text in enumerate(notes)))])
         texts = index.unembedded(real, 100)
-        index.embed(real, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
+        index.store_vectors(real, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
 
         def texts_found(question: str, **keys: Any) -> list[str]:
             asked = Question(text=question, identity=real, vector=model.embed([question])[0])

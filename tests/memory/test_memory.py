@@ -182,14 +182,14 @@ def test_vectors_of_different_models_are_separate(place: Place) -> None:
     with MemoryIndex(place.file) as index:
         refresh(index, [Notes(place.workspace)])
         one, two = sorted(index.unembedded(small, 9).items(), key=lambda each: each[1])
-        index.embed(small, {one[0]: [1, 0], two[0]: [0, 1]})
-        index.embed(large, {two[0]: [0, 0, 1]})
+        index.store_vectors(small, {one[0]: [1, 0], two[0]: [0, 1]})
+        index.store_vectors(large, {two[0]: [0, 0, 1]})
         assert index.nearest(small, [1, 0], 5) == pytest.approx({1: 1.0, 2: 0.0})
         assert index.nearest(large, [0, 0, 1], 5) == pytest.approx({2: 1.0})
         assert index.cosines(large, [0, 0, 1], {1, 2}) == pytest.approx({2: 1.0})
         assert (index.count_unembedded(small), index.count_unembedded(large)) == (0, 1)
         with pytest.raises(ValueError, match="3 dimensions instead of 2"):
-            index.embed(small, {one[0]: [1, 2, 3]})
+            index.store_vectors(small, {one[0]: [1, 2, 3]})
 
 
 # --- the tools --------------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Plac
 class NotesOfNobody(Notes):
     """The source as it was before notes had owners."""
 
-    def there(self, known: Mapping[str, str]) -> Listing:
-        there = super().there(known).stamps
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
+        there = super().list_documents(known).stamps
         return Listing(stamps={path: stamp_of(self._workspace / path)[0] for path in there})
 
     def read(self, path: str, state: str) -> Reading | None:

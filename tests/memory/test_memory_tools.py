@@ -29,7 +29,7 @@ class Sessions:
 
     name = "sessions"
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={SAID: "1", SAID.replace("aaaaaa", "bbbbbb"): "1"})
 
     def read(self, path: str, state: str) -> Reading | None:

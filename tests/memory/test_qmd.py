@@ -62,8 +62,8 @@ class TestQmd(MemoryBackendConformance):
 
     backend = QmdBackend
 
-    def take(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
-        super().take(index, documents)
+    def store(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
+        super().store(index, documents)
         caught_up(index)
 
 
@@ -74,10 +74,10 @@ def test_the_same_is_found_as_elsewhere_and_by_qmd_itself_in_every_script(
     notes = [document(each.path, each.text) for each in read_notes()]
     questions = [each.exact for each in read_notes() if each.exact]
     with LocalBackend(tmp_path / "memory.local") as local:
-        local.take(notes)
+        local.store(notes)
         there = {question: local.keywords(sought(question), 20) for question in questions}
     with QmdBackend(tmp_path / "memory.qmd") as index:
-        index.take(notes)
+        index.store(notes)
         caught_up(index)
         answered_by_nobody_else(monkeypatch)
         alike = 0
@@ -91,7 +91,7 @@ def test_the_same_is_found_as_elsewhere_and_by_qmd_itself_in_every_script(
 @needs_qmd
 def test_qmd_that_is_killed_is_started_anew_and_its_index_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with QmdBackend(tmp_path / "memory.qmd") as index:
-        index.take(NOTES)
+        index.store(NOTES)
         caught_up(index)
         assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."]
         first = process_of(index)
@@ -113,7 +113,7 @@ def test_a_long_message_is_no_question_for_it_and_nobody_waits_for_it_for_ever(
     monkeypatch.setattr("plugins.memory.backends.qmd_words.SECONDS", 0.2)
     words = [f"{'longword' * 12}{number}" for number in range(800)]  # more than a pipe holds
     with QmdBackend(tmp_path / "memory.qmd") as index:
-        index.take([*NOTES, document("memory/long.md", " ".join(words))])
+        index.store([*NOTES, document("memory/long.md", " ".join(words))])
         caught_up(index)
         os.kill(process_of(index), signal.SIGSTOP)
         assert index.keywords(sought(" ".join(words)), 500)
@@ -126,7 +126,7 @@ def test_a_long_message_is_no_question_for_it_and_nobody_waits_for_it_for_ever(
 def test_files_that_were_harmed_or_taken_away_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "memory.qmd"
     with QmdBackend(place) as index:
-        index.take(NOTES)
+        index.store(NOTES)
         caught_up(index)
     for file in (place / "words").rglob("*.qmdwords"):
         file.write_text("another text")
@@ -136,7 +136,7 @@ def test_files_that_were_harmed_or_taken_away_are_made_anew(tmp_path: Path, monk
             answered_by_nobody_else(patched)
             assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."]
         shutil.rmtree(place / "words")
-        index.take([document("memory/c.md", "Porto is near.")])
+        index.store([document("memory/c.md", "Porto is near.")])
         caught_up(index)
         answered_by_nobody_else(monkeypatch)
         assert (found(index, "Porto"), found(index, "Lisbon")) == (["Porto is near."], ["We fly to Lisbon on Friday."])
@@ -147,7 +147,7 @@ def test_it_sees_no_key_and_none_of_a_persons_folders(tmp_path: Path, monkeypatc
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("INDEX_PATH", str(tmp_path / "theirs.sqlite"))
     with QmdBackend(tmp_path / "memory.qmd") as index:
-        index.take(NOTES)
+        index.store(NOTES)
         caught_up(index)
         environment = Path(f"/proc/{process_of(index)}/environ").read_text().split("\0")
     names = {each.partition("=")[0] for each in environment if each}

@@ -85,12 +85,12 @@ def test_a_note_that_is_written_again_and_again_does_not_fill_the_disk(
 
     def sizes() -> Iterator[int]:
         with LocalBackend(place) as index:
-            index.take([document("memory/other.md", "We fly to Lisbon.")])
+            index.store([document("memory/other.md", "We fly to Lisbon.")])
             for number in range(300):
-                index.take([document("memory/day.md", f"Tea, number {number}. " * 20, str(number))])
+                index.store([document("memory/day.md", f"Tea, number {number}. " * 20, str(number))])
                 unmade = index.unembedded(SMALL, 9)
                 assert len(unmade) == 1 + (number == 0), "what has a vector keeps it"
-                index.embed(SMALL, dict.fromkeys(unmade, (1.0, 0.0)))
+                index.store_vectors(SMALL, dict.fromkeys(unmade, (1.0, 0.0)))
                 yield place.stat().st_size
 
     assert max(sizes()) < 30_000

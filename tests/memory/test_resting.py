@@ -242,7 +242,7 @@ async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_it
 
 async def test_who_asks_a_backend_whose_place_was_taken_away_hears_that_all_is_lost(tmp_path: Path) -> None:
     alone = SingleThreadBackend(LocalBackend, tmp_path / "memory.local")
-    await alone.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    await alone.write(lambda index: index.store([document("memory/a.md", "We fly to Lisbon.")]))
     assert await alone.read(lambda index: index.size()) == (1, 1)
     (tmp_path / "memory.local").unlink()
     with pytest.raises(IndexRebuilt):
@@ -281,3 +281,12 @@ def test_a_plugin_brings_a_backend_and_what_is_none_is_refused_with_a_sentence()
     assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already, by 'builtin'"]
     assert reasons[2].startswith("Place is no MemoryBackend: it lacks why_not, ")
     assert reasons[3] == "it returned str where a class was promised"
+
+
+def test_a_backend_that_lacks_any_method_is_refused() -> None:
+    for method in ("optimize", "neighbours", "trim_cache"):
+        hooks = load_plugins(())
+        assert hooks.register("theirs", Plugin(type("Lacking", (LocalBackend,), {"name": "lacking", method: None})))
+        assert list(hooks.memory_backends()) == ["local", "chroma", "qmd"]
+        (refusal,) = hooks.refused
+        assert refusal.sentence.endswith(f"Lacking is no MemoryBackend: it lacks {method}.")

@@ -33,7 +33,7 @@ class Spoken:
     def watched(self) -> WatchedFolders:
         return WatchedFolders()
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={path: str(len(lines)) for path, lines in self.said.items()})
 
     def read(self, path: str, state: str) -> Reading | None:
@@ -75,7 +75,7 @@ def found(index: MemoryIndex, scope: Scope, word: str) -> set[str]:
 
 
 def embed_all(index: MemoryIndex) -> None:
-    index.embed(MODEL, {key: [1.0, *([0.5] * 7)] for key in index.unembedded(MODEL, 999)})
+    index.store_vectors(MODEL, {key: [1.0, *([0.5] * 7)] for key in index.unembedded(MODEL, 999)})
 
 
 # --- extra_paths ------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_markdown_at_further_paths_is_found_and_links_are_not_followed(tmp_path:
     (tmp_path / "linked").symlink_to(tmp_path)
     extra = ExtraNotes(workspace, lambda: ["docs", "memory", str(alone), str(tmp_path / "linked"), "nowhere"])
 
-    there = extra.there({})
+    there = extra.list_documents({})
     assert set(there.stamps) == {"docs/deep/plan.md", alone.as_posix()}, "the notes in memory/ are the other source's"
     assert there.remarks == (
         f"memory.extra_paths: {tmp_path / 'linked'} is a symbolic link, which is not followed.",
@@ -139,7 +139,7 @@ def test_each_persons_notes_are_theirs_alone_and_what_is_shared_is_everybodys(tm
         write(tmp_path / path, f"tea in {path}")
     (tmp_path / "people" / "eve").symlink_to(tmp_path / "people" / "ana")
     notes = Notes(tmp_path)
-    assert set(notes.there({}).stamps) == set(whose)
+    assert set(notes.list_documents({}).stamps) == set(whose)
     for path, person in whose.items():
         reading = notes.read(path, "")
         assert reading
@@ -154,7 +154,7 @@ def test_what_is_one_persons_own_is_no_further_path_of_everybody(tmp_path: Path)
     write(tmp_path / "people" / "ana" / "draft.md", "hers")
     write(tmp_path / "people" / "guests.md", "a list of the owner's")
     extra = ExtraNotes(tmp_path, lambda: ["people", "people/ana"])
-    assert set(extra.there({}).stamps) == {"people/guests.md"}
+    assert set(extra.list_documents({}).stamps) == {"people/guests.md"}
     assert extra.excerpt("people/ana/draft.md", 1, 9, ANA) is None
 
 
@@ -241,7 +241,7 @@ def test_a_chunk_comes_back_as_it_was_taken_in(tmp_path: Path) -> None:
     )
 
     class One(Spoken):
-        def there(self, known: Mapping[str, str]) -> Listing:
+        def list_documents(self, known: Mapping[str, str]) -> Listing:
             return Listing(stamps={"x": "1"})
 
         def read(self, path: str, state: str) -> Reading | None:

@@ -220,17 +220,17 @@ def test_the_day_is_the_persons(home: Home) -> None:
 
 def test_a_journal_is_read_on_only_when_that_is_worth_it(home: Home) -> None:
     path = home.write(*exchanges(2, 3))
-    assert home.source.there({}).stamps == {}, "three messages, a moment ago"
+    assert home.source.list_documents({}).stamps == {}, "three messages, a moment ago"
     home.rest()
-    known = dict(home.source.there({}).stamps)
+    known = dict(home.source.list_documents({}).stamps)
     assert list(known) == [PATH]
 
     extend_journal(path, *exchanges(14, SAID // 2 - 1))
     home.now = path.stat().st_mtime
-    assert home.source.there(known).stamps == known
+    assert home.source.list_documents(known).stamps == known
     extend_journal(path, *exchanges(14 + 4 * (SAID // 2 - 1), 1))
     home.now = path.stat().st_mtime
-    assert home.source.there(known).stamps != known, "fifty messages"
+    assert home.source.list_documents(known).stamps != known, "fifty messages"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_journal_is_read_on_only_when_that_is_worth_it(home: Home) -> None:
 )
 def test_what_leaves_the_view_and_what_is_long_is_read_at_once(home: Home, event: Event) -> None:
     home.write(*exchanges(2, 3), event)
-    assert list(home.source.there({}).stamps) == [PATH]
+    assert list(home.source.list_documents({}).stamps) == [PATH]
 
 
 def test_only_what_came_since_is_read_again_and_the_journal_is_left_as_it_is(home: Home) -> None:
@@ -334,7 +334,7 @@ def test_a_damaged_journal_is_read_up_to_the_damage_and_says_so(home: Home) -> N
     path.write_bytes(path.read_bytes().replace(b"question 20", b"question 99"))
     home.rest()
     assert max(chunk.last for chunk in home.read()) == 80
-    assert home.source.there({}).remarks == (
+    assert home.source.list_documents({}).remarks == (
         "One session is damaged and searched only as far as the journal is whole; `exuvia sessions verify` says more.",
     )
 
@@ -345,16 +345,16 @@ def test_what_is_no_journal_is_passed_over_with_a_remark(home: Home) -> None:
     (home.folder / "empty.jsonl").touch()
     (home.folder / "linked.jsonl").symlink_to(home.folder / "notes.txt")
     home.rest()
-    assert list(home.source.there({}).stamps) == [PATH]
+    assert list(home.source.list_documents({}).stamps) == [PATH]
     assert home.source.read(PATH, "") is None
-    assert len(home.source.there({}).remarks) == 1
+    assert len(home.source.list_documents({}).remarks) == 1
 
 
 def test_a_torn_tail_is_no_damage(home: Home) -> None:
     path = home.write(*exchanges(2, 2))
     path.write_bytes(path.read_bytes()[:-20])
     assert [chunk.first for chunk in home.read()] == [2]
-    assert home.source.there({}).remarks == ()
+    assert home.source.list_documents({}).remarks == ()
 
 
 def test_a_journal_that_was_rewritten_is_read_anew(home: Home) -> None:

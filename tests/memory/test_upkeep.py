@@ -34,7 +34,7 @@ class Slow:
     def watched(self) -> WatchedFolders:
         return WatchedFolders()
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps=self.stamps)
 
     def read(self, path: str, state: str) -> Reading | None:

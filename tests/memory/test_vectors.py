@@ -38,7 +38,7 @@ class Lines:
     def watched(self) -> WatchedFolders:
         return WatchedFolders()
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={"lines": str(hash(tuple(self.lines)))})
 
     def read(self, path: str, state: str) -> Reading | None:
@@ -61,7 +61,7 @@ def vector_of(text: str, dimensions: int) -> list[float]:
 def embed_all(index: MemoryIndex, identity: Identity) -> None:
     while texts := index.unembedded(identity, 500):
         made = {digest: vector_of(text.split("\n")[1], identity.dimensions) for digest, text in texts.items()}
-        index.embed(identity, made)
+        index.store_vectors(identity, made)
 
 
 @pytest.fixture(params=WAYS)
@@ -93,7 +93,7 @@ def test_each_way_is_the_one_that_it_says(way: str, tmp_path: Path) -> None:
         assert isinstance(index._vectors, {"sqlite-vec": VecTables, "numpy": VecMatrix}[way])
         if way == "sqlite-vec":
             assert index._db.execute("SELECT vec_version()").fetchone()[0].startswith("v0.")
-            index.embed(ODD, {"a digest": [1, 2, 3]})
+            index.store_vectors(ODD, {"a digest": [1, 2, 3]})
             (made,) = index._db.execute("SELECT sql FROM sqlite_master WHERE name = 'vectors_1'").fetchone()
             assert "USING vec0" in made
 

@@ -70,7 +70,7 @@ def _notes(sources: Sequence[Source]) -> tuple[dict[str, str], list[Chunk]]:
     texts: dict[str, str] = {}
     chunks: list[Chunk] = []
     for source in sources:
-        for path in source.there({}).stamps:
+        for path in source.list_documents({}).stamps:
             reading = source.read(path, "")
             if path not in texts and reading is not None:
                 texts[path] = source.excerpt(path, 1, sys.maxsize, EVERYTHING) or ""

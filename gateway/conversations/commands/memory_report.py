@@ -19,7 +19,7 @@ LATEST = 5
 
 async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scope) -> MemoryReport:
     """Return the state of the memory for a scope; `now` is in the configured time zone."""
-    await memory.look()
+    await memory.refresh()
     state, provider = memory.state, memory.provider()
     entries = await asyncio.to_thread(_entries, notes, now, scope)
     return MemoryReport(
@@ -66,7 +66,7 @@ async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
 def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
     """Return the notes in the scope, the most recently changed first."""
     entries = []
-    for path, stamp in notes.there({}).stamps.items():
+    for path, stamp in notes.list_documents({}).stamps.items():
         nanoseconds, size = map(int, stamp.split(".")[:2])
         if scope.reads(path):
             entries.append((nanoseconds, path, size))

@@ -55,7 +55,7 @@ class MemoryWriter:
             lambda content: _line_of(content, item, whose),
             continued=group,
         )
-        await self._memory.look()
+        await self._memory.refresh()
         return f"{file}#L{line}-L{line}"
 
     async def forget(self, place: str, person: str, *, group: bool) -> str:
@@ -68,7 +68,7 @@ class MemoryWriter:
         if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
             raise NoteNotWritten(f"{path}: {why}")
         gone = await asyncio.to_thread(self._take_out, path, *cited[1:])
-        await self._memory.look()
+        await self._memory.refresh()
         return gone
 
     def _take_out(self, path: str, first: int, last: int) -> str:

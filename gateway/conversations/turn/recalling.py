@@ -135,10 +135,10 @@ class Recall:
     def _may_find(self) -> bool:
         """Return True if the memory may have more than the request itself. A first session has nothing else until
         messages left its view."""
-        if self._memory.may_have(NOTES):
+        if self._memory.may_contain(NOTES):
             return True
         several = self._memory.state.by_source.get(SESSIONS, 0) > 1 or bool(self._recorder.transcript.cuts)
-        return several and self._memory.may_have([SESSIONS])
+        return several and self._memory.may_contain([SESSIONS])
 
     async def _search(self, question: str) -> SearchResult:
         transcript, keys = self._recorder.transcript, self._config.recall

@@ -58,7 +58,7 @@ def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
     """Return the notes that a person may read, the last changed first."""
     found = []
     scope = Scope(owners=frozenset({person}), private=True)
-    for path, stamp in Notes(workspace).there({}).stamps.items():
+    for path, stamp in Notes(workspace).list_documents({}).stamps.items():
         if not scope.reads(path):
             continue
         nanoseconds, size = map(int, stamp.split(".")[:2])

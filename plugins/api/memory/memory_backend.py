@@ -90,7 +90,7 @@ class MemoryBackend(Protocol):
         """Return the stamp and the source's state of each document by path."""
         ...
 
-    def take(self, documents: Iterable[Document]) -> None:
+    def store(self, documents: Iterable[Document]) -> None:
         """Store documents, replacing their chunks from line `reading.since` on.
 
         The iterable reads documents lazily and slowly. After a crash each document has either its old or its new chunks.
@@ -98,11 +98,11 @@ class MemoryBackend(Protocol):
         """
         ...
 
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         """Remove documents."""
         ...
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         """Optimize the index for searching. Called after many documents were stored."""
         ...
 
@@ -110,8 +110,8 @@ class MemoryBackend(Protocol):
         """Return the chunks with these keys that exist and are in the scope."""
         ...
 
-    def beside(self, keys: Collection[int], away: int) -> set[int]:
-        """Return these keys and those of the chunks at most `away` positions before or after them in the same document."""
+    def neighbours(self, keys: Collection[int], distance: int) -> set[int]:
+        """Return these keys and those of chunks up to `distance` positions before or after them in the same document."""
         ...
 
     def size(self) -> tuple[int, int]:
@@ -135,11 +135,11 @@ class MemoryBackend(Protocol):
         """
         ...
 
-    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+    def word_counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
         """Return the number of chunks, and for each word the number of chunks that contain it, regardless of scope."""
         ...
 
-    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+    def indexed_words(self, keys: Collection[int]) -> dict[int, str]:
         """Return the indexed words of these chunks (`words.indexed`) in lower case, each surrounded by spaces."""
         ...
 
@@ -153,7 +153,7 @@ class MemoryBackend(Protocol):
         """Return the number of texts that `unembedded` would return without a limit."""
         ...
 
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         """Store vectors by digest. A chunk that is removed and added again within a while keeps its vector.
 
         Raises:
@@ -161,12 +161,12 @@ class MemoryBackend(Protocol):
         """
         ...
 
-    def bound(self, identity: Identity | None, most: int) -> None:
+    def trim_cache(self, identity: Identity | None, limit: int) -> None:
         """Limit the number of cached vectors that no chunk needs.
 
         Args:
             identity: The current embedding model. Vectors that its chunks need are kept.
-            most: The maximum number of other vectors; the least recently used may be dropped.
+            limit: The maximum number of other vectors; the least recently used may be dropped.
         """
         ...
 

@@ -73,7 +73,7 @@ class Source(Protocol):
         """
         ...
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         """List all documents.
 
         Args:

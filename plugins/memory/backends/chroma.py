@@ -91,7 +91,7 @@ class ChromaBackend(LocalBackend):
     def count_unembedded(self, identity: Identity) -> int:
         return len(set(self._digests.values()).difference(self._collection(identity)[1]))
 
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         self._check(identity, vectors)
         collection, there = self._begun(identity)
         for some in _some(list(vectors)):

@@ -27,7 +27,7 @@ PARTS = 3
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
-    """A document as passed to `take`, with the words of each chunk."""
+    """A document as passed to `store`, with the words of each chunk."""
 
     document: Document
     words: tuple[str, ...]
@@ -92,7 +92,7 @@ class LocalBackend:
     def _apply(self, record: Record, size: int) -> None:
         match record:
             case StoredDocument(document=document, words=words):
-                self._take(document, words)
+                self._store(document, words)
                 counted = self._counting.get(document.path, 0) if document.reading.since > 1 else 0
                 self._counting[document.path] = counted + size
             case DeletedDocument(path=path):
@@ -100,7 +100,7 @@ class LocalBackend:
                 self._documents.pop(path, None)
                 self._counting.pop(path, None)
             case StoredVectors(identity=identity, digests=digests, vectors=vectors):
-                self._embed(identity, digests, vectors)
+                self._store_vectors(identity, digests, vectors)
 
     def _whole(self) -> Iterator[bytes]:
         """Yield all current records, without vectors that no chunk uses."""
@@ -122,15 +122,15 @@ class LocalBackend:
     def known(self) -> dict[str, tuple[str, str]]:
         return {path: (document.stamp, document.reading.state) for path, (document, _) in self._documents.items()}
 
-    def take(self, documents: Iterable[Document]) -> None:
+    def store(self, documents: Iterable[Document]) -> None:
         for document in documents:
             self._note(StoredDocument(document=document, words=tuple(map(_words_of, document.reading.chunks))))
 
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             self._note(DeletedDocument(path=path))
 
-    def _take(self, document: Document, words: Sequence[str]) -> None:
+    def _store(self, document: Document, words: Sequence[str]) -> None:
         keys = self._drop(document.path, document.reading.since)
         for chunk, pieces in zip(document.reading.chunks, words, strict=True):
             self._last += 1
@@ -152,15 +152,15 @@ class LocalBackend:
             del self._chunks[key], self._digests[key]
         return kept
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         """Do nothing: there is nothing to optimise."""
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         allowed = self._allowed(scope)
         return {key: self._chunks[key] for key in keys if key in self._chunks and allowed(key)}
 
-    def beside(self, keys: Collection[int], away: int) -> set[int]:
-        near = {(key, key + by) for key in keys if key in self._chunks for by in range(-away, away + 1)}
+    def neighbours(self, keys: Collection[int], distance: int) -> set[int]:
+        near = {(key, key + by) for key in keys if key in self._chunks for by in range(-distance, distance + 1)}
         return {it for key, it in near if it in self._chunks and self._chunks[it].path == self._chunks[key].path}
 
     def size(self) -> tuple[int, int]:
@@ -183,10 +183,10 @@ class LocalBackend:
                 found[key] = found.get(key, 0.0) + score
         return best(found, limit)
 
-    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+    def word_counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
         return len(self._chunks), {word: self._words.count(word) for word in words}
 
-    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+    def indexed_words(self, keys: Collection[int]) -> dict[int, str]:
         return {key: self._pieces[key] for key in keys if key in self._pieces}
 
     def _inside(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
@@ -222,7 +222,7 @@ class LocalBackend:
         there = self._of(identity)
         return sum(digest not in there for digest in set(self._digests.values()))
 
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         self._check(identity, vectors)
         packed = b"".join(array.array("f", vector).tobytes() for vector in vectors.values())
         self._note(StoredVectors(identity=identity, digests=tuple(vectors), vectors=packed))
@@ -233,12 +233,12 @@ class LocalBackend:
             if len(vector) != identity.dimensions:
                 raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
 
-    def _embed(self, identity: Identity, digests: Sequence[str], packed: bytes) -> None:
+    def _store_vectors(self, identity: Identity, digests: Sequence[str], packed: bytes) -> None:
         vectors, size = self._of(identity), 4 * identity.dimensions
         for at, digest in enumerate(digests):
             vectors.put(digest, array.array("f", packed[at * size : (at + 1) * size]))
 
-    def bound(self, identity: Identity | None, most: int) -> None:
+    def trim_cache(self, identity: Identity | None, limit: int) -> None:
         """Do nothing: unused vectors are dropped when the file is rewritten."""
 
     def nearest(

@@ -45,7 +45,7 @@ class QmdBackend(LocalBackend):
         self._words.close()
         super().__exit__(kind, error, trace)
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         self._words.caught_up()
 
     def caught_up(self) -> bool:

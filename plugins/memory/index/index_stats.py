@@ -41,7 +41,7 @@ def behind(path: Path, sources: Sequence[Source]) -> list[str]:
         known = dict(db.execute(query, [source.name for source in sources]))
     finally:
         db.close()
-    there = {path: stamp for source in sources for path, stamp in source.there(known).stamps.items()}
+    there = {path: stamp for source in sources for path, stamp in source.list_documents(known).stamps.items()}
     return sorted(path for path in there.keys() | known.keys() if there.get(path) != known.get(path))
 
 
@@ -52,7 +52,7 @@ def holdings(path: Path, sources: Sequence[Source]) -> IndexStats:
         Error: The index is damaged (`sessions.catalog.sqlite.Error`).
     """
     if not path.exists():
-        return IndexStats(behind=tuple(sorted(path for source in sources for path in source.there({}).stamps)))
+        return IndexStats(behind=tuple(sorted(path for source in sources for path in source.list_documents({}).stamps)))
     db = connect_readonly(path)
     try:
         embedded = (

@@ -124,7 +124,7 @@ class Indexer:
         """Check the sources for changes soon."""
         self._wanted.set()
 
-    async def look(self, patience: float) -> None:
+    async def refresh(self, patience: float) -> None:
         """Check the sources and index a few changes now, waiting at most `patience` seconds."""
         done = asyncio.get_running_loop().create_future()
         self._looked.append(done)
@@ -191,7 +191,7 @@ class Indexer:
         if len(due) > AT_ONCE:
             soon()
         if changes.gone:
-            await self._file().write(lambda index: index.forget(changes.gone))
+            await self._file().write(lambda index: index.remove(changes.gone))
         while due:
             taken = await self._file().write(partial(_take_in, due=due))
             due = taken.left
@@ -199,7 +199,7 @@ class Indexer:
             self._note(left=len(due))
             self._more.set()
         if len(changes.due) > AT_ONCE:
-            await self._file().write(lambda index: index.settle())
+            await self._file().write(lambda index: index.optimize())
         self._note(unreadable=tuple(unreadable))
         await self.count()
 
@@ -271,7 +271,7 @@ class Indexer:
         """Delete vectors that are no longer needed beyond the limit."""
         provider, most = self._provider(), self._keys().cache
         identity = identity_of(provider) if provider else None
-        await self._file().write(lambda index: index.bound(identity, most))
+        await self._file().write(lambda index: index.trim_cache(identity, most))
 
     async def _embed_some(self) -> bool:
         """Embed some chunks, the newest first; return False if there are none."""
@@ -361,7 +361,7 @@ def _batches(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _keep(index: MemoryBackend, *, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-    index.embed(identity, vectors)
+    index.store_vectors(identity, vectors)
 
 
 def _answer(waiting: list[asyncio.Future[None]]) -> None:

@@ -59,7 +59,7 @@ class Keywords:
 
         Words without matches are searched as substrings.
         """
-        counts = self.counts(words)
+        counts = self.word_counts(words)
         held = {word: count for word, count in counts.items() if count and self._has(word, scope)}
         lone = [word for word in words if word not in held]
         found = self._best(held, limit, scope)
@@ -69,7 +69,7 @@ class Keywords:
                 found[key] = found.get(key, 0.0) + score
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
-    def counts(self, words: Collection[str]) -> dict[str, int]:
+    def word_counts(self, words: Collection[str]) -> dict[str, int]:
         """Return the number of chunks with each word."""
         known = self._known().words
         for word in words:
@@ -78,7 +78,7 @@ class Keywords:
                 known[word] = int(self._db.execute(query, (quoted(word),)).fetchone()[0])
         return {word: known[word] for word in words}
 
-    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+    def indexed_words(self, keys: Collection[int]) -> dict[int, str]:
         """Return the indexed words of these chunks."""
         rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN {LISTED}", (listed(keys),))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}

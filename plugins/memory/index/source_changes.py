@@ -45,7 +45,7 @@ def changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
     """Compare the sources with the index. Takes as long as listing them."""
     known = index.known()
     stamps = {path: stamp for path, (stamp, _) in known.items()}
-    listings = [(source, source.there(stamps)) for source in sources]
+    listings = [(source, source.list_documents(stamps)) for source in sources]
     there = {path: (source, stamp) for source, each in reversed(listings) for path, stamp in each.stamps.items()}
     return Changes(
         documents=Counter(source.name for source, _ in there.values()),
@@ -82,9 +82,9 @@ def take_in(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf)
             if time.monotonic() > until:
                 return
 
-    index.take(documents())
+    index.store(documents())
     if unreadable:
-        index.forget(unreadable)
+        index.remove(unreadable)
     return RefreshResult(read=tuple(read), unreadable=tuple(unreadable), left=tuple(left))
 
 
@@ -92,5 +92,5 @@ def refresh(index: MemoryBackend, sources: Sequence[Source]) -> RefreshResult:
     """Index all changes, however long it takes."""
     found = changes(index, sources)
     if found.gone:
-        index.forget(found.gone)
+        index.remove(found.gone)
     return take_in(index, found.due)

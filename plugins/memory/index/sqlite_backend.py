@@ -91,26 +91,26 @@ class MemoryIndex:
         rows = self._db.execute("SELECT path, stamp, state FROM documents")
         return {path: (stamp, state) for path, stamp, state in rows}
 
-    def take(self, documents: Iterable[Document]) -> None:
+    def store(self, documents: Iterable[Document]) -> None:
         """Store documents, all of them or none."""
         with self._transaction():
             for document in documents:
-                self._take(document)
+                self._store(document)
 
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         """Remove documents."""
         with self._transaction():
             for path in paths:
-                self._forget(path)
+                self._remove(path)
 
-    def _take(self, document: Document) -> None:
-        self._forget(document.path, document.reading.since)
+    def _store(self, document: Document) -> None:
+        self._remove(document.path, document.reading.since)
         row = (document.path, document.source, document.stamp, document.reading.state)
         self._db.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
         for chunk in document.reading.chunks:
             self._add(msgspec.structs.replace(chunk, source=document.source))
 
-    def _forget(self, path: str, since: int = 0) -> None:
+    def _remove(self, path: str, since: int = 0) -> None:
         """Remove a document with its chunks from this line on."""
         db = self._db
         old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, since)).fetchall()
@@ -142,7 +142,7 @@ class MemoryIndex:
                 self._db.execute("ROLLBACK")
             raise
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         """Merge the segments of the FTS5 index, all of which each search reads."""
         self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
@@ -156,11 +156,11 @@ class MemoryIndex:
         )
         return {key: _chunk(row) for key, *row in rows}
 
-    def beside(self, keys: Collection[int], away: int) -> set[int]:
+    def neighbours(self, keys: Collection[int], distance: int) -> set[int]:
         rows = self._db.execute(
             "SELECT other.id FROM json_each(?) AS it CROSS JOIN chunks AS one ON one.id = it.value"
             " CROSS JOIN chunks AS other ON other.id BETWEEN one.id - ? AND one.id + ? AND other.path = one.path",
-            (listed(keys), away, away),
+            (listed(keys), distance, distance),
         )
         return {key for (key,) in rows}
 
@@ -173,11 +173,11 @@ class MemoryIndex:
     def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
         return self._words.found(words, limit, scope)
 
-    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
-        return self.size()[1], self._words.counts(words)
+    def word_counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+        return self.size()[1], self._words.word_counts(words)
 
-    def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        return self._words.pieces(keys)
+    def indexed_words(self, keys: Collection[int]) -> dict[int, str]:
+        return self._words.indexed_words(keys)
 
     # --- vectors ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class MemoryIndex:
         ).fetchone()
         return int(found[0])
 
-    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         """Store vectors by digest and assign them to the chunks with these digests."""
         db = self._db
         with self._transaction():
@@ -224,17 +224,17 @@ class MemoryIndex:
         row = (number, digest, packed, checked, round(time.time()))
         self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
 
-    def bound(self, identity: Identity | None, most: int) -> None:
+    def trim_cache(self, identity: Identity | None, limit: int) -> None:
         number = self._number(identity) if identity else None
         (there,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
-        if there <= most:
+        if there <= limit:
             return
         needed = "(identity = ? AND digest IN (SELECT digest FROM chunks))"
         with self._transaction():
             self._db.execute(
                 "DELETE FROM embeddings WHERE (identity, digest) IN (SELECT identity, digest FROM embeddings"  # noqa: S608
                 f" WHERE NOT {needed} ORDER BY used DESC, digest LIMIT -1 OFFSET ?)",
-                (number or 0, most),
+                (number or 0, limit),
             )
             spent = "SELECT id FROM identities WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM embeddings WHERE identity = id)"
             for (each,) in self._db.execute(spent, (number or 0,)).fetchall():

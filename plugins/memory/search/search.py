@@ -114,12 +114,12 @@ def found_for(
         cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
     # A neighbour of a hit may contain the answer or its subject.
-    chunks = index.chunks(found | index.beside(found, BESIDE), scope)
+    chunks = index.chunks(found | index.neighbours(found, BESIDE), scope)
     chunks = {key: chunk for key, chunk in chunks.items() if not only_asks(chunk, question.text)}
     if question.identity and question.vector is not None:
         # Chunks found only by keywords get their actual cosine, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
-    pieces = index.pieces(chunks.keys())
+    pieces = index.indexed_words(chunks.keys())
     bears = _bearing(index, terms, pieces)
     language = language_in(question.text)
     period = named_period(question.text, today)
@@ -196,7 +196,7 @@ def _bearing(
     index: MemoryBackend, terms: Sequence[str], pieces: Mapping[int, str]
 ) -> dict[int, frozenset[tuple[str, float]]]:
     """Return the question's words in each chunk with their weights: the rarer the larger."""
-    size, counts = index.counts(terms)
+    size, counts = index.word_counts(terms)
     # A word without matches is searched as part of words.
     sought_as = {term: f" {term} " if counts[term] else term for term in terms}
     there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}

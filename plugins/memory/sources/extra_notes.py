@@ -34,7 +34,7 @@ class ExtraNotes:
             deep=frozenset(root for root in roots if root.is_dir()),
         )
 
-    def there(self, known: Mapping[str, str]) -> Listing:
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
         stamps: dict[str, str] = {}
         remarks: list[str] = []
         for given in self._paths():

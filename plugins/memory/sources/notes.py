@@ -35,8 +35,8 @@ class Notes:
             deep=frozenset(folder for folder in folders if folder.is_dir()),
         )
 
-    def there(self, known: Mapping[str, str]) -> Listing:
-        """Implement `Source.there`.
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
+        """Implement `Source.list_documents`.
 
         A stamp starts with the modification time in nanoseconds and the size, and ends with the owner.
         """

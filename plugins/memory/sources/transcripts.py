@@ -90,8 +90,8 @@ class Transcripts:
         """Return nothing to watch: journals grow with each event, and searches check them."""
         return WatchedFolders()
 
-    def there(self, known: Mapping[str, str]) -> Listing:
-        """Implement `Source.there`. A journal with too little new text keeps its previous stamp."""
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
+        """Implement `Source.list_documents`. A journal with too little new text keeps its previous stamp."""
         stamps: dict[str, str] = {}
         for session, found in self._listed():
             path = document_of(session)
