@@ -90,6 +90,20 @@ def says(*pieces: bytes, pause: float = 0, close: bool = False, abort: bool = Fa
     return write
 
 
+class Meeting:
+    """Waits until a number of participants have joined."""
+
+    def __init__(self, size: int) -> None:
+        self._missing = size
+        self._complete = asyncio.Event()
+
+    async def join(self) -> None:
+        self._missing -= 1
+        if self._missing <= 0:
+            self._complete.set()
+        await self._complete.wait()
+
+
 def status(code: int, *headers: str, body: bytes = b"") -> bytes:
     lines = [f"HTTP/1.1 {code} X", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -489,7 +503,12 @@ async def test_a_question_that_is_cancelled_closes_the_connection() -> None:
 
 
 async def test_a_hundred_requests_run_at_once() -> None:
-    answer = says(CHUNKED, chunk(ONE) + LAST_CHUNK, pause=3)  # long enough for all of them to be there at once
+    together = Meeting(100)
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await together.join()  # no request is answered before all of them have arrived
+        writer.write(CHUNKED + chunk(ONE) + LAST_CHUNK)
+
     async with against(answer) as (transport, server, _), deadline():
         assert await asyncio.gather(*(told(transport, server.url) for _ in range(100))) == [[b"one"]] * 100
         assert server.connections == 100
