@@ -15,7 +15,7 @@ import structlog
 from gateway.metrics.counters import Counters
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.support.errors import sentence_of
+from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
 from plugins.api.services import ModelAnswer
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
@@ -143,7 +143,7 @@ class ReplyStream:
 
     def _crashed(self, error: BaseException) -> ProviderCrashed:
         name, sentence = self._model.provider.name, sentence_of(error)
-        log.error("provider_failed", provider=name, kind=type(error).__name__, reason=sentence)  # a traceback has no bound
+        log.error("provider_failed", provider=name, **error_fields(error))
         return ProviderCrashed(f"The provider {name} failed: {sentence}", error)
 
 

@@ -11,6 +11,8 @@ GatewayError
 
 from __future__ import annotations
 
+from traceback import StackSummary, walk_tb
+
 from plugins.support.secrets import scrubbed
 
 SENTENCE_LIMIT = 500
@@ -57,3 +59,14 @@ def sentence_of(error: BaseException) -> str:
         told = ""
     text = " ".join("".join(c if c.isprintable() else " " for c in told).split())
     return text[:SENTENCE_LIMIT] or type(error).__name__
+
+
+def error_fields(error: BaseException) -> dict[str, str]:
+    """Return the fields of a log line about an unexpected error, each of bounded length: its type, its message, and where
+    it was raised.
+
+    A traceback would repeat the messages of all errors that led to it, and a message of a megabyte blocks the event loop.
+    """
+    frames = StackSummary.extract(walk_tb(error.__traceback__), limit=-3, lookup_lines=False)
+    where = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
+    return {"kind": type(error).__name__[:100], "reason": sentence_of(error), "where": where[:SENTENCE_LIMIT]}

@@ -39,7 +39,7 @@ from sessions.state.reducer import project
 from sessions.state.transcript import Transcript
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened
-from tests.waiting import deadline
+from tests.waiting import VirtualTime, deadline
 
 WORDS = "one two three four five six seven eight nine ten " * 13
 """About 125 tokens."""
@@ -506,6 +506,16 @@ async def test_asked_for_it_a_failure_is_told_and_changes_nothing(tmp_path: Path
         assert on.recorder.transcript.view == before
     assert on.recorder.transcript.cycle.failures == 0
     assert not on.recorder.transcript.cycle.open
+
+
+async def test_a_model_that_does_not_answer_is_waited_for_three_minutes(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), flush=hangs_after(""), summary=hangs_after("They")))
+    async with on.playing():
+        await talk(on, 3)
+        with VirtualTime(), pytest.raises(Unreachable, match="staged:model did not answer within 180 seconds"):
+            await on.compacting.compact_now("", 1000)
+    assert on.told(MemoryFlushed)[-1].reason == "staged:model did not answer within 180 seconds."
+    assert on.told(CompactionAbandoned)[-1].reason == "staged:model did not answer within 180 seconds."
 
 
 async def test_a_message_is_acknowledged_at_once_while_a_compaction_runs(tmp_path: Path) -> None:

@@ -456,6 +456,16 @@ async def let_go(switchboard: Switchboard) -> bool:
     return name not in switchboard._chats
 
 
+async def test_a_closed_conversation_leaves_no_lock_behind(tmp_path: Path, switchboards: list[Switchboard]) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.socket.close()
+        await until(lambda: all(chat.idle and not chat.subscribers for chat in switchboards[0]._chats.values()))
+        assert await let_go(switchboards[0])
+        assert not len(switchboards[0]._locks)
+
+
 async def test_a_conversation_that_somebody_reads_is_not_closed(tmp_path: Path, switchboards: list[Switchboard]) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()

@@ -18,6 +18,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from gateway.support.errors import error_fields
 from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
 from plugins.support.untrusted import error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
@@ -192,7 +193,7 @@ class ReplyDelivery:
         except Exception as error:
             # It stays pending until its session is opened again.
             if not isinstance(error, SessionsError):
-                log.exception("reply_not_delivered", session=answer.session, seq=answer.owed.of)
+                log.error("reply_not_delivered", session=answer.session, seq=answer.owed.of, **error_fields(error))
             log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=error_text(error))
             wait = None
         if wait is None:

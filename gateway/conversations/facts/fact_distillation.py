@@ -15,7 +15,7 @@ import structlog
 from gateway.conversations.facts.fact_pauses import FactPauses
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.models.registry import ChosenModel
-from gateway.support.errors import GatewayError, sentence_of
+from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_settings import FactKeys
@@ -79,8 +79,8 @@ class FactDistillation:
             await self._facts.drop_expired()
         except FactsError as error:  # reported by the facts themselves
             log.warning("facts_not_distilled", reason=sentence_of(error))
-        except Exception:
-            log.exception("facts_not_distilled")
+        except Exception as error:
+            log.error("facts_not_distilled", **error_fields(error))
 
     async def _try(self, owner: str) -> None:
         session, used = self._last.get(owner, ("", ""))
@@ -92,7 +92,7 @@ class FactDistillation:
             self._pauses.succeed(_of(owner))
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError):
-                log.exception("facts_not_distilled", owner=owner)
+                log.error("facts_not_distilled", owner=owner, **error_fields(error))
             sentence = f"The facts of {owner or 'everybody'} could not be distilled, which will be retried: "
             pause = self._pauses.fail(_of(owner), sentence + sentence_of(error))
             log.warning("facts_not_distilled", owner=owner, reason=sentence_of(error), pause=pause)

@@ -22,7 +22,7 @@ from gateway.conversations.facts.fact_pauses import LONGEST_PAUSE, FactPauses
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ChosenModel
-from gateway.support.errors import GatewayError, sentence_of
+from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_events import ExtractionFailed, FactsExtracted
@@ -190,7 +190,7 @@ class FactExtraction:
                 self._pauses.succeed(_of(session))
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError | SessionsError | InvalidLine):
-                log.exception("facts_not_extracted", session=session)
+                log.error("facts_not_extracted", session=session, **error_fields(error))
             sentence = f"Turns of session {session} could not be searched for facts, and will be retried: "
             pause = self._pauses.fail(_of(session), sentence + sentence_of(error))
             self._due[session] = due

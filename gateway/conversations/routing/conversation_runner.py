@@ -14,7 +14,7 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_indexer import TITLE, SessionIndexer
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.address_space import is_exhaustion
-from gateway.support.errors import sentence_of
+from gateway.support.errors import error_fields, sentence_of
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession
@@ -146,7 +146,7 @@ class ConversationRunner:
         if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
             log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
         elif error is not None:
-            log.error("conversation_failed", session=conversation.session, exc_info=error)
+            log.error("conversation_failed", session=conversation.session, **error_fields(error))
         recorder = conversation.recorder
         # Unsettled until its state is recorded again below.
         self._indexer.put(recorder, settled=False)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -74,7 +75,7 @@ class Switchboard:
         self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
         self._forks = Forks(catalog, store, clock)
         self._chats: dict[Name, Chat] = {}
-        self._locks: dict[Name, asyncio.Lock] = {}
+        self._locks = WeakValueDictionary[Name, asyncio.Lock]()
         self._unfinished: set[Name] = set()
         """The names of ended sessions whose notes could not be written."""
         self._stopping = False
