@@ -21,9 +21,8 @@ from gateway.support.errors import ConfigRefused, sentence_of
 from gateway.support.home import Home
 from gateway.support.printable import one_line
 from gateway.support.session_status import count_of
-from gateway.terminal.client import discovery
-from gateway.terminal.client.discovery import TokenMissing
-from gateway.terminal.client.gateway_request import RequestFailed, address_of, requested
+from gateway.terminal.client import local_gateway
+from gateway.terminal.client.local_gateway import RequestFailed, TokenMissing, address_of, request
 
 Check: TypeAlias = Callable[[DoctorContext], Iterable[Finding]]
 
@@ -67,9 +66,9 @@ def ask_running(patient: DoctorContext) -> Report | Finding:
             mend="`exuvia run` starts one; ask again while it runs to see what it has.",
         )
     try:
-        door = discovery.find(home, patient.environment, url=None, token=None)
+        door = local_gateway.find_gateway(home, patient.environment, url=None, token=None)
         path = f"/api/doctor{'?offline=1' if patient.offline else ''}"
-        body = requested("POST", address_of(door.url), path, door.token, patience=EXAMINE_SECONDS + 10)
+        body = request("POST", address_of(door.url), path, door.token, patience=EXAMINE_SECONDS + 10)
         return msgspec.json.decode(body, type=Report)
     except (TokenMissing, RequestFailed, ConfigRefused, OSError, msgspec.MsgspecError, UnicodeError) as error:
         return Finding(

@@ -139,10 +139,10 @@ def run(
 def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
     """Chat with the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
     from gateway.terminal import chat_client as terminal  # noqa: PLC0415 - a websocket client, which no other command needs
-    from gateway.terminal.client import discovery  # noqa: PLC0415
+    from gateway.terminal.client import local_gateway  # noqa: PLC0415
 
     def talk() -> int:
-        endpoint = discovery.find(home_at(home), os.environ, url=url, token=token)
+        endpoint = local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)
         options = terminal.ChatOptions(
             url=endpoint.url, token=endpoint.token, token_file=endpoint.token_file, session=session, once=once
         )

@@ -16,8 +16,8 @@ from gateway.support.errors import GatewayError, sentence_of
 from gateway.support.home import Home
 from gateway.support.instance_address import InstanceAddress
 from gateway.support.printable import printable
-from gateway.terminal.client import discovery
-from gateway.terminal.client.gateway_request import RequestFailed, address_of, requested
+from gateway.terminal.client import local_gateway
+from gateway.terminal.client.local_gateway import RequestFailed, address_of, request
 
 PATIENCE = 5.0
 """Seconds to wait for a response."""
@@ -54,8 +54,8 @@ def status(
 
 def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, token: str | None) -> tuple[str, Overview]:
     try:
-        endpoint = discovery.find(home, environment, url=url, token=token)
-    except discovery.TokenMissing:
+        endpoint = local_gateway.find_gateway(home, environment, url=url, token=token)
+    except local_gateway.TokenMissing:
         if url is not None or home.lock.exists():
             raise
         raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
@@ -64,7 +64,7 @@ def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, t
     try:
         return address, _ask(address, endpoint.token)
     except RequestFailed as error:
-        if ended is None or address_of(discovery.websocket_at(ended.host, ended.port)) == address:
+        if ended is None or address_of(local_gateway.websocket_at(ended.host, ended.port)) == address:
             raise
         raise NotRunning(_ended(home, ended)) from error  # what answers where this one would is another
     except OSError as error:
@@ -72,7 +72,7 @@ def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, t
 
 
 def _ask(address: str, token: str) -> Overview:
-    body = requested("GET", address, "/status.json", token, patience=PATIENCE)
+    body = request("GET", address, "/status.json", token, patience=PATIENCE)
     try:
         return msgspec.json.decode(body, type=Overview)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -80,7 +80,7 @@ def _ask(address: str, token: str) -> Overview:
 
 
 def _ended(home: Home, last: InstanceAddress) -> str:
-    where = address_of(discovery.websocket_at(last.host, last.port))
+    where = address_of(local_gateway.websocket_at(last.host, last.port))
     return (
         f"No gateway runs on {home.root}: the last one listened at {where} and was killed. `exuvia run` starts one; pass"
         " the same options if it had any. Nothing that was acknowledged is lost."

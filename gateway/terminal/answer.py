@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 
 from gateway.terminal import markdown_rendering
-from gateway.terminal.blocks import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
+from gateway.terminal.markdown_parser import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
 
 LIVE_CHARACTERS = 4_000
 """Longer unfinished blocks are shown without layout."""
@@ -14,7 +14,7 @@ LIVE_CHARACTERS = 4_000
 class Answer:
     """An answer that grows by `add`.
 
-    `settle` returns final lines, each once; `unsettled` renders the remainder.
+    `final_lines` returns final lines, each once; `preview` renders the remainder.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Answer:
         """Append printable text."""
         self._rest += text
 
-    def settle(self, columns: int, *, whole: bool = False) -> str:
+    def final_lines(self, columns: int, *, whole: bool = False) -> str:
         """Return the lines that are final and were not returned before; with `whole`, the text is complete."""
         # An incomplete line may still change how the block before it is parsed.
         end = len(self._rest) if whole else self._rest.rfind("\n") + 1
@@ -56,11 +56,11 @@ class Answer:
                 self._lines_of_code = 0
         return lines
 
-    def unsettled(self, columns: int) -> str:
-        """Render the lines that `settle` has left as if the text were complete; unformatted if they are many."""
+    def preview(self, columns: int) -> str:
+        """Render the lines that `final_lines` has left as if the text were complete; unformatted if they are many."""
         if len(self._rest) > LIVE_CHARACTERS and not self._opened:
             return self._gap() + self._rest.strip("\n") + "\n"
-        return copy(self).settle(columns, whole=True)
+        return copy(self).final_lines(columns, whole=True)
 
     def _finish(self, block: Block, columns: int) -> str:
         if block.fence is None:

@@ -21,7 +21,7 @@ WAITING_LINES = 64
 class Keyboard:
     """The lines of a descriptor; create it inside the event loop.
 
-    Use `lines`, which can be stopped and resumed, or `everything`.
+    Use `lines`, which can be stopped and resumed, or `read_all`.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -47,7 +47,7 @@ class Keyboard:
         if self._rest:
             yield _text(self._rest)
 
-    async def everything(self) -> str:
+    async def read_all(self) -> str:
         """Return the rest of the input."""
         self._start()
         pieces = []

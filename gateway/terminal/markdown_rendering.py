@@ -22,7 +22,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from gateway.support.printable import printable
-from gateway.terminal.blocks import LAID_OUT_CHARACTERS, Block, parser, split
+from gateway.terminal.markdown_parser import LAID_OUT_CHARACTERS, Block, parser, split
 
 CELL_COLUMNS = 9
 """A table with narrower columns is shown as a list."""
@@ -83,14 +83,14 @@ def code_lines(code: str, language: str) -> list[str]:
         return code.splitlines(keepends=True)
     syntax = Syntax("", language, theme=CODE_THEME, background_color="default")
     if (lexer := syntax.lexer) is not None:
-        syntax = Syntax("", _Hurried(lexer), theme=CODE_THEME, background_color="default")
+        syntax = Syntax("", _TimeLimitedLexer(lexer), theme=CODE_THEME, background_color="default")
     try:
         return _write(syntax.highlight(code)).splitlines(keepends=True)
     except TimeoutError:
         return code.splitlines(keepends=True)
 
 
-class _Hurried(Lexer):  # type: ignore[misc]
+class _TimeLimitedLexer(Lexer):  # type: ignore[misc]
     """A lexer that raises TimeoutError after `HIGHLIGHTING_SECONDS`."""
 
     def __init__(self, lexer: Lexer) -> None:
@@ -133,7 +133,7 @@ def _write(content: RenderableType, columns: int | None = None) -> str:
     return text if text.endswith("\n") or not text else text + "\n"
 
 
-def _harmless(tokens: Iterable[Token]) -> None:
+def _sanitize(tokens: Iterable[Token]) -> None:
     """Make parsed text printable again, since parsing decodes `&#x202e;` and `%1b`."""
     for token in tokens:
         token.content = printable(token.content)
@@ -141,7 +141,7 @@ def _harmless(tokens: Iterable[Token]) -> None:
             # Keep line breaks: rich would make them spaces.
             token.type = "hardbreak"
         token.attrs = {name: printable(str(value)) for name, value in token.attrs.items()}
-        _harmless(token.children or ())
+        _sanitize(token.children or ())
 
 
 class _Paragraph(markdown.Paragraph):
@@ -217,4 +217,4 @@ class _Markdown(markdown.Markdown):
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)
         self.parsed = parser(inline=True).parse(text)
-        _harmless(self.parsed)
+        _sanitize(self.parsed)

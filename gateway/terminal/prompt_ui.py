@@ -79,7 +79,7 @@ def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callab
 
     @keys.add("escape", "enter")
     @keys.add("c-j")
-    def _begin_a_line(_: KeyPressEvent) -> None:
+    def _line_break(_: KeyPressEvent) -> None:
         buffer.insert_text("\n")
 
     @keys.add("c-d", filter=Condition(lambda: not buffer.text))
@@ -110,8 +110,8 @@ def keep_typed_ahead(keyboard: Input) -> None:
 class PromptUI:
     """A `Renderer` with an input line.
 
-    At each redraw, `activity` returns the activity and `along` the attachments of the next message. `interrupt` is called on
-    Ctrl-C.
+    At each redraw, `activity` returns the current activity and `attachments` the attachments of the next message.
+    `interrupt` is called on Ctrl-C.
     """
 
     def __init__(
@@ -122,20 +122,20 @@ class PromptUI:
         completer: Completer,
         history: History,
         activity: Callable[[], str | None],
-        along: Callable[[], str],
+        attachments: Callable[[], str],
         interrupt: Callable[[], None],
     ) -> None:
         self._output = output
         self._keyboard = keyboard
         self._activity = activity
-        self._along = along
+        self._attachments = attachments
         self._interrupt = interrupt
         self._typed: asyncio.Queue[str | None] = asyncio.Queue()
         self._answer: Answer | None = None
         self._above = ""
         """Finished lines that are not written yet."""
         self._live = ""
-        self._meanwhile: list[str] = []
+        self._deferred: list[str] = []
         """Lines that arrived while an answer streams; they are written after it."""
         self._entered: deque[str] = deque()
         """Entered messages, rendered, before `entered` is called for them."""
@@ -175,7 +175,7 @@ class PromptUI:
         finally:
             ticking.cancel()
             if self._app.is_running:
-                self._meanwhile += [*self._held.values(), *self._entered]
+                self._deferred += [*self._held.values(), *self._entered]
                 self._held.clear()
                 self._entered.clear()
                 self.finish()
@@ -196,7 +196,7 @@ class PromptUI:
     def finish(self) -> None:
         """Write the whole answer to the scrollback."""
         if self._answer is not None:
-            self._above += self._answer.settle(self._columns, whole=True)
+            self._above += self._answer.final_lines(self._columns, whole=True)
             self._answer, self._live, self._changed = None, "", False
         self.flush()
 
@@ -234,8 +234,8 @@ class PromptUI:
     def flush(self) -> None:
         """Write finished lines above the live area, and redraw that."""
         if self._answer is None:
-            self._above += "".join(self._meanwhile)
-            self._meanwhile.clear()
+            self._above += "".join(self._deferred)
+            self._deferred.clear()
         if self._above:
             lines, self._above = self._above.replace("\n", "\r\n"), ""
             self._output.write_raw(BEGIN_DRAWING)
@@ -272,14 +272,14 @@ class PromptUI:
 
     def _below(self) -> list[str]:
         """Return what is shown below the streaming answer."""
-        return [*self._meanwhile, *self._held.values(), *self._entered]
+        return [*self._deferred, *self._held.values(), *self._entered]
 
     def _status(self) -> StyleAndTextTuples:
         turn = SPINNER[int(time.monotonic() / TICK_SECONDS) % len(SPINNER)]
         return [("fg:ansicyan", f"{turn} "), ("fg:ansibrightblack", self._activity() or "")]
 
     def _before_input(self) -> StyleAndTextTuples:
-        return [("fg:ansibrightblack", self._along()), ("fg:ansicyan bold", PROMPT)]
+        return [("fg:ansibrightblack", self._attachments()), ("fg:ansicyan bold", PROMPT)]
 
     def _entry_height(self) -> Dimension:
         rows = self._output.get_size().rows
@@ -297,15 +297,15 @@ class PromptUI:
             began = time.perf_counter()
             if self._answer is not None and self._changed:
                 self._changed = False
-                self._above += self._answer.settle(self._columns)
-                self._live = self._answer.unsettled(self._columns)
+                self._above += self._answer.final_lines(self._columns)
+                self._live = self._answer.preview(self._columns)
                 self.flush()
             elif self._activity() is not None:
                 self._app.invalidate()
             pause = max(TICK_SECONDS, BUSY_SHARE * (time.perf_counter() - began))
 
     def _put(self, lines: str) -> None:
-        self._meanwhile.append(lines)
+        self._deferred.append(lines)
         self.flush()
 
     # --- input --------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def on_this_terminal(
     completer: Completer,
     history: History,
     activity: Callable[[], str | None],
-    along: Callable[[], str],
+    attachments: Callable[[], str],
     interrupt: Callable[[], None],
 ) -> PromptUI:
     """Return a prompt on the standard input and output of this process, which must be a terminal."""
@@ -350,5 +350,5 @@ def on_this_terminal(
     output.enable_cpr = False
     return PromptUI(
         output=output, keyboard=create_input(), completer=completer, history=history,
-        activity=activity, along=along, interrupt=interrupt,
+        activity=activity, attachments=attachments, interrupt=interrupt,
     )  # fmt: skip

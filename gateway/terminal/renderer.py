@@ -54,28 +54,26 @@ class PlainRenderer:
         self._out = out
         self._styled = styled
         self._columns = columns
-        self._fresh = True
+        self._at_line_start = True
         """True if the cursor is at the beginning of a line."""
         self._prompted = False
 
     def stream(self, text: str) -> None:
-        """Write at the cursor."""
         if shown := printable(text):
             if self._prompted:
                 self.finish()
             self._out.write(shown)
-            self._fresh = shown.endswith("\n")
+            self._at_line_start = shown.endswith("\n")
 
     def finish(self) -> None:
         """Move to the beginning of a line; remove an unused prompt if possible."""
         if self._prompted and self._styled:
             self._out.write("\r\x1b[K")
-        elif not self._fresh:
+        elif not self._at_line_start:
             self._out.write("\n")
-        self._prompted, self._fresh = False, True
+        self._prompted, self._at_line_start = False, True
 
     def line(self, text: str) -> None:
-        """Write printable text."""
         self._write(wrapped(printable(text), self._columns()))
 
     def document(self, text: str) -> None:
@@ -93,18 +91,17 @@ class PlainRenderer:
         if not self._prompted:
             self.finish()
             self._out.write(PROMPT)
-            self._prompted, self._fresh = True, False
+            self._prompted, self._at_line_start = True, False
             self.flush()
 
     def entered(self, held: str | None) -> None:
         """The terminal has echoed the input and its line break."""
-        self._prompted, self._fresh = False, True
+        self._prompted, self._at_line_start = False, True
 
     def taken(self, name: str) -> None:
         """Do nothing: the message is shown where it was typed."""
 
     def flush(self) -> None:
-        """Flush the stream."""
         self._out.flush()
 
     def _write(self, lines: str) -> None:

@@ -14,11 +14,10 @@ from uuid import uuid4
 
 from gateway.protocol.client_frames import Accepted, Delta
 from gateway.support.printable import one_line
-from gateway.terminal.activity import Activity
+from gateway.terminal.activity import Activity, PendingReplies
 from gateway.terminal.client.client import ChatClient, MessageRefused
-from gateway.terminal.client.pending_replies import PendingReplies
+from gateway.terminal.client.connection import Uploaded, UploadRefused
 from gateway.terminal.client.signals import Happened
-from gateway.terminal.client.uploading import Uploaded, UploadRefused
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.local_commands import own_help, own_help_of, own_hint
 from gateway.terminal.screen import Page, Screen
@@ -56,7 +55,7 @@ class Repl:
         self._attached = attached
         self._uploading = ""
         self._activity = Activity()
-        self._outstanding = PendingReplies()
+        self._pending = PendingReplies()
         self._helps: list[asyncio.Future[bool]] = []
         """The pending answers to `/help`."""
         self._held: set[str] = set()
@@ -64,7 +63,7 @@ class Repl:
         self._seen: tuple[str, int | None] = ("", None)
         """The session and turn of the newest event."""
         self._early: list[Delta] = []
-        self._talking = False
+        self._interactive = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
         """True after a cancel until something ends."""
@@ -93,9 +92,9 @@ class Repl:
             sender.cancel()
             await asyncio.gather(showing, sender, return_exceptions=True)
 
-    async def talk(self) -> int:
+    async def interact(self) -> int:
         """Send each line at once, also while an answer streams, until the input ends."""
-        self._talking = True
+        self._interactive = True
         async for line in self._keys.lines():
             message_id = str(uuid4())
             if isinstance(self._view, Screen):
@@ -115,9 +114,9 @@ class Repl:
                 failed |= not await self._exchange(line)
         return int(failed)
 
-    async def send_everything(self, keyboard: Keyboard) -> int:
+    async def send_all(self, keyboard: Keyboard) -> int:
         """Send all of the input as one message, and wait for its answer."""
-        text = await keyboard.everything()
+        text = await keyboard.read_all()
         if not text.strip():
             self._view.say("The standard input is empty; nothing was sent.")
             return 2
@@ -130,8 +129,8 @@ class Repl:
         unsent = self._client.unaccepted
         return self._activity.sentence(
             time.monotonic(),
-            running=self._outstanding.turns,
-            waiting=max(0, self._outstanding.waiting - unsent),  # one may be taken before we heard that it was accepted
+            running=self._pending.turns,
+            waiting=max(0, self._pending.waiting - unsent),  # one may be taken before we heard that it was accepted
             unsent=unsent,
         )
 
@@ -179,17 +178,17 @@ class Repl:
 
     async def _exchange(self, text: str) -> bool:
         message_id = str(uuid4())
-        end = self._outstanding.expect(message_id)
+        end = self._pending.expect(message_id)
         try:
             await self._client.send(text, message_id=message_id)
         except MessageRefused as refused:
-            self._outstanding.finish(message_id, well=False)
+            self._pending.finish(message_id, well=False)
             self._view.say(str(refused))
         return await end
 
     def _hold(self, line: str, message_id: str) -> str | None:
         """Return the id of a message that must wait for the running turn, None for a command or if nothing runs."""
-        if not self._outstanding.running or line.lstrip().startswith("/"):
+        if not self._pending.running or line.lstrip().startswith("/"):
             return None
         self._held.add(message_id)
         return message_id
@@ -202,7 +201,7 @@ class Repl:
                 self._view.taken(message_id)
 
     def _submit(self, text: str, message_id: str) -> None:
-        end = self._outstanding.expect(message_id)
+        end = self._pending.expect(message_id)
         if text.split() == ["/help"]:
             self._helps.append(end)
         self._stopping = False
@@ -212,7 +211,7 @@ class Repl:
         def settled(accepted: asyncio.Future[Accepted]) -> None:
             error = None if accepted.cancelled() else accepted.exception()
             if isinstance(error, MessageRefused):
-                self._outstanding.finish(message_id, well=False)
+                self._pending.finish(message_id, well=False)
                 self._attached[:0] = attachments
                 self._release(message_id)
                 self._view.say(f"{error} Not sent: {text}")
@@ -230,13 +229,13 @@ class Repl:
                 continue
             ours = True
             if isinstance(received, Happened):
-                ours = self._outstanding.concerns(received.session_id, received.recorded)
-                self._release(*self._outstanding.takes(received.session_id, received.recorded))
+                ours = self._pending.concerns(received.session_id, received.recorded)
+                self._release(*self._pending.takes(received.session_id, received.recorded))
                 self._seen = (received.session_id, received.recorded.turn or self._seen[1])
             self._view.show(received, ours=ours)
             self._activity.fold(received, time.monotonic())
             if isinstance(received, Happened):
-                self._outstanding.fold(received.session_id, received.recorded)
+                self._pending.fold(received.session_id, received.recorded)
                 self._complete_help()
                 self._show_early()
             if not isinstance(received, Delta):
@@ -267,7 +266,7 @@ class Repl:
 
     def _prompt(self) -> None:
         """Show the prompt to a person once no answer is pending."""
-        if self._talking and isinstance(self._view, Screen) and not self._outstanding.running:
+        if self._interactive and isinstance(self._view, Screen) and not self._pending.running:
             self._stopping = False
             self._release(*self._held.copy())
             self._view.prompt()
@@ -279,9 +278,9 @@ class Repl:
         now = time.monotonic()
         if self._stopping or now - self._interrupted < TWICE_SECONDS:
             self._leave()
-        elif self._outstanding.running and self._client.cancel():
+        elif self._pending.running and self._client.cancel():
             self._stopping = True
-        elif self._talking:
+        elif self._interactive:
             self._interrupted = now
             self._view.say("Press Ctrl-C again, or Ctrl-D, to leave.")
             self._prompt()
@@ -290,4 +289,4 @@ class Repl:
 
     def _leave(self, code: int | None = None) -> None:
         if not self._left.done():
-            self._left.set_result(code if code is not None else 0 if self._talking else LEFT_BY_INTERRUPT)
+            self._left.set_result(code if code is not None else 0 if self._interactive else LEFT_BY_INTERRUPT)

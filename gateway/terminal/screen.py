@@ -84,8 +84,8 @@ class Page:
 class Screen:
     """A terminal: answers stream, tool calls are one dim line each. `address` is shown at the start."""
 
-    def __init__(self, paper: Renderer, *, address: str, session: str) -> None:
-        self._paper = paper
+    def __init__(self, renderer: Renderer, *, address: str, session: str) -> None:
+        self._renderer = renderer
         self._address = address
         self._session = session
         self._greeted = False
@@ -104,9 +104,9 @@ class Screen:
             case Connected():
                 self._greet(signal)
             case Disconnected():
-                self._paper.dim(f"({one_line(signal.reason, 200)}; reconnecting)")
+                self._renderer.dim(f"({one_line(signal.reason, 200)}; reconnecting)")
             case Postponed():
-                self._paper.dim(f"({one_line(signal.reason, 200)} Your messages are kept and sent later.)")
+                self._renderer.dim(f"({one_line(signal.reason, 200)} Your messages are kept and sent later.)")
             case Refusal():
                 self.say(signal.message)
             case Delta():
@@ -119,40 +119,40 @@ class Screen:
                 self._event(signal.session_id, signal.recorded.turn, signal.recorded.event, ours=ours)
             case _:
                 assert_never(signal)
-        self._paper.flush()
+        self._renderer.flush()
 
     def say(self, sentence: str) -> None:
         """Print a sentence on its own line."""
-        self._paper.line(one_line(sentence, 500))
-        self._paper.flush()
+        self._renderer.line(one_line(sentence, 500))
+        self._renderer.flush()
 
     def document(self, text: str) -> None:
         """Print Markdown that is not part of the conversation."""
-        self._paper.document(text)
-        self._paper.flush()
+        self._renderer.document(text)
+        self._renderer.flush()
 
     def prompt(self) -> None:
         """Show the prompt."""
-        self._paper.prompt()
+        self._renderer.prompt()
 
     def entered(self, held: str | None) -> None:
         """Handle a message that was entered; one that is `held` waits for `taken`."""
-        self._paper.entered(held)
+        self._renderer.entered(held)
 
     def taken(self, name: str) -> None:
         """Show a held message: it is answered from here on, or never will be."""
-        self._paper.taken(name)
+        self._renderer.taken(name)
 
     # --- signals ------------------------------------------------------------------------------------------------------
 
     def _greet(self, signal: Connected) -> None:
         if self._greeted:
-            self._paper.dim("(connected again)")
+            self._renderer.dim("(connected again)")
             return
         self._greeted = True
         self._verbose = signal.welcome.verbose
         model = f", model {signal.welcome.model}" if signal.welcome.model else ""
-        self._paper.dim(
+        self._renderer.dim(
             f"{one_line(signal.welcome.server, 60)} at {self._address}, session {self._session}{one_line(model, 100)}."
             " /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
@@ -164,33 +164,33 @@ class Screen:
             case MessageReceived():
                 if not ours:
                     client = "another terminal" if event.client == CLIENT else one_line(event.client, 40) or "elsewhere"
-                    self._paper.line(f"(from {client}) {event.text}")
+                    self._renderer.line(f"(from {client}) {event.text}")
             case ModelReplied():
                 self._replied(session, turn, event)
             case ToolReturned():
                 if self._verbose:
-                    self._paper.dim(result_line(event))
+                    self._renderer.dim(result_line(event))
             case MemoryRecalled():
                 if self._verbose:
-                    self._paper.dim(recalled_line(event))
+                    self._renderer.dim(recalled_line(event))
             case TurnInterrupted():
-                self._paper.dim(f"({event.reason})")
+                self._renderer.dim(f"({event.reason})")
             case TurnResumed():
-                self._paper.dim("(the gateway was restarted and resumes this turn)")
+                self._renderer.dim("(the gateway was restarted and resumes this turn)")
             case TurnEnded():
                 self._ended(session, turn, event)
             case CommandAnswered():
-                self._paper.document(event.answer)
+                self._renderer.document(event.answer)
             case AttachmentsWithheld():
                 for file in event.files:
-                    self._paper.line(f"({file.sentence})")
+                    self._renderer.line(f"({file.sentence})")
             case CompactionBegan(trigger=trigger):
                 self._compacts_by_itself = trigger not in ("command", "new")
             case ContextCompacted():
                 if self._verbose and self._compacts_by_itself:
-                    self._paper.dim("🧹 Auto-compaction complete")
+                    self._renderer.dim("🧹 Auto-compaction complete")
             case CompactionReverted():
-                self._paper.dim("(a compaction was reverted; the model sees the original messages again)")
+                self._renderer.dim("(a compaction was reverted; the model sees the original messages again)")
             case (
                 SessionOpened()
                 | SessionForked()
@@ -220,15 +220,15 @@ class Screen:
         if not self._verbose:
             return
         for call in event.calls:
-            self._paper.dim(call_line(call))
+            self._renderer.dim(call_line(call))
         if (usage := event.usage) is not None:
-            self._paper.dim(f"· {usage.input:,} tokens in ({usage.cached:,} cached), {usage.output:,} out")
+            self._renderer.dim(f"· {usage.input:,} tokens in ({usage.cached:,} cached), {usage.output:,} out")
 
     def _ended(self, session: str, turn: int | None, event: TurnEnded) -> None:
         self._forget()
         self._done[session] = (turn or 0, math.inf)
         if (sentence := ending_sentence(event)) is not None:
-            self._paper.line(sentence)
+            self._renderer.line(sentence)
 
     def _delta(self, delta: Delta) -> None:
         if (delta.turn, delta.reply) <= self._done.get(delta.session_id, (0, 0)):
@@ -264,13 +264,13 @@ class Screen:
 
     def _start_again(self) -> None:
         self._forget()
-        self._paper.dim("(starting again)")
+        self._renderer.dim("(starting again)")
 
     def _forget(self) -> None:
         """End the streamed text, which is confirmed or discarded."""
         self._text = ""
-        self._paper.finish()
+        self._renderer.finish()
 
     def _stream(self, text: str) -> None:
         self._text += text
-        self._paper.stream(text)
+        self._renderer.stream(text)

@@ -147,7 +147,7 @@ def test_no_cache_keeps_texts_of_any_length() -> None:
         for decorator in function.decorator_list
         if "cache" in ast.unparse(decorator) and not ast.unparse(decorator).startswith(("bounded_cache(", "cached_property"))
     ]
-    closed = {"plugins/languages/prompts.py", "plugins/support/text/stemming.py", "gateway/terminal/blocks.py"}
+    closed = {"plugins/languages/prompts.py", "plugins/support/text/stemming.py", "gateway/terminal/markdown_parser.py"}
     """Their arguments are names of languages and kinds of blocks, of which there are few."""
     closed |= {"gateway/conversations/context/conversation_config.py"}
     """Its argument is the operator's text, of which eight are kept."""

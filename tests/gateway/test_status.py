@@ -27,9 +27,8 @@ from gateway.support import instance_address
 from gateway.support.errors import ConfigRefused, GatewayError
 from gateway.support.home import Home
 from gateway.support.session_status import SessionStatus, context_used, describe, span
-from gateway.terminal.client import discovery
-from gateway.terminal.client.discovery import TokenMissing
-from gateway.terminal.client.gateway_request import RequestFailed
+from gateway.terminal.client import local_gateway
+from gateway.terminal.client.local_gateway import RequestFailed, TokenMissing
 from plugins.testing.contexts import ManualClock
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.events import Failure
@@ -469,7 +468,7 @@ async def test_a_gateway_on_another_port_is_found_by_itself(tmp_path: Path) -> N
 )
 def test_a_note_that_a_killed_gateway_left_is_not_believed(tmp_path: Path, left: str) -> None:
     (tmp_path / "address").write_text(left)
-    door = discovery.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
+    door = local_gateway.find_gateway(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
     assert door.url == "ws://127.0.0.1:7200/ws"
 
 
@@ -513,24 +512,24 @@ async def test_a_gateway_that_runs_is_found_whatever_is_in_its_configuration(fau
 def test_a_token_is_taken_from_a_configuration_with_faults_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[gateway]\ntoken = "{TOKEN}"\nport = "many"\n[agent]\nmodle = 3\n')
     with instance_address.noted(tmp_path / "address", "127.0.0.1", 7201):
-        door = discovery.find(Home(tmp_path), {}, url=None, token=None)
+        door = local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=None)
     assert (door.url, door.token) == ("ws://127.0.0.1:7201/ws", TOKEN)
     with pytest.raises(ConfigRefused, match=r"gateway\.port"):
-        discovery.find(Home(tmp_path), {}, url=None, token=None)
+        local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=None)
 
 
 def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("x = [\n")
     with pytest.raises(ConfigRefused, match="line 2"):
-        discovery.find(Home(tmp_path), {}, url=None, token=TOKEN)
+        local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=TOKEN)
     with pytest.raises(TokenMissing, match=r"line 2, .* And there is no token in "):
-        discovery.find(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
+        local_gateway.find_gateway(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
 
 
 def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
     for host, url in (("0.0.0.0", "ws://127.0.0.1:7201/ws"), ("::", "ws://[::1]:7201/ws"), ("::1", "ws://[::1]:7201/ws")):
         with instance_address.noted(tmp_path / "address", host, 7201):
-            assert discovery.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
+            assert local_gateway.find_gateway(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
 
 
 def test_a_note_that_cannot_be_written_keeps_no_gateway_from_serving(tmp_path: Path) -> None:

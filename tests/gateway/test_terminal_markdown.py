@@ -13,7 +13,7 @@ from wcwidth import wcswidth
 
 from gateway.support.printable import printable
 from gateway.terminal.answer import Answer
-from gateway.terminal.blocks import split
+from gateway.terminal.markdown_parser import split
 from gateway.terminal.markdown_rendering import code_lines, rendered
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -40,9 +40,9 @@ def streamed(pieces: list[str], columns: int = 60) -> str:
     answer, lines = Answer(), ""
     for piece in pieces:
         answer.add(piece)
-        lines += answer.settle(columns)
-        answer.unsettled(columns)
-    return lines + answer.settle(columns, whole=True)
+        lines += answer.final_lines(columns)
+        answer.preview(columns)
+    return lines + answer.final_lines(columns, whole=True)
 
 
 @pytest.mark.parametrize("text", SAMPLES)

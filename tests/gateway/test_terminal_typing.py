@@ -14,9 +14,8 @@ from prompt_toolkit.document import Document
 
 from gateway.protocol.client_frames import CommandLine, Delta, Paused, Welcome
 from gateway.terminal.activity import Activity
-from gateway.terminal.chat_client import Completions
 from gateway.terminal.client.signals import Connected, Disconnected, Happened
-from gateway.terminal.input_history import KEPT, LARGEST, LONGEST, InputHistory, history_file
+from gateway.terminal.input_line import KEPT, LARGEST, LONGEST, Completions, InputHistory, history_file
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.local_commands import own_hint
 from sessions.events.events import (

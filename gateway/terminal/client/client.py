@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from enum import Enum
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -31,11 +32,17 @@ from gateway.protocol.client_frames import (
     Welcome,
 )
 from gateway.protocol.frames import FRAME_LIMIT
-from gateway.terminal.client.connection import ClientError, Connection, NotConnected, TokenRefused, websocket_url
-from gateway.terminal.client.dedup import EventDedup, NewEvent
-from gateway.terminal.client.discovery import TokenMissing, read_token
+from gateway.terminal.client.connection import (
+    ClientError,
+    Connection,
+    NotConnected,
+    TokenRefused,
+    Uploaded,
+    upload,
+    websocket_url,
+)
+from gateway.terminal.client.local_gateway import TokenMissing, read_token
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
-from gateway.terminal.client.uploading import Uploaded, upload
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import SessionClosed
 
@@ -58,6 +65,63 @@ class MessageRefused(ClientError):
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class NewEvent(Enum):
+    """The relation of an event to the position."""
+
+    NEW = "new"
+    REPEATED = "repeated"
+    AHEAD = "ahead"
+    """Earlier events are missing: request them, and this one is sent again after them."""
+
+
+class EventDedup:
+    """The last seq seen of each session, oldest session first: repeated events are skipped, missing ones requested.
+
+    After `/new` the old session may still append events while the new one runs, so there is a position in each.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._closed: set[str] = set()
+
+    def start(self, session_id: str, seq: int) -> None:
+        """Mark everything up to `seq` of an unknown session as seen."""
+        self._last.setdefault(session_id, seq)
+
+    def reset(self) -> None:
+        """Forget all positions."""
+        self._last.clear()
+        self._closed.clear()
+
+    def arrive(self, session_id: str, seq: int) -> NewEvent:
+        """Record an event unless earlier events are missing; return its relation to the position."""
+        last = self._last.get(session_id)
+        if last is None:
+            # The first event of all may be any; a later session is followed from its first event on.
+            last = 0 if self._last else seq - 1
+        if seq <= last:
+            return NewEvent.REPEATED
+        if seq > last + 1:
+            return NewEvent.AHEAD
+        self._last[session_id] = seq
+        return NewEvent.NEW
+
+    def close(self, session_id: str) -> None:
+        """Mark a session as complete."""
+        self._closed.add(session_id)
+
+    @property
+    def position(self) -> tuple[str, int] | None:
+        """The oldest session that may have more events, and the last seq seen in it; None before any event.
+
+        A client subscribes from here after a lost connection.
+        """
+        for session_id, seq in self._last.items():
+            if session_id not in self._closed:
+                return session_id, seq
+        return next(reversed(self._last.items())) if self._last else None
 
 
 class _Unaccepted(msgspec.Struct, frozen=True):
@@ -92,21 +156,21 @@ class ChatClient:
         self._token_file = token_file
         self._name = name
         self._patience = patience
-        self._seen = EventDedup()
+        self._dedup = EventDedup()
         self._catching_up = False
-        self._asked: tuple[str, int] | None = None
-        """The position that the last `subscribe` named."""
+        self._requested: tuple[str, int] | None = None
+        """The position in the last `subscribe`."""
         self._subscription = ""
         self.keys: tuple[str, ...] = ()
         """The keys of this person's sessions at the time of the connection."""
         self.commands: tuple[CommandLine, ...] = ()
         """The commands that the gateway listed."""
-        self._told = ""
+        self._reported = ""
         """The last reported reason why the session could not be followed, to report it once."""
         self._unaccepted: dict[str, _Unaccepted] = {}
         self._postponed: set[str] = set()
         """The ids of messages for which the gateway was busy, and of those after them; they are resent together."""
-        self._told_busy = False
+        self._reported_busy = False
         self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
         self._connection: Connection | None = None
         self._delay = DELAYS[0]
@@ -117,7 +181,7 @@ class ChatClient:
         """Connect; raise NotConnected or ConnectionRefused on failure."""
         self._http = aiohttp.ClientSession()
         try:
-            connection = await self._reach(FIRST_SECONDS)
+            connection = await self._connect(FIRST_SECONDS)
         except BaseException:
             await self._http.close()
             raise
@@ -140,7 +204,7 @@ class ChatClient:
             message_id: An id that no other message of this key has.
 
         Returns:
-                A future of the gateway's `accepted`, sent when the message is on disk. It raises MessageRefused if
+            A future of the gateway's `accepted`, sent when the message is on disk. It raises MessageRefused if
             the gateway rejects the message, and another ClientError if the outcome is unknown.
         """
         accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
@@ -157,7 +221,7 @@ class ChatClient:
                 # It must not overtake those. A command has room of its own at the gateway, so that `/stop` gets through.
                 self._postponed.add(message_id)
             elif self._connection is not None:
-                self._connection.say("send", **fields)
+                self._connection.send("send", **fields)
         return accepted
 
     async def upload(self, file: Path) -> Uploaded:
@@ -172,7 +236,7 @@ class ChatClient:
     def cancel(self) -> bool:
         """Request the end of the running turn; return False without a connection."""
         if self._connection is not None:
-            self._connection.say("cancel", session=self.session)
+            self._connection.send("cancel", session=self.session)
         return self._connection is not None
 
     async def signals(self) -> AsyncGenerator[Signal, None]:
@@ -188,15 +252,15 @@ class ChatClient:
     async def _run(self, connection: Connection) -> None:
         try:
             while True:
-                reason = await self._converse(connection)
+                reason = await self._use(connection)
                 await self._signals.put(Disconnected(reason))
                 await self._wait()
-                connection = await self._reach(self._patience)
+                connection = await self._connect(self._patience)
         except ClientError as error:
             self._abandon(error)
             await self._signals.put(error)
 
-    async def _reach(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         """Open a new connection, retrying for about `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
@@ -224,7 +288,7 @@ class ChatClient:
         await asyncio.sleep(self._delay)
         self._delay = min(2 * self._delay, DELAYS[1])
 
-    async def _converse(self, connection: Connection) -> str:
+    async def _use(self, connection: Connection) -> str:
         """Use a connection until it ends, and return the reason."""
         try:
             frames = connection.listen()
@@ -233,14 +297,14 @@ class ChatClient:
             self.commands = tuple(connection.welcome.commands)
             await self._signals.put(Connected(connection.welcome))
             async for frame in frames:
-                if (reason := await self._take(frame)) is not None:
+                if (reason := await self._handle(frame)) is not None:
                     return reason
         except TokenRefused:
             if not await self._token_changed():
                 raise
             return "the gateway's token was changed"
         except (msgspec.MsgspecError, InvalidLine) as error:
-            return f"the gateway said something that this client cannot read: {error}"
+            return f"the gateway sent something invalid: {error}"
         finally:
             self._connection = None
             await connection.close()
@@ -248,14 +312,14 @@ class ChatClient:
 
     async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
         """Request missed events, then resend messages that were not accepted."""
-        connection.say("sessions", id=self._number())
-        if self._seen.position is None and not self._unaccepted:
+        connection.send("sessions", id=self._number())
+        if self._dedup.position is None and not self._unaccepted:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
             await self._find_head(frames)
         self._subscribe(connection)
         self._postponed.clear()
         for message in self._unaccepted.values():
-            connection.say("send", **message.fields)
+            connection.send("send", **message.fields)
 
     async def _find_head(self, frames: AsyncIterator[GatewayFrame]) -> None:
         """Find the head of the session before any event was seen, so that nothing after it is missed."""
@@ -264,29 +328,29 @@ class ChatClient:
                 self._list(frame)
                 for listed in frame.sessions:
                     if listed.session == self.session:
-                        self._seen.start(listed.session_id, listed.head)
+                        self._dedup.start(listed.session_id, listed.head)
                 return
 
     def _list(self, frame: SessionList) -> None:
         self.keys = tuple(listed.session for listed in frame.sessions)
 
     def _subscribe(self, connection: Connection) -> None:
-        if (position := self._seen.position) is not None:
+        if (position := self._dedup.position) is not None:
             session_id, after = position
-            self._asked, self._subscription = position, self._number()
-            connection.say("subscribe", id=self._subscription, session=self.session, session_id=session_id, after=after)
+            self._requested, self._subscription = position, self._number()
+            connection.send("subscribe", id=self._subscription, session=self.session, session_id=session_id, after=after)
 
     def _number(self) -> str:
         return f"{self._name}-{next(self._numbers)}"
 
-    # --- what the gateway says ----------------------------------------------------------------------------------------
+    # --- frames from the gateway ------------------------------------------------------------------------------------------
 
-    async def _take(self, frame: GatewayFrame) -> str | None:
+    async def _handle(self, frame: GatewayFrame) -> str | None:
         """Handle a frame; return the reason if the connection must be replaced."""
         match frame:
             case Accepted():
                 self._delay = DELAYS[0]
-                self._settle(frame)
+                self._accept(frame)
             case EventFrame():
                 self._delay = DELAYS[0]
                 await self._event(frame)
@@ -302,23 +366,23 @@ class ChatClient:
                 assert_never(frame)
         return None
 
-    def _settle(self, frame: Accepted) -> None:
-        self._told_busy = False
-        if self._seen.position is None:
-            self._seen.start(frame.session_id, frame.seq - 1)
+    def _accept(self, frame: Accepted) -> None:
+        self._reported_busy = False
+        if self._dedup.position is None:
+            self._dedup.start(frame.session_id, frame.seq - 1)
         message = self._unaccepted.pop(frame.id, None)
         if message is not None and not message.accepted.done():
             message.accepted.set_result(frame)
 
     async def _event(self, frame: EventFrame) -> None:
         recorded = decode(bytes(frame.event))
-        match self._seen.arrive(frame.session_id, recorded.seq):
+        match self._dedup.arrive(frame.session_id, recorded.seq):
             case NewEvent.NEW:
                 if isinstance(recorded.event, SessionClosed):
-                    self._seen.close(frame.session_id)
+                    self._dedup.close(frame.session_id)
                 await self._signals.put(Happened(frame.session_id, recorded))
             case NewEvent.AHEAD:
-                if self._connection is not None and self._asked != self._seen.position:
+                if self._connection is not None and self._requested != self._dedup.position:
                     self._subscribe(self._connection)
             case NewEvent.REPEATED:
                 pass
@@ -333,12 +397,12 @@ class ChatClient:
                 message.accepted.set_exception(MessageRefused(frame.code, frame.message))
         elif frame.id == self._subscription and frame.code in ("unknown_session", "bad_request"):
             # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
-            self._seen.reset()
+            self._dedup.reset()
             return frame.message
         elif frame.id == self._subscription or (frame.id is None and frame.session == self.session):
             self._subscribe_later()
-            if frame.message != self._told:
-                self._told = frame.message
+            if frame.message != self._reported:
+                self._reported = frame.message
                 await self._signals.put(frame)
         else:
             await self._signals.put(frame)
@@ -349,14 +413,14 @@ class ChatClient:
         if not self._postponed:
             self._later(frame.retry_after or BUSY_SECONDS, self._send_postponed)
         self._postponed.add(message.fields["id"])
-        if not self._told_busy:
-            self._told_busy = True
+        if not self._reported_busy:
+            self._reported_busy = True
             await self._signals.put(Postponed(frame.message))
 
     def _send_postponed(self, connection: Connection) -> None:
         for message_id, message in self._unaccepted.items():
             if message_id in self._postponed:
-                connection.say("send", **message.fields)
+                connection.send("send", **message.fields)
         self._postponed.clear()
 
     def _subscribe_later(self) -> None:

@@ -1,23 +1,27 @@
-"""One websocket connection to a gateway, and its errors.
+"""Connections to a gateway: one websocket, file uploads, and their errors.
 
 GatewayError
 └── ClientError
     ├── NotConnected           no gateway responded in time
     ├── ConnectionRefused      a gateway refused this client: its host name or protocol version
     │   └── TokenRefused       the token is invalid
-    └── MessageRefused         one message was rejected; the connection continues (in `client`)
+    ├── MessageRefused         one message was rejected; the connection continues (in `client`)
+    └── UploadRefused          a file could not be uploaded
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import mimetypes
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from gateway.protocol.client_frames import GatewayFrame, Welcome, read_frame
 from gateway.protocol.frames import PROTOCOL
@@ -25,6 +29,9 @@ from gateway.support.errors import GatewayError
 
 ANSWER_SECONDS = 10.0
 """Seconds within which a connection must be opened and greeted."""
+
+IDLE_SECONDS = 60.0
+"""Seconds without progress after which an upload fails."""
 
 LARGEST_FRAME = 64 * 1024 * 1024
 """Bytes of the largest frame that is read, far beyond the protocol's largest."""
@@ -86,11 +93,11 @@ class Connection:
                     await socket.close()
                     raise
         except aiohttp.WSServerHandshakeError as error:
-            raise _turned_away(url, error.status) from error
+            raise _handshake_error(url, error.status) from error
         except (aiohttp.ClientError, OSError) as error:
             raise NotConnected(f"No gateway answers at {url}; `exuvia run` starts one.") from error
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def send(self, kind: str, **fields: Any) -> None:
         """Queue a frame; fields that are None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         self._frames.put_nowait(msgspec.json.encode({"type": kind, **given}))
@@ -137,7 +144,7 @@ def _unauthorized() -> TokenRefused:
     return TokenRefused("Invalid token: pass the gateway's, from HOME/token, with --token or EXUVIA_TOKEN.")
 
 
-def _turned_away(url: str, status: int) -> ClientError:
+def _handshake_error(url: str, status: int) -> ClientError:
     if status == 401:
         return _unauthorized()
     if status == 403:
@@ -145,3 +152,60 @@ def _turned_away(url: str, status: int) -> ClientError:
     if status >= 500:
         return NotConnected(f"The server at {url} is not ready (status {status}).")
     return ConnectionRefused(f"The server at {url} is not an Exuvia gateway (status {status}).")
+
+
+# --- uploads ----------------------------------------------------------------------------------------------------------
+
+
+class UploadRefused(ClientError):
+    """A file that could not be uploaded."""
+
+
+class Uploaded(msgspec.Struct, frozen=True):
+    """An uploaded file, by its hash."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    name: str = ""
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+async def upload(http: aiohttp.ClientSession, websocket: str, token: str, file: Path) -> Uploaded:
+    """Upload a file to the gateway with this websocket URL.
+
+    Raises:
+        UploadRefused: The file cannot be read, or the gateway rejects it.
+    """
+    url = URL(websocket)
+    url = url.with_scheme({"ws": "http", "wss": "https"}[url.scheme]).parent / "attachments"
+    media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": media}
+    try:
+        with await asyncio.to_thread(_open, file) as body:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=IDLE_SECONDS, sock_read=IDLE_SECONDS)
+            posting = http.post(url, params={"name": file.name}, data=body, headers=headers, timeout=timeout)
+            async with posting as response:
+                return _read(response.status, await response.read(), file)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise UploadRefused(f"{file.name} did not reach the gateway: {str(error) or 'it does not answer'}.") from error
+    except OSError as error:
+        raise UploadRefused(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+def _open(file: Path) -> BinaryIO:
+    if not file.is_file():
+        # A pipe or a device might never end.
+        raise UploadRefused(f"{file} is not a file.")
+    return file.open("rb")
+
+
+def _read(status: int, body: bytes, file: Path) -> Uploaded:
+    try:
+        if status == 201:
+            return msgspec.structs.replace(msgspec.json.decode(body, type=Uploaded), name=file.name)
+        sentence = msgspec.json.decode(body, type=_Refusal).message
+    except (msgspec.MsgspecError, UnicodeError):
+        sentence = ""
+    raise UploadRefused(f"{file.name} was rejected: {sentence or f'status {status}'}")

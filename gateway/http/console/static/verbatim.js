@@ -1,7 +1,7 @@
 // A plugin of markdown-it: text that is not Markdown stays as it was written.
 //
 // Models write formulas, identifiers, expressions, paths and glob patterns into prose, and CommonMark drops characters from them.
-// The terminal reads answers by the same rules (gateway/terminal/markdown_dialect.py). No rule looks at a character more than a few times,
+// The terminal reads answers by the same rules (gateway/terminal/markdown_parser.py). No rule looks at a character more than a few times,
 // however long a text is.
 
 const PAIRS = { "\\(": "\\)", "\\[": "\\]", "$$": "$$" };

@@ -1,5 +1,6 @@
-"""The Markdown parser: CommonMark with tables and strikethrough, less what corrupts text that is not Markdown.
+"""The Markdown parser, and the splitting of incomplete text into blocks.
 
+The dialect is CommonMark with tables and strikethrough, without what corrupts text that is not Markdown.
 Models write formulas, identifiers, expressions and glob patterns in prose, and CommonMark drops characters from them: the
 backslashes of `\\(a^2\\)`, the underscores of `__post_init__`, the stars of `x**2 + y**2`. Here a formula is kept as
 written, and a mark in a place where prose has none is an ordinary character.
@@ -8,12 +9,21 @@ written, and a mark in a place where prose has none is an ordinary character.
 from __future__ import annotations
 
 import re
+from functools import cache
 from urllib.parse import urlsplit
 
+import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
+from markdown_it.token import Token
+
+LAID_OUT_CHARACTERS = 16_000
+"""Longer blocks are shown unformatted, since layout would take seconds."""
+
+READ_CHARACTERS = 48_000
+"""Longer texts are one block, unless they are known to begin with code."""
 
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 """The closing delimiter of each opening one of a formula."""
@@ -176,3 +186,55 @@ def _verbatim(state: StateInline, text: str, *, silent: bool) -> bool:
         token.content = text
     state.pos += len(text)
     return True
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """A fenced code block: its language as written, and the code so far."""
+
+    language: str
+    code: str
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A top-level block with the empty lines after it; `fence` is set for fenced code."""
+
+    text: str
+    fence: Fence | None = None
+
+
+@cache
+def parser(*, inline: bool) -> MarkdownIt:
+    """Return a parser of our Markdown dialect; with `inline` it parses the inside of blocks, too."""
+    markdown = MarkdownDialect()
+    if not inline:
+        markdown.core.ruler.disable(["inline", "text_join"])
+    return markdown
+
+
+def split(text: str, *, code: bool = False) -> list[Block]:
+    """Split a printable text into top-level blocks, of which only the last may still change.
+
+    CommonMark is parsed line by line: a block is final once another one follows at the top level (its appendix, "A parsing
+    strategy"). `code` says that the first block is code. The concatenated blocks equal the text.
+    """
+    if len(text) > READ_CHARACTERS and not code:
+        return [Block(text=text)]
+    lines = text.splitlines(keepends=True)
+    tokens = [token for token in parser(inline=False).parse(text) if token.level == 0 and token.map and token.nesting >= 0]
+    starts = [0, *(token.map[0] for token in tokens[1:] if token.map), len(lines)]
+    return [
+        Block(text="".join(lines[start:end]), fence=_fence(token, end - (token.map or [0])[0]))
+        for token, start, end in zip(tokens, starts, starts[1:], strict=False)
+    ]
+
+
+def _fence(token: Token, lines: int) -> Fence | None:
+    """Return the code of a block of `lines` lines, fences included."""
+    if token.type != "fence":
+        return None
+    # Without a closing fence, the parser adds an empty line.
+    code = "".join(token.content.splitlines(keepends=True)[: lines - 1])
+    return Fence(language=(token.info.split() or [""])[0], code=code)

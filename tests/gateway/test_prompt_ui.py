@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def desk(
+async def prompt_ui(
     tmp_path: Path, *script: Mapping[str, Any], columns: int = 80, rows: int = 24
 ) -> AsyncIterator[tuple[Gateway, Terminal]]:
     """A gateway and a person who has the prompt before them; in the end they leave, and find their terminal as it was."""
@@ -45,7 +45,7 @@ async def desk(
 
 async def test_an_answer_is_shown_with_its_markdown_and_stays_in_the_scrollback(tmp_path: Path) -> None:
     text = "# Title\n\n- one\n- **two**\n\n```python\nreturn 1\n```\n\nend"
-    async with desk(tmp_path, {"text": text, "delay_ms": 30}) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": text, "delay_ms": 30}) as (_, terminal):
         terminal.types("show me" + ENTER)
         await terminal.sees("› show me\n")
         await terminal.sees("Title\n\n • one\n • two\n")
@@ -56,14 +56,14 @@ async def test_an_answer_is_shown_with_its_markdown_and_stays_in_the_scrollback(
 
 async def test_a_long_answer_goes_up_whole_on_a_small_terminal(tmp_path: Path) -> None:
     code = "".join(f"line_{number} = {number}\n" for number in range(60))
-    async with desk(tmp_path, {"text": f"```python\n{code}```\n", "delay_ms": 2}, columns=30, rows=8) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": f"```python\n{code}```\n", "delay_ms": 2}, columns=30, rows=8) as (_, terminal):
         terminal.types("go" + ENTER)
         for number in range(60):
             await terminal.sees(f"line_{number} = {number}\n")
 
 
 async def test_what_runs_is_said_above_the_prompt(tmp_path: Path) -> None:
-    async with desk(tmp_path, {"text": "one two three", "delay_ms": 700}) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": "one two three", "delay_ms": 700}) as (_, terminal):
         terminal.types("go" + ENTER)
         await terminal.sees("thinking")
         await terminal.sees("writing")
@@ -77,7 +77,7 @@ async def test_what_runs_is_said_above_the_prompt(tmp_path: Path) -> None:
 
 async def test_what_is_typed_while_an_answer_is_written_stands_behind_it_and_before_its_own(tmp_path: Path) -> None:
     first = {"text": "The first paragraph.\n\nThe second paragraph.\n\nThe third paragraph.", "delay_ms": 250}
-    async with desk(tmp_path, first, {"text": "The second answer."}, {"text": "The third answer."}) as (_, terminal):
+    async with prompt_ui(tmp_path, first, {"text": "The second answer."}, {"text": "The third answer."}) as (_, terminal):
         terminal.types("tell me" + ENTER)
         await terminal.sees("The first paragraph.")
         terminal.types("queued one" + ENTER)
@@ -94,7 +94,7 @@ async def test_what_is_typed_while_an_answer_is_written_stands_behind_it_and_bef
 
 async def test_a_command_is_answered_behind_the_answer_that_is_written(tmp_path: Path) -> None:
     first = {"text": "The first paragraph.\n\nThe second paragraph.\n\nThe third paragraph.", "delay_ms": 250}
-    async with desk(tmp_path, first) as (_, terminal):
+    async with prompt_ui(tmp_path, first) as (_, terminal):
         terminal.types("tell me" + ENTER)
         await terminal.sees("The first paragraph.")
         terminal.types("/whoami" + ENTER)
@@ -105,7 +105,7 @@ async def test_a_command_is_answered_behind_the_answer_that_is_written(tmp_path:
 
 
 async def test_what_waits_still_stands_there_when_the_person_leaves(tmp_path: Path) -> None:
-    async with desk(tmp_path, {"text": "one two three", "delay_ms": 3000}) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": "one two three", "delay_ms": 3000}) as (_, terminal):
         terminal.types("go" + ENTER)
         await terminal.sees("thinking")
         terminal.types("and this" + ENTER)
@@ -130,7 +130,7 @@ async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int,
 
 
 async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
-    async with desk(tmp_path) as (g, terminal):
+    async with prompt_ui(tmp_path) as (g, terminal):
         terminal.types("one" + ALT_ENTER + "two" + CTRL_J + "three" + ENTER)
         await terminal.sees("› one\n  two\n  three\n")
         terminal.types(PASTE.format("pasted\r\n\ttext\r\n") + ENTER)
@@ -157,7 +157,7 @@ async def test_what_is_typed_before_the_prompt_is_there_is_entered_where_enter_w
 
 
 async def test_ctrl_c_empties_the_line_and_the_up_arrow_brings_it_back(tmp_path: Path) -> None:
-    async with desk(tmp_path) as (g, terminal):
+    async with prompt_ui(tmp_path) as (g, terminal):
         terminal.types("not yet")
         await terminal.sees("› not yet")
         terminal.types(CTRL_C)
@@ -191,7 +191,7 @@ async def test_a_terminal_is_left_as_it_was_found_when_the_program_is_ended(tmp_
 
 
 async def test_commands_are_completed(tmp_path: Path) -> None:
-    async with desk(tmp_path) as (_, terminal):
+    async with prompt_ui(tmp_path) as (_, terminal):
         terminal.types("/sw")
         await terminal.sees("/switch KEY")
         terminal.types(TAB + "other" + ENTER)
@@ -203,7 +203,7 @@ async def test_commands_are_completed(tmp_path: Path) -> None:
 
 
 async def test_help_tells_of_the_commands_of_this_program_too(tmp_path: Path) -> None:
-    async with desk(tmp_path, columns=120, rows=60) as (g, terminal):
+    async with prompt_ui(tmp_path, columns=120, rows=60) as (g, terminal):
         terminal.types("/help" + ENTER)
         await terminal.sees("/attach PATH: Attach a file to the next message.")
         assert (
@@ -219,7 +219,7 @@ async def test_help_tells_of_the_commands_of_this_program_too(tmp_path: Path) ->
 
 
 async def test_what_was_typed_is_there_in_the_next_run_but_for_secrets(tmp_path: Path) -> None:
-    async with desk(tmp_path) as (_, terminal):
+    async with prompt_ui(tmp_path) as (_, terminal):
         terminal.types("an open word" + ENTER)
         await terminal.sees("› an open word\nan open word\n")
         terminal.types(" a secret" + ENTER)
@@ -227,7 +227,7 @@ async def test_what_was_typed_is_there_in_the_next_run_but_for_secrets(tmp_path:
     file = tmp_path / "state" / "exuvia" / "chat_history"
     assert [json.loads(line) for line in file.read_bytes().splitlines()] == ["an open word"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    async with desk(tmp_path) as (_, terminal):
+    async with prompt_ui(tmp_path) as (_, terminal):
         terminal.types(UP + ENTER)
         await terminal.sees("› an open word\n")
 
@@ -290,9 +290,9 @@ async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_resta
 async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("some notes")
-    async with desk(tmp_path, columns=200) as (g, terminal):
+    async with prompt_ui(tmp_path, columns=200) as (g, terminal):
         terminal.types(f"/attach {tmp_path}/missing.txt" + ENTER)
-        await terminal.sees("is no file.")
+        await terminal.sees("is not a file.")
         terminal.types(f"/attach {file}" + ENTER)
         await terminal.sees("notes.txt will be sent with the next message.")
         await terminal.sees("+notes.txt › ")
@@ -306,7 +306,7 @@ async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("evil", ["\x1b[2J\x1b]0;title\x07", "<http://a/%1b[2J>", "```\n\x1b[2J\n```", "\x9b2J"])
 async def test_no_escape_of_a_model_reaches_the_terminal(tmp_path: Path, evil: str) -> None:
-    async with desk(tmp_path, {"text": f"before {evil} after\n\nend"}) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": f"before {evil} after\n\nend"}) as (_, terminal):
         terminal.types("go" + ENTER)
         await terminal.sees("end\n")
         assert b"\x1b[2J" not in terminal.bytes
@@ -316,7 +316,7 @@ async def test_no_escape_of_a_model_reaches_the_terminal(tmp_path: Path, evil: s
 
 async def test_a_terminal_may_change_its_size_while_an_answer_is_written(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(60)]
-    async with desk(tmp_path, {"text": " ".join(words), "delay_ms": 20}) as (_, terminal):
+    async with prompt_ui(tmp_path, {"text": " ".join(words), "delay_ms": 20}) as (_, terminal):
         terminal.types("go" + ENTER)
         await terminal.sees("word9")
         terminal.resize(30, 10)

@@ -1,13 +1,19 @@
-"""The input history file: bounded, and readable by its owner only."""
+"""The history and the completions of the input line."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
+
+from gateway.protocol.client_frames import CommandLine
+from gateway.support.printable import one_line
+from gateway.terminal.local_commands import OWN_COMMANDS
 
 KEPT = 1000
 """The number of entries that the file keeps, newest first."""
@@ -27,7 +33,7 @@ def history_file(environment: Mapping[str, str]) -> Path:
 
 
 class InputHistory(History):
-    """An input history with one JSON string per line.
+    """An input history in a file with one JSON string per line: bounded, and readable by its owner only.
 
     Entries that begin with a space are not stored; errors of the file are ignored.
     """
@@ -93,3 +99,39 @@ def _entry(line: bytes) -> str | None:
         return msgspec.json.decode(line, type=str)
     except msgspec.MsgspecError:
         return None
+
+
+class Completions(Completer):
+    """Completion of commands, of session keys after `/switch`, and of paths after `/attach`.
+
+    `commands` and `keys` are called each time, since they can change.
+    """
+
+    def __init__(self, *, commands: Callable[[], Sequence[CommandLine]], keys: Callable[[], Sequence[str]]) -> None:
+        self._commands = commands
+        self._keys = keys
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Yield the completions at the cursor."""
+        before = document.text_before_cursor
+        name, space, argument = before.partition(" ")
+        if not before.startswith("/") or "\n" in before:
+            return
+        if not space:
+            yield from self._names(name)
+        elif name == "/switch":
+            for key in self._keys():
+                if key.startswith(argument):
+                    yield Completion(key, -len(argument))
+        elif name == "/attach":
+            yield from self._paths.get_completions(Document(argument), complete_event)
+
+    def _names(self, typed: str) -> Iterable[Completion]:
+        known = {command.name: command for command in (*self._commands(), *OWN_COMMANDS)}
+        for name, command in sorted(known.items()):
+            if f"/{name}".startswith(typed):
+                text = f"/{name}" if command.usage.strip() == f"/{name}" else f"/{name} "
+                yield Completion(
+                    text, -len(typed), display=one_line(command.usage, 40), display_meta=one_line(command.summary, 80)
+                )

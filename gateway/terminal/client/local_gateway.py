@@ -1,10 +1,12 @@
-"""The address and token of the local gateway, from the files and variables that the gateway itself reads."""
+"""The local gateway: its address and token, from the files and variables that it reads itself, and requests to it."""
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,6 +16,10 @@ from gateway.config.sources import Sources, merge_readable
 from gateway.support import instance_address
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
+from gateway.support.printable import printable
+
+ANSWER_LIMIT = 1024 * 1024
+"""Bytes of the largest response that is read."""
 
 
 class TokenMissing(GatewayError):
@@ -28,7 +34,7 @@ class GatewayEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     token_file: Path | None = None
 
 
-def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> GatewayEndpoint:
+def find_gateway(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> GatewayEndpoint:
     """Find the gateway of a home: the given address, else that of the running gateway, else the configured one.
 
     Raises:
@@ -74,7 +80,7 @@ def read_token(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise TokenMissing(
-            f"There is no token in {path}; `exuvia run` makes one, and EXUVIA_TOKEN or --token names another gateway's."
+            f"There is no token in {path}; `exuvia run` creates one. For another gateway, pass --token or set EXUVIA_TOKEN."
         ) from error
 
 
@@ -87,3 +93,55 @@ def _reachable(host: str) -> str:
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "[::1]"
     return f"[{host}]" if address.version == 6 else host
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class RequestFailed(GatewayError):
+    """Something responds, but not with what was requested."""
+
+
+class _Refusal(msgspec.Struct):
+    message: str = ""
+
+
+def address_of(url: str) -> str:
+    """Return the gateway's HTTP address for the URL of its websocket."""
+    parts = urlsplit(url)
+    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
+
+
+def request(method: str, address: str, path: str, token: str, *, patience: float) -> bytes:
+    """Return the body of the gateway's response.
+
+    Proxies and redirects are not followed, since the token is for this address alone.
+
+    Args:
+        patience: The timeout in seconds.
+
+    Raises:
+        RequestFailed: The gateway refuses, or it is no gateway.
+        OSError: Nothing responds.
+    """
+    parts = urlsplit(address)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=patience)
+    try:
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        body = response.read(ANSWER_LIMIT)
+    except http.client.HTTPException as error:
+        raise RequestFailed(f"The server at {address} is not a gateway.") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise RequestFailed(f"The gateway at {address} refuses: {_reason(body) or response.status}")
+    return body
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).message
+    except (msgspec.MsgspecError, UnicodeError):
+        return printable(body[:200].decode("utf-8", "replace")).strip()
