@@ -15,9 +15,8 @@ from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from gateway.models.tokenizer.counting import o200k
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.events.token_features import MESSAGE, TokenFeatures, message_features, text_features
-from sessions.state.calibration import Calibration
-from sessions.state.request_sizes import RequestSizes
+from sessions.events.tokens import MESSAGE, TokenFeatures, message_features, text_features
+from sessions.state.request_sizes import Calibration, RequestSizes
 
 WARM = 10
 """Replies after which the estimate is judged."""

@@ -1,7 +1,7 @@
 """Uploads and downloads of attachments: `POST /attachments`, `GET /attachments/SHA256`, and those of a `send` frame.
 
 A file belongs to the person who sent it: for everybody else it does not exist, whatever its hash (see
-`sessions.store.blobs`).
+`sessions.store.protocols`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.printable import printable
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
-from sessions.store.blobs import Blobs
-from sessions.store.protocols import LogReader
+from sessions.store.protocols import Blobs, LogReader
 
 PIECE_BYTES = 256 * 1024
 """Bytes of an upload that are read and written at a time."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from gateway.support.home import Home
 from sessions.files.journal_folder import JournalFolder
-from sessions.store.blobs import Blobs
-from sessions.store.protocols import LogReader
+from sessions.store.protocols import Blobs, LogReader
 
 
 def session_logs(home: Home) -> LogReader:

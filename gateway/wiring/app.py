@@ -58,8 +58,7 @@ from plugins.http.client import Transport
 from plugins.memory.memory import Memory
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
-from sessions.store.catalog import Catalog
-from sessions.store.claims import SoleClaims
+from sessions.store.catalog import Catalog, SoleClaims
 from sessions.store.protocols import Store
 
 log = structlog.get_logger("exuvia")

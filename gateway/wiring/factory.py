@@ -46,7 +46,7 @@ from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
 from sessions.events.events import MessageReceived, Recorded, TurnEnded
-from sessions.store.blobs import Blobs
+from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
 

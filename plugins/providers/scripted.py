@@ -45,7 +45,7 @@ from plugins.support.errors import (
 from sessions.events.events import StopReason
 from sessions.events.messages import AssistantMessage, Usage, UserMessage
 from sessions.state.context import Context
-from sessions.state.recall_message import is_recalled
+from sessions.state.view import is_recalled
 
 _ERRORS: dict[str, type[ProviderError]] = {
     kind.code: kind

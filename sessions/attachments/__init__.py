@@ -1,7 +1,6 @@
 """Attachments: files stored by content hash beside the journals.
 
 attachment_refs  References to attachments in a journal
-gc               Garbage collection of unused attachments
 owners           Owners of attachments
-store            The attachment store
+store            The attachment store, and the removal of unused attachments
 """

@@ -11,8 +11,7 @@ from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import MessageReceived, ToolReturned
 from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
-from sessions.store.blobs import Blobs
-from sessions.store.protocols import START, Lines
+from sessions.store.protocols import START, Blobs, Lines
 
 _MARKS = (b'"attachments":[{"', b'"whole":"')
 """Every line that refers to an attachment contains one of these; inside a text the quotation marks would be escaped."""

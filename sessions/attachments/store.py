@@ -3,6 +3,10 @@
 attachments/<sha256>                  the content
 attachments/owners/<person>/<sha256>  who sent it, and its description (see `owners`)
 attachments/.draft-…                  a file that is being written
+
+Attachments that were uploaded but not used in a message are removed after a day. An attachment in any journal is never
+removed, and nothing is removed while a journal cannot be read. The journals decide, not our own records, because a crash may
+occur between an event and its record.
 """
 
 from __future__ import annotations
@@ -11,18 +15,24 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import file_digest, sha256
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Self
 
-from sessions.attachments.gc import DRAFT, remove_orphans
+from sessions.attachments.attachment_refs import digests_in, references_in
 from sessions.attachments.owners import Owners, is_digest
+from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import StorageFailed
+from sessions.events.events import SessionOpened
 from sessions.events.file_types import PLAIN, Content, detect_media_type, detect_picture
 from sessions.events.messages import Attachment
 from sessions.files.fsync import make_folder, sync_content, sync_folder
-from sessions.store.protocols import LogReader
+from sessions.store.protocols import START, Lines, LogReader
+
+DRAFT = ".draft-"
+"""Prefix of a file that is being written."""
 
 
 class Attachments:
@@ -33,34 +43,18 @@ class Attachments:
         self.owners = Owners(folder / "owners")
 
     async def keep(self, content: bytes, person: str) -> str:
-        """Store a tool's output, durably, for the person it was made for; return its hexadecimal SHA-256. Raises
-        StorageFailed."""
         return (await asyncio.to_thread(self._keep, content, person, PLAIN, "", named=True)).sha256
 
     async def store(self, content: bytes, person: str, *, claimed: str, name: str) -> Attachment:
-        """Store a file that a person sent, durably.
-
-        Args:
-            content: The bytes of the file.
-            person: The sender.
-            claimed: The media type stated by the sender, or empty.
-            name: The sender's file name, or empty.
-
-        Raises:
-            StorageFailed: The file could not be written.
-        """
         return await asyncio.to_thread(self._keep, content, person, claimed, name, named=False)
 
     async def find(self, person: str, digest: str) -> Attachment | None:
-        """Return the attachment that this person sent with a hash, or None. Raises StorageFailed if its record cannot be
-        read."""
         try:
             return await asyncio.to_thread(self.owners.find, person, digest)
         except OSError as error:
             raise StorageFailed(f"an attachment could not be looked up: {error.strerror}") from error
 
     async def settle(self, person: str, attachments: tuple[Attachment, ...]) -> None:
-        """Mark attachments as used; see `Blobs.settle`."""
         for each in attachments:
             try:
                 await asyncio.to_thread(self.owners.settle, person, each.sha256)
@@ -68,19 +62,15 @@ class Attachments:
                 raise StorageFailed(f"an attachment could not be marked as used: {error.strerror}") from error
 
     async def read(self, digest: str, convert: Callable[[bytes], bytes] = bytes) -> bytes:
-        """Return the content of a hash, converted on the thread that reads it. Raises FileNotFoundError if it is missing or
-        altered."""
         if not is_digest(digest):
             raise FileNotFoundError(digest)
         return await asyncio.to_thread(lambda: convert(self._read(digest)))
 
     async def file(self, digest: str) -> Path | None:
-        """Return the file of a hash; see `Blobs.file`."""
         path = self.path(digest)
         return path if is_digest(digest) and await asyncio.to_thread(path.is_file) else None
 
     def fault(self, digest: str) -> str:
-        """Return what is wrong with a file; see `Blobs.fault`."""
         try:
             with self.path(digest).open("rb") as file:
                 return "" if file_digest(file, "sha256").hexdigest() == digest else "was altered"
@@ -90,12 +80,32 @@ class Attachments:
             return f"cannot be read ({error.strerror})"
 
     def draft(self) -> Draft:
-        """Begin a file; see `Blobs.draft`."""
         return Draft(self)
 
     def remove_orphans(self, logs: LogReader, before: float) -> int:
-        """Remove unreferenced files; see `Blobs.remove_orphans`."""
-        return remove_orphans(self.folder, self.owners, logs, before)
+        sessions = [session for session, _ in logs.listed()]
+        if not self.folder.is_dir() or not sessions:  # without any log, nothing is removed: they may be elsewhere
+            return 0
+        owners = self.owners
+        new = [(path, digest) for path, digest, at in owners.unsettled() if at < before]
+        unknown = {path.name for path in self.folder.iterdir() if is_digest(path.name)} - owners.digests()
+        self._remove_drafts(before)
+        if not new and not unknown:
+            return 0
+        named: set[str] = set()
+        for session in sessions:
+            with logs.read(session) as lines:
+                named |= digests_in(lines)
+        for session in sessions if not unknown.isdisjoint(named) else ():
+            with logs.read(session) as lines:
+                self._record_again(lines, unknown)
+        for path, digest in new:
+            with owners.lock, suppress(FileNotFoundError):  # it may have been used meanwhile
+                if digest in named:
+                    path.rename(path.with_name(digest))
+                elif path.stat().st_mtime < before:
+                    path.unlink()
+        return sum(self._remove(digest, before) for digest in {*unknown, *(digest for _, digest in new)} - named)
 
     def path(self, digest: str) -> Path:
         """Return the path of the content of a hash."""
@@ -111,6 +121,37 @@ class Attachments:
         if sha256(content).hexdigest() != digest:
             raise FileNotFoundError(f"{digest} was altered")
         return content
+
+    def _remove(self, digest: str, before: float) -> bool:
+        """Remove content without an owner."""
+        path = self.path(digest)
+        with self.owners.lock, suppress(FileNotFoundError):
+            if not self.owners.is_owned(digest) and path.stat().st_mtime < before:
+                path.unlink()
+                return True
+        return False
+
+    def _remove_drafts(self, before: float) -> None:
+        for path in [*self.folder.glob(f"{DRAFT}*"), *self.folder.glob("owners/*/.*")]:
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+
+    def _record_again(self, lines: Lines, unknown: set[str]) -> None:
+        """Restore the missing records of the owner of a log."""
+        person = _person(lines)
+        for named in references_in(lines) if person else ():
+            if named.attachment.sha256 in unknown:
+                self.owners.record(person, named.attachment, named=True)
+
+
+def _person(lines: Lines) -> str:
+    """Return the owner of a log; empty if its first line is invalid."""
+    try:
+        event = decode(next(lines.forward(START), b"")).event
+    except InvalidLine:
+        return ""
+    return event.person if isinstance(event, SessionOpened) else ""
 
 
 class Draft:
@@ -136,12 +177,10 @@ class Draft:
         self.close()
 
     def close(self) -> None:
-        """Remove the file unless it was kept. May be called repeatedly."""
         self._file.close()
         self._path.unlink(missing_ok=True)
 
     def write(self, piece: bytes) -> None:
-        """Append bytes."""
         try:
             written = 0
             while written < len(piece):

@@ -1,7 +1,6 @@
 """The catalog of the file store: an index of sessions, checkpoints and receipts, which can be rebuilt from the journals.
 
-catalog_file      The catalog's SQLite file
-checksums         Checksums for stored values
+catalog_file      The catalog's SQLite file, with checksums of its values
 durability_check  The acknowledged length of each session
 lineage           The sessions of each key and their succession
 receipt_batches   Stored receipts

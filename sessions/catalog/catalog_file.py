@@ -1,5 +1,7 @@
 """The catalog's file: three tables of values with checksums in SQLite, which may be lost at any time.
 
+SQLite has no checksums of its own, so a flipped bit in a page that still parses would go unnoticed.
+
 It is created anew if its content is invalid, but not if the disk or the system fails to read it: it is the only record of
 journals that are missing.
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ import msgspec
 from sessions.catalog.sqlite import Error, connect
 from sessions.events.errors import StorageFailed
 from sessions.files.fsync import UNSURE
+
+DIGEST_SIZE = 16
+"""Length in bytes of the digest before a value."""
 
 LAYOUT = 1
 """The version of the tables and of the encoding of their values."""
@@ -42,6 +48,23 @@ CREATE TABLE receipts (session TEXT, upto INTEGER, sealed BLOB, PRIMARY KEY (ses
 PRAGMA user_version = {LAYOUT};
 COMMIT;
 """
+
+
+def add_checksum(name: str, value: bytes) -> bytes:
+    """Return the value with a digest in front of it. The digest covers the name, so that rows cannot be swapped."""
+    return _digest(name, value) + value
+
+
+def verify_checksum(name: str, sealed: object) -> bytes | None:
+    """Return the value without its digest, or None if it is not what `add_checksum` returned for this name."""
+    if not isinstance(sealed, bytes):
+        return None
+    value = sealed[DIGEST_SIZE:]
+    return value if sealed[:DIGEST_SIZE] == _digest(name, value) else None
+
+
+def _digest(name: str, value: bytes) -> bytes:
+    return blake2b(value, digest_size=DIGEST_SIZE, key=name.encode()[: blake2b.MAX_KEY_SIZE]).digest()
 
 
 class Batch(msgspec.Struct, kw_only=True):

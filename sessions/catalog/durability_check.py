@@ -13,8 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sessions.catalog.catalog_file import PATIENCE, TABLES
-from sessions.catalog.checksums import verify_checksum
+from sessions.catalog.catalog_file import PATIENCE, TABLES, verify_checksum
 from sessions.catalog.sqlite import Error, connect_blocking, connect_readonly
 from sessions.events.errors import StorageFailed
 from sessions.store.catalog import SessionRow

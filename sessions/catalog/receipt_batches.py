@@ -12,12 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.catalog.checksums import add_checksum, verify_checksum
+from sessions.catalog.catalog_file import add_checksum, verify_checksum
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived
-from sessions.files.file_lines import FileLines
-from sessions.files.journal_folder import open_to_read
+from sessions.files.journal_folder import FileLines, open_to_read
 from sessions.store.protocols import START, Position
 from sessions.store.reading import verify_position
 from sessions.store.receipts import SeenMessage, seen_message

@@ -14,8 +14,7 @@ from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import Recorded, SessionClosed
 from sessions.files.append_file import error_text
-from sessions.files.file_lines import FileLines
-from sessions.files.journal_folder import open_lines, open_to_read
+from sessions.files.journal_folder import FileLines, open_lines, open_to_read
 from sessions.store.catalog import SessionRow
 from sessions.store.header import read_header
 from sessions.store.protocols import START

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.catalog.catalog_file import Batch, CatalogFile
-from sessions.catalog.checksums import add_checksum, verify_checksum
+from sessions.catalog.catalog_file import Batch, CatalogFile, add_checksum, verify_checksum
 from sessions.catalog.lineage import Lineage
 from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect_receipts, encode_batch
 from sessions.catalog.scan import scan_folder
@@ -110,45 +109,34 @@ class SqliteCatalog:
 
     @property
     def count(self) -> int:
-        """The number of known sessions."""
         return len(self._lineage.rows)
 
     def row(self, session: str) -> SessionRow | None:
-        """Return the row of a session, or None if it is unknown."""
         return self._lineage.rows.get(session)
 
     async def find(self, session: str) -> SessionRow | None:
-        """Return the row of a session, or None if it is unknown."""
         return self._lineage.rows.get(session)
 
     async def current(self, person: str, key: str) -> SessionRow | None:
-        """Return the session that receives the messages of a person's key."""
         return self._lineage.current((person, key))
 
     async def sessions(self, person: str) -> list[SessionRow]:
-        """Return the current session of each of a person's keys, in the order of the keys."""
         rows = (self._lineage.current(name) for name in self._lineage.names(person))
         return [row for row in rows if row is not None]
 
     def chain(self, session: str) -> list[SessionRow]:
-        """Return the earlier sessions of this one's key, newest first."""
         return self._lineage.chain(session)
 
     def successor(self, session: str) -> SessionRow | None:
-        """Return the session that continues this one."""
         return self._lineage.successor(session)
 
     async def unsettled(self) -> list[SessionRow]:
-        """Return the sessions that may have something left to finish."""
         return [row for row in self._lineage.rows.values() if not row.settled]
 
     async def changed_since(self, at: str) -> list[SessionRow]:
-        """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         return [row for row in self._lineage.rows.values() if row.at >= at]
 
     def put(self, row: SessionRow) -> None:
-        """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely
-        durable journal."""
         if row.session not in self._lineage.rows:
             self._covered[row.session] = START  # its ids come with its first checkpoints
         self._lineage.put(row)
@@ -158,18 +146,12 @@ class SqliteCatalog:
     # --- checkpoints and receipts -------------------------------------------------------------------------------------
 
     async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
-        """Return the last valid checkpoint of a session, or None. The journal is authoritative: it must still hold the line
-        at the position."""
         sealed = await self._file.checkpoint(session)
         return await asyncio.to_thread(decode_checkpoint, session, sealed)
 
     def save_checkpoint(
         self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
     ) -> None:
-        """Store a transcript for the next start, and the ids of the session's messages up to the same position.
-
-        Both must be durable. Without `receipts` the next start reads the ids from the journal.
-        """
         self._changes.checkpoints[session] = position, transcript
         covered = self._covered.get(session)
         if receipts is not None and covered is not None and covered.seq < position.seq:
@@ -178,8 +160,6 @@ class SqliteCatalog:
         self._dirty.set()
 
     async def receipts(self, person: str, key: str) -> Receipts:
-        """Return the newest message ids of a key, at least REMEMBERED, across its sessions, as its journals have them now.
-        Raises StorageFailed while the process lacks the descriptors or the memory to read them."""
         found: list[tuple[str, CollectedReceipts]] = []
         wanted = REMEMBERED
         for row in self._lineage.all_of((person, key)):

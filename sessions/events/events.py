@@ -16,7 +16,7 @@ import msgspec
 
 from sessions.events.messages import Attachment, ToolDefinition, Usage
 from sessions.events.pruning import Edit
-from sessions.events.token_features import TokenFeatures
+from sessions.events.tokens import TokenFeatures
 
 FORMAT = 1
 """The version of the line format, written in each `session_opened`."""

@@ -1,9 +1,15 @@
-"""The file store: the journals of a home."""
+"""The file store: the journals of a home, each a log in one append-only file.
+
+The event loop queues lines and is notified when they are durable; the committer's threads take them from the queue and write
+them. All state except the queue belongs to the loop. A journal has at most one commit in progress, so only one thread at a
+time takes from the queue, and only the loop adds to it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -13,16 +19,137 @@ from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.files.append_file import AppendFile, error_text
 from sessions.files.committer import Committer
 from sessions.files.fsync import make_folder, open_folder, write_new
-from sessions.files.journal import Journal
-from sessions.files.journal_folder import JournalFolder
+from sessions.files.journal_folder import JournalFolder, open_lines
 from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, report_damage
 from sessions.store.protocols import START, Position
-from sessions.store.reading import StoredLog
+from sessions.store.reading import StoredLog, read_lines
+
+CHUNK = 256 * 1024
+"""Maximum bytes of one commit, unless a single line is longer."""
+
+PATIENCE = 0.05
+"""Seconds after which a line that is not urgent is committed."""
 
 DRAFT = ".draft"
 """Suffix of an incomplete copy's file name."""
 
 T = TypeVar("T")
+
+
+class Journal:
+    """A `Log` in one file, created by `Journals`. `released` is called once, when the file is closed."""
+
+    def __init__(self, file: AppendFile, path: Path, committer: Committer, released: Callable[[], None]) -> None:
+        self.end = file.end
+        self.durable = file.durable
+        self._file = file
+        self._path = path
+        self._committer = committer
+        self._released = released
+        self._queue: deque[bytes] = deque()
+        self._due = self.end
+        self._under_way = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: StorageFailed | None = None
+        self._on_durable: Callable[[int], None] = lambda _: None
+        self._on_failed: Callable[[StorageFailed], None] = lambda _: None
+        self._closed: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        committer.attach(self)
+
+    def append(self, line: bytes, *, urgent: bool) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed is not None:
+            raise StorageFailed(f"{self._path.name} is closed.")
+        self._queue.append(line)
+        self.end += len(line)
+        self._committer.pending += len(line)
+        if urgent:
+            self._commit()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE, self._commit)
+
+    def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
+        self._on_durable, self._on_failed = durable, failed
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        return await asyncio.to_thread(_lines, self._path, first, limit, upto=self.durable)
+
+    async def close(self) -> None:
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+            self._commit()
+            self._let_go_when_done()
+        await asyncio.shield(self._closed)  # cancelling the wait does not stop the commit
+
+    def write(self) -> None:
+        """Write the next lines, as many as fit into a chunk. Called on a committer's thread."""
+        lines = [self._queue.popleft()]
+        size = len(lines[0])
+        while self._queue and size + len(self._queue[0]) <= CHUNK:
+            lines.append(self._queue.popleft())
+            size += len(lines[-1])
+        self._file.write(lines[0] if len(lines) == 1 else b"".join(lines))
+
+    def sync(self) -> None:
+        """Make what was written durable. Called on a committer's thread."""
+        self._file.sync()
+
+    def settle(self, failure: StorageFailed | None) -> None:
+        """Handle the end of a commit, on the event loop: the lines are durable, or the journal has failed."""
+        if failure is not None:
+            self._fail(failure)
+            return
+        if self._failure is not None:
+            return
+        self._under_way = False
+        durable = self._file.durable
+        self._committer.pending -= durable - self.durable
+        self.durable = durable
+        self._submit()
+        self._let_go_when_done()
+        self._on_durable(durable)
+
+    def _commit(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due = self.end
+        self._submit()
+
+    def _submit(self) -> None:
+        if self._due > self.durable and not self._under_way and self._failure is None:
+            self._under_way = True
+            self._committer.submit(self)
+
+    def _fail(self, failure: StorageFailed) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        self._committer.pending -= self.end - self.durable
+        self._let_go()
+        self._on_failed(failure)
+
+    def _let_go_when_done(self) -> None:
+        if self._closed is not None and self.durable == self.end and self._failure is None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._committer.detach(self)
+        self._released()
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+
+def _lines(path: Path, first: int, limit: int, *, upto: int) -> list[bytes]:
+    with open_lines(path) as lines:
+        return read_lines(lines, first, limit, upto=upto)
 
 
 class Journals(JournalFolder):
@@ -41,21 +168,17 @@ class Journals(JournalFolder):
 
     @property
     def pending(self) -> int:
-        """Bytes of all journals that are waiting for the disk."""
         return self._committer.pending
 
     @property
     def commits(self) -> int:
-        """The number of syncs of journals so far."""
         return self._committer.syncs
 
     @property
     def failure(self) -> asyncio.Future[StorageFailed]:
-        """Done when a sync has failed; see `Store.failure`."""
         return self._committer.failure
 
     async def verify(self, session: str) -> None:
-        """Verify a whole journal; see `Store.verify`. A report of damage is written to `quarantine`."""
         await asyncio.to_thread(self._verify, session)
 
     def _verify(self, session: str) -> None:
@@ -66,7 +189,7 @@ class Journals(JournalFolder):
             raise
 
     async def create(self, session: str) -> Journal:
-        """Create an empty journal; see `Store.create`. Its directory entry becomes durable with its first line."""
+        # The directory entry becomes durable with the first line.
         path = self.path(session)
         file = await self._hold(
             session,
@@ -92,7 +215,6 @@ class Journals(JournalFolder):
         unchanged: bool = False,
         least: int = 0,
     ) -> tuple[Journal, Position]:
-        """Open a journal; see `Store.open` and `open_to_append`."""
         path = self.path(session)
         file, last = await self._hold(
             session,
@@ -103,7 +225,6 @@ class Journals(JournalFolder):
         return self._journal(session, path, file), last
 
     async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
-        """Create a journal from the beginning of another one; see `Store.copy`."""
         await asyncio.to_thread(self._copy, self.path(parent), upto.offset, line, self.path(session))
 
     def _copy(self, parent: Path, end: int, line: bytes, path: Path) -> None:
@@ -128,7 +249,6 @@ class Journals(JournalFolder):
             raise StorageFailed(f"The fork could not be written: {error_text(error)}.") from error
 
     async def discard_empty(self, session: str) -> None:
-        """Remove a journal without a complete line; see `Store.discard_empty`. A torn line goes to `quarantine`."""
         path = self.path(session)
         try:
             await asyncio.to_thread(remove_empty, path, self._quarantine)

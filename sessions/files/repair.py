@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.append_file import AppendFile, error_text, missing_file, sync_failed
-from sessions.files.file_lines import LARGEST_BLOCK, FileLines
 from sessions.files.fsync import open_folder, sync_content, sync_folder, write_new
+from sessions.files.journal_folder import LARGEST_BLOCK, FileLines
 from sessions.store.protocols import START, Position
 from sessions.store.reading import damage_after, verify_lines, verify_position
 

@@ -14,7 +14,7 @@ import msgspec
 
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
-from sessions.events.token_features import TokenFeatures, head_features, message_features
+from sessions.events.tokens import TokenFeatures, head_features, message_features
 from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
 

@@ -45,13 +45,20 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.events.token_features import TokenFeatures, message_features
-from sessions.state.calibration import Calibration
+from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
-from sessions.state.pending_deliveries import PendingDelivery, due_deliveries, reply_address
-from sessions.state.recall_message import recalled_message
-from sessions.state.request_sizes import RequestSizes
-from sessions.state.transcript import OpenCall, OpenTurn, Transcript, Unfolding, WaitingMessage
+from sessions.state.request_sizes import Calibration, RequestSizes
+from sessions.state.transcript import (
+    OpenCall,
+    OpenTurn,
+    PendingDelivery,
+    Transcript,
+    Unfolding,
+    WaitingMessage,
+    due_deliveries,
+    reply_address,
+)
+from sessions.state.view import recalled_message
 
 
 def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:

@@ -5,21 +5,57 @@ It holds only what the next turn, the next command and a restart need; the rest 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
 
 from sessions.events.errors import SessionsError
-from sessions.events.events import CallRef, InstructionsSet, MessageReceived, Succession
+from sessions.events.events import CallRef, InstructionsSet, MessageReceived, Succession, TurnEnded
 from sessions.events.messages import Message, Usage
 from sessions.state.compaction_cycle import CompactionCut, CompactionCycle
-from sessions.state.pending_deliveries import Address, PendingDelivery
 from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
 FOLD = 15
 """The version of the fold. A checkpoint of another version is ignored."""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """The destination of an answer: a channel, and the channel's own name of a chat."""
+
+    channel: str
+    chat: str
+
+
+class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to be delivered: the seq of the event that holds it, and the destination."""
+
+    of: int
+    to: Address
+
+
+def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
+    """Return the destination of the answer to these messages: the sender of the last one that came over a channel."""
+    outside = [message for message in messages if message.reply_to]
+    return Address(channel=outside[-1].channel, chat=outside[-1].reply_to) if outside else None
+
+
+def due_deliveries(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:
+    """Return the deliveries due after a turn.
+
+    Args:
+        ended: The end of the turn; a cancelled or silent turn has no deliveries, a failed one delivers its error.
+        seq: The seq of that event.
+        said: The seq of the turn's last text, 0 for none.
+        to: The destination, if any.
+    """
+    if to is None:
+        return ()
+    if ended.outcome == "replied" and said:
+        return (PendingDelivery(of=said, to=to),)
+    return (PendingDelivery(of=seq, to=to),) if ended.error is not None else ()
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sessions.events.messages import AssistantMessage, Message
-from sessions.events.token_features import TokenFeatures, attachment_features, head_features, message_features, text_features
-from sessions.events.tokens import estimate
+from sessions.events.tokens import (
+    TokenFeatures,
+    attachment_features,
+    estimate,
+    head_features,
+    message_features,
+    text_features,
+)
 from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.compaction import Sizes
 from sessions.state.context import Context, canonical_head, common_prefix

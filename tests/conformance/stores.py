@@ -24,14 +24,12 @@ from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import Event, MessageReceived, Recorded, SessionForked, SettingChanged
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript
-from sessions.store.catalog import Catalog
-from sessions.store.claims import Claims
+from sessions.store.catalog import Catalog, Claims
 from sessions.store.fork import fork
 from sessions.store.header import read_header
-from sessions.store.opening import open_session
 from sessions.store.protocols import START, Position, Stamp, Store
 from sessions.store.reading import StoredLog, verify_position
-from sessions.store.recorder import Recorder
+from sessions.store.recorder import Recorder, open_session
 from tests.stories import AT, opened, received
 
 NOW = datetime.fromisoformat(AT).astimezone(UTC)

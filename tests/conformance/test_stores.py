@@ -15,8 +15,7 @@ from gateway.support.home import Home
 from gateway.wiring.open_stores import open_catalog, open_log_stores
 from sessions.events.errors import StorageFailed
 from sessions.files.append_file import AppendFile
-from sessions.store.catalog import Catalog
-from sessions.store.claims import Claims, SoleClaims
+from sessions.store.catalog import Catalog, Claims, SoleClaims
 from sessions.store.protocols import Store
 from tests.conformance.stores import StoreMachine
 

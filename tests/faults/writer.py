@@ -20,8 +20,7 @@ from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
 from sessions.events.events import Recorded
 from sessions.files import committer
-from sessions.files.journal import Journal
-from sessions.files.journals import Journals
+from sessions.files.journals import Journal, Journals
 from sessions.store.protocols import START, Position
 from tests.sessions.journal_stories import Ear, journals_in
 from tests.stories import AT, received

@@ -19,7 +19,7 @@ from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedRes
 from sessions.events.codec import FIRST, TRAILER, encode_line, line_sum
 from sessions.events.events import ContextCompacted, Event, MemoryFlushed, ModelReplied, RequestSent, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
-from sessions.events.token_features import TokenFeatures
+from sessions.events.tokens import TokenFeatures
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.gateway.test_plugin_means import SCRIBE
 from tests.sessions.journal_files import session_id

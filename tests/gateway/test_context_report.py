@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.conversations.commands.context_report import context_items, shared
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.state.calibration import Calibration
 from sessions.state.context import assemble
+from sessions.state.request_sizes import Calibration
 from sessions.state.transcript import Transcript
 from tests.stories import view_of
 

@@ -31,7 +31,7 @@ from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, refusal
 from sessions.events.events import ModelReplied, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
-from sessions.events.token_features import TokenFeatures
+from sessions.events.tokens import TokenFeatures
 from sessions.state.request_sizes import RequestSizes
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says

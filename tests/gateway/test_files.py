@@ -19,7 +19,7 @@ from plugins.support.errors import BadRequest, Unreachable
 from sessions.attachments.store import Attachments
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
 from sessions.events.messages import Attachment, Message, UserMessage
-from sessions.events.token_features import TokenFeatures, attachment_features
+from sessions.events.tokens import TokenFeatures, attachment_features
 from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Context, Gauge, assemble
 from sessions.state.reducer import project

@@ -45,11 +45,9 @@ from sessions.events.events import (
 )
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import Committer
-from sessions.files.journal import Journal
-from sessions.files.journals import Journals
+from sessions.files.journals import Journal, Journals
 from sessions.state.transcript import Transcript
-from sessions.store.catalog import Name
-from sessions.store.claims import Claim, SoleClaims
+from sessions.store.catalog import Claim, Name, SoleClaims
 from sessions.store.fork import ForkRefused, fork
 from sessions.store.protocols import START
 from sessions.store.receipts import Receipts

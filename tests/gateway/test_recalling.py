@@ -31,9 +31,9 @@ from plugins.testing.contexts import NOON
 from sessions.events.events import ContextCompacted, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
 from sessions.events.messages import UserMessage
 from sessions.state.context import assemble
-from sessions.state.recall_message import ABOUT
 from sessions.state.reducer import project
 from sessions.state.transcript import from_checkpoint, to_checkpoint
+from sessions.state.view import RECALLED
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import received
@@ -101,7 +101,7 @@ async def test_what_a_note_has_for_a_message_stands_behind_it_as_data_and_in_the
     assert recalled.query == "What is my favourite language?"
     mark = mark_for(hit.text)
     shown = f"[{mark}] {OLD}#L3-L4 (Tastes):\n- The favourite language is Rust.\n- Tea without milk.\n[{mark}] end"
-    assert texts == ["What is my favourite language?", f"{ABOUT}\n\n{shown}"]
+    assert texts == ["What is my favourite language?", f"{RECALLED}\n\n{shown}"]
 
 
 async def test_the_request_can_be_computed_from_the_log_as_its_page_says(workspace: Path) -> None:
@@ -204,7 +204,7 @@ async def test_a_memory_that_fails_fails_no_turn_and_is_told_once(workspace: Pat
         assert await ask(stage, "my favourite language?") == ["my favourite language?"]
         await ask(stage, "my favourite language?")
         memory.trouble = None
-        assert ABOUT in (await ask(stage, "my favourite language?"))[-1]
+        assert RECALLED in (await ask(stage, "my favourite language?"))[-1]
     assert [told.outcome for told in stage.told(TurnEnded)] == ["replied"] * 3
     assert [told.sentence for told in stage.told(PluginFailed)] == ["The memory index cannot be used: disk I/O error."]
 

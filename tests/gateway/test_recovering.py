@@ -18,7 +18,7 @@ from sessions.events.codec import encode
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MessageReceived, ModelReplied, Recorded, TurnEnded
 from sessions.files.append_file import AppendFile
-from sessions.store.opening import open_session
+from sessions.store.recorder import open_session
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.gateway.stage import Model, Stage, hangs_after
 from tests.stories import AT

@@ -32,7 +32,7 @@ from sessions.events.events import (
     TurnEnded,
 )
 from sessions.files.journal_folder import JournalFolder
-from sessions.state.recall_message import recalled_message
+from sessions.state.view import recalled_message
 from tests.stories import lines_of
 
 LATE = NOON + timedelta(days=30)

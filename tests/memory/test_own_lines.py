@@ -9,7 +9,7 @@ from plugins.api.memory.chunks import chunks_of
 from plugins.api.memory.own_lines import own_lines
 from plugins.support.fencing import FencedEntry, fenced, quoted
 from sessions.events.events import MemoryRecalled, RecalledHit
-from sessions.state.recall_message import recalled_message
+from sessions.state.view import recalled_message
 
 HITS = tuple(
     RecalledHit(path=path, lines=(3, 4), digest="d", text=text, score=1.0, headings=headings)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import Committer
-from sessions.files.journal import Journal
-from sessions.files.journals import Journals
+from sessions.files.journals import Journal, Journals
 from sessions.store.protocols import START, Position
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline

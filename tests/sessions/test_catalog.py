@@ -29,8 +29,8 @@ from sessions.events.events import SessionClosed, Succession
 from sessions.files.journal_folder import JournalFolder
 from sessions.state.transcript import FOLD
 from sessions.store.catalog import SessionRow
-from sessions.store.opening import is_unchanged
 from sessions.store.protocols import START
+from sessions.store.recorder import is_unchanged
 from tests.sessions.journal_files import (
     end_of,
     ended,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import token_features
+from sessions.events import tokens
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
-from sessions.events.token_features import TokenFeatures
+from sessions.events.tokens import TokenFeatures
 from sessions.state.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, pair_results
 from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
@@ -152,7 +152,7 @@ def test_a_message_is_counted_once_however_often_the_conversation_is_measured(mo
 
     def of_message(message: Message) -> TokenFeatures:
         counted.append(message)
-        return token_features.message_features(message)
+        return tokens.message_features(message)
 
     monkeypatch.setattr("sessions.state.context.message_features", of_message)
     gauge, messages = Gauge(), list[Message]()

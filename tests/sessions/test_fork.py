@@ -290,8 +290,8 @@ def test_a_beginning_is_found_wherever_reading_in_blocks_divides_it(tmp_path: Pa
     path = write_journal(tmp_path, 1, *turn(1, 2))[0]
     forked(path, NEW, "main-fork", NOW)
     for block in range(60, 140):
-        monkeypatch.setattr("sessions.files.file_lines.SMALLEST_BLOCK", block)
-        monkeypatch.setattr("sessions.files.file_lines.LARGEST_BLOCK", block)
+        monkeypatch.setattr("sessions.files.journal_folder.SMALLEST_BLOCK", block)
+        monkeypatch.setattr("sessions.files.journal_folder.LARGEST_BLOCK", block)
         assert born(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
 
 

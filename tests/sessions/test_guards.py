@@ -20,7 +20,7 @@ from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import FIRST, encode, replace_surrogates
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import FORMAT, Recorded, UnknownEvent
-from sessions.files import file_lines
+from sessions.files import journal_folder
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import THREADS, Committer
 from sessions.files.fsync import make_folder, write_new
@@ -30,9 +30,8 @@ from sessions.files.repair import create_to_append
 from sessions.state.transcript import Transcript
 from sessions.store import recorder as recorders
 from sessions.store.log_writer import LineTooLong
-from sessions.store.opening import open_session
 from sessions.store.protocols import LONGEST_LINE, START
-from sessions.store.recorder import Recorder
+from sessions.store.recorder import Recorder, open_session
 from tests.sessions.journal_files import messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
@@ -342,9 +341,9 @@ def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
 
 
 def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lines, "LONGEST_LINE", 100)
-    monkeypatch.setattr(file_lines, "SMALLEST_BLOCK", 50)
-    monkeypatch.setattr(file_lines, "LARGEST_BLOCK", 50)
+    monkeypatch.setattr(journal_folder, "LONGEST_LINE", 100)
+    monkeypatch.setattr(journal_folder, "SMALLEST_BLOCK", 50)
+    monkeypatch.setattr(journal_folder, "LARGEST_BLOCK", 50)
     with open_lines(lay(tmp_path, b"x" * 1000)) as lines:
         pieces = list(lines.forward(START))
     assert b"".join(pieces) == b"x" * 1000

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.journal import CHUNK, Journal
-from sessions.files.journals import Journals
+from sessions.files.journals import CHUNK, Journal, Journals
 from sessions.store.protocols import LONGEST_LINE
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, reopened, some_lines
 from tests.stories import lines_of, received

@@ -17,9 +17,8 @@ from sessions.events.events import (
     TurnOutcome,
     TurnStarted,
 )
-from sessions.state.pending_deliveries import Address, PendingDelivery
 from sessions.state.reducer import evolve
-from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
+from sessions.state.transcript import Address, PendingDelivery, Transcript, from_checkpoint, to_checkpoint
 
 KITCHEN = Address(channel="irc", chat="#kitchen")
 

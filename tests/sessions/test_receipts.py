@@ -18,7 +18,7 @@ from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import is_complete_line
 from sessions.events.events import Recorded, Succession
 from sessions.events.messages import Attachment
-from sessions.files.file_lines import FileLines
+from sessions.files.journal_folder import FileLines
 from sessions.state.reducer import project
 from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
@@ -255,8 +255,8 @@ def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], bl
     try:
         os.write(descriptor, content)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sessions.files.file_lines.SMALLEST_BLOCK", block)
-            patch.setattr("sessions.files.file_lines.LARGEST_BLOCK", block * 2)
+            patch.setattr("sessions.files.journal_folder.SMALLEST_BLOCK", block)
+            patch.setattr("sessions.files.journal_folder.LARGEST_BLOCK", block * 2)
             found = list(FileLines(descriptor, "any").backward(upto))
     finally:
         os.close(descriptor)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events.messages import Usage
-from sessions.events.token_features import TokenFeatures
-from sessions.state.calibration import Calibration
-from sessions.state.request_sizes import MODELS, RequestSizes
+from sessions.events.tokens import TokenFeatures
+from sessions.state.request_sizes import MODELS, Calibration, RequestSizes
 
 NUMBER = st.integers(0, 100_000)
 UNITS = st.builds(

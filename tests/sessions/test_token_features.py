@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from sessions.events.token_features import (
+from sessions.events.tokens import (
     BLOCK,
     CALL,
     EXACT,

@@ -31,7 +31,7 @@ from sessions.events.pruning import GAP, Clear, Edit, Edited, Trim, apply_edit, 
 from sessions.state.context import is_paired
 from sessions.state.reducer import evolve
 from sessions.state.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
-from sessions.store.opening import fold_reverted
+from sessions.store.recorder import fold_reverted
 from tests.docs.view import messages_by_the_page
 from tests.stored import stored
 from tests.stories import AT, opened, received, view_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sessions.events.messages import Attachment, Message, Usage, UserMessage
-from sessions.events.token_features import TokenFeatures, attachment_features
+from sessions.events.tokens import TokenFeatures, attachment_features
 from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Gauge, assemble
 from sessions.state.request_sizes import RequestSizes

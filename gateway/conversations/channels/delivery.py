@@ -33,7 +33,7 @@ from sessions.events.events import (
     TurnEnded,
     UnknownEvent,
 )
-from sessions.state.pending_deliveries import Address, PendingDelivery
+from sessions.state.transcript import Address, PendingDelivery
 from sessions.store.recorder import Recorder
 
 SECONDS = 60.0

@@ -11,7 +11,7 @@ from plugins.api.command import ContextItem, PrunedReport
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Clear, shown_size
-from sessions.events.token_features import (
+from sessions.events.tokens import (
     CALL,
     TokenFeatures,
     attachment_features,
@@ -21,8 +21,7 @@ from sessions.events.token_features import (
 )
 from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Context, canonical
-from sessions.state.recall_message import is_recalled
-from sessions.state.view import View
+from sessions.state.view import View, is_recalled
 
 BEGINNING = 200
 """Characters of an item that are reported."""

@@ -19,7 +19,7 @@ from sessions.events.messages import UserMessage
 from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, describe_attachment, placeholder_line
 from sessions.state.context import Context
 from sessions.state.truncation import head_and_tail
-from sessions.store.blobs import Blobs
+from sessions.store.protocols import Blobs
 
 KEPT_BYTES = 48 * 1024 * 1024
 """Bytes of encoded pictures and of texts that are cached for all sessions together."""

@@ -18,8 +18,7 @@ from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MessageReceived, Succession
 from sessions.events.messages import Attachment
-from sessions.store.catalog import Catalog
-from sessions.store.claims import Claim
+from sessions.store.catalog import Catalog, Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
 from sessions.store.receipts import Receipt, Receipts, digest_of

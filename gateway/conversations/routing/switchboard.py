@@ -23,13 +23,11 @@ from gateway.conversations.routing.forks import Forks
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import Succession
-from sessions.store.catalog import Catalog, Name, SessionRow
-from sessions.store.claims import Claim, Claims
+from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow
 from sessions.store.fork import Fork
-from sessions.store.opening import open_session
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
-from sessions.store.recorder import Recorder
+from sessions.store.recorder import Recorder, open_session
 
 SWEEP_SECONDS = 60.0
 """Seconds between two looks for idle conversations, and for notes that could not be written."""

@@ -19,7 +19,7 @@ from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadRequest, ContextOverflow
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
-from sessions.events.token_features import TokenFeatures, attachment_features
+from sessions.events.tokens import TokenFeatures, attachment_features
 from sessions.events.vision import AttachmentVisibility, VisionSupport
 from sessions.state.context import Context, Gauge, assemble
 from sessions.state.transcript import OpenTurn, open_turn

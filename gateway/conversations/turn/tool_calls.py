@@ -20,7 +20,7 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.state.transcript import OpenCall, open_turn
 from sessions.state.truncation import head_and_tail
-from sessions.store.blobs import Blobs
+from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
 MOST = 16 * 1024 * 1024

@@ -30,7 +30,7 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.events.messages import Message, ToolMessage
-from sessions.events.token_features import TokenFeatures, head_features, message_features
+from sessions.events.tokens import TokenFeatures, head_features, message_features
 from sessions.state.context import assemble, canonical_head
 from sessions.state.transcript import Transcript
 from sessions.state.view import View

@@ -18,9 +18,8 @@ from sessions.events.messages import AssistantMessage, Message, ToolMessage
 from sessions.events.pruning import Edit, shown_size
 from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import Context, Gauge, assemble, canonical, canonical_head
-from sessions.state.recall_message import is_recalled
 from sessions.state.transcript import Transcript
-from sessions.state.view import View
+from sessions.state.view import View, is_recalled
 from sessions.store.reading import StoredLog
 
 BEGINNING = 600

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from sessions.state.recall_message import ABOUT
+from sessions.state.view import RECALLED
 
 _MARKED = re.compile(r"\[([0-9a-f]{8})\] (?:(end|the record ends)$|the record begins$|.*:$)")
 """The first or last line of a fenced passage in a model's request."""
@@ -43,7 +43,7 @@ def own_lines(text: str) -> list[tuple[int, str]]:
 
 def _is_given(line: str) -> bool:
     line = line.strip()
-    return line.startswith(ABOUT) or _CITED.match(line) is not None or _RETURNED.search(line) is not None
+    return line.startswith(RECALLED) or _CITED.match(line) is not None or _RETURNED.search(line) is not None
 
 
 def _ends(lines: Sequence[str]) -> dict[str, list[int]]:
