@@ -24,6 +24,6 @@ that are kept (`kept_vectors`), and by weights that were fitted to the other con
 
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
 
-`long` plays thousands of turns at small windows, with the stage of the tests, and fails if one promise is broken;
+`long` plays thousands of turns (`long_session`) at small windows on a `stage`, and fails if one promise is broken;
 `compacting` is what one flush and compaction cost there.
 """

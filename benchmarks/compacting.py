@@ -17,12 +17,13 @@ import msgspec
 
 from benchmarks.figures import Figure, figure
 from benchmarks.long import TimedModel
+from benchmarks.long_session import THRESHOLDS, long_stage
 from benchmarks.setting import Setting
+from benchmarks.stage import NO_COMPACTION
+from gateway.config.keys import CompactionKeys
 from plugins.api.pruning import PruningRules
 from sessions.events.events import ContextCompacted
 from sessions.state.compaction import budget
-from tests.gateway.long_session import long_stage, rules
-from tests.gateway.stage import NO_COMPACTION
 
 WINDOWS = (8_000, 32_000, 200_000)
 
@@ -66,9 +67,9 @@ async def _cost(window: int, folder: Path, watched: bool) -> Cost:
         for turn in itertools.count():
             on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * 9, f"t{turn}")
             await on.until_settled()
-            if (size := on.compacting.sizes().total) >= budget(window, rules().thresholds).compact_at:
+            if (size := on.compacting.sizes().total) >= budget(window, THRESHOLDS).compact_at:
                 break
-        on.config.rules = rules()
+        on.configure(compaction=CompactionKeys())
         held = [0.0]
         watching = asyncio.create_task(_stretches(model, held)) if watched else None
         elapsed, cpu = time.perf_counter() - model.elapsed, time.process_time() - model.cpu

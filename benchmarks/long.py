@@ -19,15 +19,16 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figures import Figure, figure
+from benchmarks.long_session import StrictModel, hashes_of_the_log, long_stage
 from benchmarks.setting import Setting
+from benchmarks.stage import Stage
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.pruning import PruningRules
 from sessions.events.errors import SessionsError
 from sessions.events.events import ContextCompacted, Event, MemoryFlushed, RequestSent, TurnEnded
+from sessions.files.journal_folder import JournalFolder
 from sessions.state.context import is_paired
-from tests.gateway.long_session import StrictModel, hashes_of_the_log, long_stage
-from tests.gateway.stage import Stage
-from tests.stored import stored
+from sessions.store.reading import StoredLog
 
 WINDOWS = {8_000: 1, 4_000: 4, 200_000: 4}
 """Windows in tokens, each with by how much fewer turns it has than the first."""
@@ -103,7 +104,6 @@ async def _turn(on: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
     """The seconds of a turn outside the model, and those of the processor."""
     longer = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
     on.clock.move(TEN_MINUTES.total_seconds())
-    on.config.rules = msgspec.structs.replace(on.config.rules, today=on.clock.now())
     began, spent = time.perf_counter() - model.elapsed, time.process_time() - model.cpu
     on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
     await on.until_settled()
@@ -163,7 +163,7 @@ def _unflushed(events: list[Event]) -> int:
 def _errors(lines: list[bytes], journal: Path) -> int:
     journal.write_bytes(b"".join(lines))
     try:
-        verified = stored(journal).verify()
+        verified = StoredLog(JournalFolder(journal.parent), journal.stem).verify()
     except SessionsError:
         return 1
     return int(verified.events != len(lines)) + int(verified.torn > 0)

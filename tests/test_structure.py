@@ -92,6 +92,15 @@ def test_a_layer_imports_only_itself_and_those_below(layer: str) -> None:
     assert upward == []
 
 
+def test_benchmarks_import_no_tests() -> None:
+    importers = [
+        path.name
+        for path in sorted((ROOT / "benchmarks").rglob("*.py"))
+        if "tests" in {name.split(".")[0] for name in imports(parsed(path), at_import_time=False)}
+    ]
+    assert importers == []
+
+
 @pytest.mark.parametrize("layer", ORDER)
 def test_the_packages_of_a_layer_import_only_those_before_them(layer: str) -> None:
     order = ORDER[layer].split()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.long_session import StrictModel, long_stage
 from gateway.conversations.turn import recalling
 from gateway.http.console.context_sizes import PARTS, ContextSizes
 from gateway.journals.past_requests import requests_of_turn, transcript_before
@@ -17,7 +18,7 @@ from sessions.events.events import UnknownEvent
 from sessions.state.view import View
 from tests.console.asked import ask
 from tests.gateway.gateways import Gateway, gateway
-from tests.gateway.long_session import StrictModel, long_stage, talk
+from tests.gateway.long_session import talk
 from tests.stored import stored
 
 BOB = "a-token-for-bob-that-is-long-enough"

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from benchmarks.stage import Instrument, Model, Stage, says
 from gateway.protocol.client_frames import read_frame
 from gateway.protocol.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
 from plugins.api.pruning import PruningRules
@@ -29,7 +30,6 @@ from sessions.store.protocols import START
 from tests.docs.verifier import verify as verify_by_the_page
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway
-from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.stored import stored
 from tests.waiting import DEADLINE
 

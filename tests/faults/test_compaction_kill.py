@@ -12,12 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from benchmarks.long_session import notes, summary
 from plugins.languages.prompts import language
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import Client
-from tests.gateway.long_session import assert_one_flush_before_each_compaction, notes, summary
+from tests.gateway.long_session import assert_one_flush_before_each_compaction
 from tests.waiting import until
 
 WORDS = "one two three four five six seven eight nine ten " * 50

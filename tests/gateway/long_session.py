@@ -1,131 +1,19 @@
-"""A long session on the stage: a model that counts each request and refuses what is longer than its window, tools that
-return anything up to 200 kB, the built-in flush and summary. And what must be true of the log afterwards."""
+"""What must be true of the log of a long session."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gateway.config.keys import AgentKeys, CompactionKeys
-from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.api.models import ModelLimits
-from plugins.api.pruning import PruningRules
-from plugins.policies.summary_sections import GOALS, IDENTIFIERS, format_sections
-from plugins.support.errors import ContextOverflow, ProviderError
-from plugins.testing.contexts import NOON
-from sessions.events.codec import decode
-from sessions.events.events import RequestSent
-from sessions.events.messages import AssistantMessage, Message, Usage, UserMessage
-from sessions.events.tokens import MESSAGE, estimate
-from sessions.state.context import Context, Gauge, assemble, canonical_head
-from sessions.state.reducer import evolve
-from sessions.state.transcript import Transcript
+from benchmarks.long_session import evolved, hashes_of_the_log
+from benchmarks.stage import Stage
 from tests.docs.verifier import verify
 from tests.docs.view import request_by_the_page
-from tests.gateway.stage import Instrument, Model, Stage
 
 Line = dict[str, Any]
-Says = Callable[[str], str | ProviderError]
-"""What a model answers to the text of a request beside the conversation."""
-
-TICKET = re.compile(r"CRAB-\d+")
-
-
-def counted(context: Context) -> int:
-    """The tokens of a request, by the estimate of the house."""
-    return estimate(canonical_head(context).decode()) + sum(MESSAGE + estimate(_whole(each)) for each in context.messages)
-
-
-def _whole(message: Message) -> str:
-    if isinstance(message, AssistantMessage):
-        return message.text + "".join(f"{call.id} {call.tool} {call.arguments}" for call in message.calls)
-    return message.text
-
-
-class StrictModel(Model):
-    """Counts each request, `factor` times as much as the house estimates, and refuses one above its window. Before it says
-    something it calls tools, as chance has it; `beside` are its answers to a flush and a summary. `asked` keeps the purpose
-    and the tokens of each request, `refused` those that were too long."""
-
-    def __init__(self, window: int, seed: int, *, factor: float = 1.0) -> None:
-        super().__init__(self._answered)
-        self.window = window
-        self.factor = factor
-        self.chance = random.Random(seed)
-        self.asked: list[tuple[str, int]] = []
-        self.refused: list[tuple[str, int]] = []
-        self.beside: dict[str, Says] = {"flush": notes, "summary": summary}
-
-    def limits(self, model: str) -> ModelLimits:
-        return ModelLimits(window=self.window)
-
-    async def _answered(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-        tokens = round(self.factor * counted(request.context))
-        self.asked.append((request.purpose, tokens))
-        if tokens > self.window:
-            self.refused.append((request.purpose, tokens))
-            raise ContextOverflow("The request was longer than the window.")
-        if request.purpose == "answer":
-            reply = self._turn(request.context.messages)
-        else:
-            said = self.beside[request.purpose](request.context.messages[-1].text)
-            if isinstance(said, ProviderError):
-                raise said
-            reply = Reply(text=said, model=request.model, stop="end")
-        used = Usage(input=tokens, output=round(self.factor * estimate(reply.text)))
-        yield msgspec.structs.replace(reply, usage=used)
-
-    def _turn(self, messages: Sequence[Message]) -> Reply:
-        """Calls of up to three tools, seldom for a second time in a turn, then an answer."""
-        if self.chance.random() < (0.6 if isinstance(messages[-1], UserMessage) else 0.3):
-            count = self.chance.choice((1, 1, 2, 3))
-            calls = tuple(CallDraft(id=str(index), tool="read", arguments='{"path":"a.py"}') for index in range(count))
-            return Reply(text="Let me look.", model="model", stop="calls", calls=calls)
-        return Reply(text="So it is. " * self.chance.randint(1, 40), model="model", stop="end")
-
-
-def notes(record: str) -> str:
-    """A flush that names the tickets of the record."""
-    return "\n".join(f"- {ticket} was spoken of." for ticket in tickets(record)) or "NO_REPLY"
-
-
-def summary(record: str) -> str:
-    """A summary that names the latest tickets of the record."""
-    return format_sections(
-        {GOALS: "- To do what is asked.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])}
-    )
-
-
-def tickets(text: str) -> list[str]:
-    """The tickets that a text names, each once."""
-    return list(dict.fromkeys(TICKET.findall(text)))
-
-
-def rules(**keys: Any) -> CompactionRules:
-    """The rules as shipped, but for these keys."""
-    return compaction_rules(CompactionKeys(**keys), AgentKeys(), NOON)
-
-
-def long_stage(folder: Path, model: StrictModel, *, longest: int = 200_000, **given: Any) -> Stage:
-    """A stage with the built-ins, pruning, and a tool that returns up to `longest` characters, mostly few."""
-    (folder / "workspace").mkdir(parents=True)
-    chance = random.Random(1)
-
-    def output() -> str:
-        size = int(200 * (longest / 200) ** chance.random())
-        return f"CRAB-{chance.randint(1, 9_999)} " + ("shell x=1; " * (size // 11 + 1))[:size]
-
-    given.setdefault("pruning", PruningRules(mode="always"))
-    return Stage(model, Instrument("read", output), workspace=folder / "workspace", **{"compaction": rules()} | given)
 
 
 async def talk(on: Stage, turns: int) -> None:
@@ -175,25 +63,6 @@ def assert_one_flush_before_each_compaction(lines: list[Line]) -> None:
 def is_request(line: Line) -> bool:
     """Whether a line tells of a request of the conversation itself."""
     return (line["kind"], line.get("purpose")) == ("request_sent", "answer")
-
-
-def evolved(lines: list[bytes]) -> Transcript:
-    """What the log folds to."""
-    transcript = Transcript()
-    for line in lines:
-        transcript = evolve(transcript, decode(line), len(line))
-    return transcript
-
-
-def hashes_of_the_log(lines: list[bytes]) -> list[str]:
-    """What each past request of the conversation hashes to, folded from the log alone."""
-    hashes, transcript, gauge = [], Transcript(), Gauge()
-    for line in lines:
-        recorded = decode(line)
-        if isinstance(recorded.event, RequestSent) and recorded.event.purpose == "answer":
-            hashes.append(gauge.measure(assemble(transcript)).sha256)
-        transcript = evolve(transcript, recorded, len(line))
-    return hashes
 
 
 def hash_by_the_page(lines: list[Line]) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.stage import Model, Stage, says
 from gateway.conversations.channels import delivery as delivering
 from gateway.conversations.channels import runner
 from gateway.conversations.channels.channel_inbox import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
@@ -22,7 +23,6 @@ from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage
 from sessions.events.events import ReplyDelivered
 from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
-from tests.gateway.stage import Model, Stage, says
 from tests.shelf import Shelf
 from tests.stories import received
 from tests.waiting import deadline, until

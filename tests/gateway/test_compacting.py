@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
 from gateway.conversations.context.compacting import NothingToCompact
-from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.compaction_rules import compaction_rules
 from gateway.conversations.context.reverting import RevertRefused
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.hookspecs import hookimpl
@@ -37,7 +38,6 @@ from sessions.state.compaction import Sizes
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript
-from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened
 from tests.waiting import VirtualTime, deadline
 
@@ -91,10 +91,7 @@ class Kit:
         return [Asks]
 
 
-def rules(**changes: Any) -> CompactionRules:
-    keys = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
-    made = compaction_rules(keys, AgentKeys(), NOON)
-    return msgspec.structs.replace(made, **changes)
+RULES = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
 
 
 def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | None = None) -> Answer:
@@ -122,7 +119,7 @@ def stage(tmp_path: Path, *answers: Answer, tools: Sequence[Instrument] = (), wi
     hooks.register("nonsense", NonsenseKit())
     Short.given.clear()
     (tmp_path / "workspace").mkdir(exist_ok=True, parents=True)
-    given.setdefault("compaction", rules())
+    given.setdefault("compaction", RULES)
     model = Roomy(*answers)
     model.window = window
     return Stage(model, *tools, hooks=hooks, workspace=tmp_path / "workspace", **given)
@@ -171,6 +168,23 @@ async def test_each_cycle_flushes_and_then_compacts_and_no_request_exceeds_the_w
     assert all(event.tokens_after < 625 <= event.tokens_before < 1000 for event in compacted)
     assert all(event.tokens < 1000 for event in on.told(RequestSent) if event.purpose == "answer")
     assert on.recorder.transcript.cycle.compactions == len(compacted)
+
+
+@pytest.mark.parametrize(("window", "words", "by"), [(1000, 400, {"nothing"}), (4000, 1850, {"short", "extract"})])
+async def test_no_request_exceeds_a_window_that_the_instructions_almost_fill(
+    window: int, words: int, by: set[str], tmp_path: Path
+) -> None:
+    """A server that does not refuse such a request would cut off the instructions, and say nothing."""
+    on = stage(tmp_path, answering(says("yes")), window=window)
+    on.configure(agent=msgspec.structs.replace(on.settings.current.agent, instructions="rule " * words))
+    async with on.playing():
+        await talk(on, 30)
+    compacted = on.told(ContextCompacted)
+    assert {event.by for event in compacted} == by
+    assert all(event.outcome == "replied" for event in on.told(TurnEnded))
+    assert all(event.tokens + 256 < window for event in on.told(RequestSent) if event.purpose == "answer")
+    covered = {event.compaction: event.covers_to for event in on.told(MemoryFlushed)}
+    assert all(covered[event.compaction] == event.keep_from - 1 for event in compacted)
 
 
 async def test_the_flush_is_in_the_days_note_once_and_the_summary_behind_it(tmp_path: Path) -> None:
@@ -336,7 +350,11 @@ class NonsenseKit:
 
 
 async def test_what_a_plugin_returns_instead_of_a_summary_or_a_flush_never_reaches_the_log(tmp_path: Path) -> None:
-    on = stage(tmp_path, answering(says("yes")), compaction=rules(by="nonsense", flush_by="nonsense"))
+    on = stage(
+        tmp_path,
+        answering(says("yes")),
+        compaction=CompactionKeys(summarizer="nonsense", memory_flush=FlushKeys(by="nonsense")),
+    )
     async with on.playing():
         await until_compacted(on)
     assert {event.outcome for event in on.told(MemoryFlushed)} == {"failed"}
@@ -432,9 +450,8 @@ async def test_stopping_a_turn_that_compacts_abandons_the_compaction_and_the_nex
 
 @pytest.mark.parametrize("access", ["ro", "none"])
 async def test_a_workspace_that_may_not_be_written_skips_the_flush_with_an_event(access: Any, tmp_path: Path) -> None:
-    keys = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
-    given = compaction_rules(keys, AgentKeys(workspace_access=access), NOON)
-    on = stage(tmp_path, answering(says("yes")), compaction=given)
+    on = stage(tmp_path, answering(says("yes")))
+    on.configure(agent=msgspec.structs.replace(on.settings.current.agent, workspace_access=access))
     async with on.playing():
         await until_compacted(on)
     assert [event.outcome for event in on.told(MemoryFlushed)] == ["skipped"]
@@ -443,7 +460,7 @@ async def test_a_workspace_that_may_not_be_written_skips_the_flush_with_an_event
 
 
 async def test_the_flush_answers_nothing_and_nothing_is_written(tmp_path: Path) -> None:
-    on = stage(tmp_path, answering(says("yes"), flush=says("NO_REPLY")), compaction=rules())
+    on = stage(tmp_path, answering(says("yes"), flush=says("NO_REPLY")))
     async with on.playing():
         await until_compacted(on)
     assert [event.outcome for event in on.told(MemoryFlushed)] == ["nothing"]
@@ -451,7 +468,9 @@ async def test_the_flush_answers_nothing_and_nothing_is_written(tmp_path: Path) 
 
 
 async def test_the_growth_of_the_journal_asks_for_a_flush_too(tmp_path: Path) -> None:
-    on = stage(tmp_path, answering(says("yes")), compaction=rules(force_bytes=3_000))
+    on = stage(
+        tmp_path, answering(says("yes")), compaction=CompactionKeys(memory_flush=FlushKeys(by="asks", force_bytes=3_000))
+    )
     async with on.playing():
         await talk(on, 6, "short")
     assert len(on.told(MemoryFlushed)) == 1
@@ -460,10 +479,9 @@ async def test_the_growth_of_the_journal_asks_for_a_flush_too(tmp_path: Path) ->
 
 @pytest.mark.parametrize("given", [{}, {"threshold_tokens": 1_000}])
 async def test_where_messages_alone_are_counted_exactly_so_many_stay(given: dict[str, Any], tmp_path: Path) -> None:
-    keys = CompactionKeys(
+    kept = CompactionKeys(
         summarizer="short", keep_recent_tokens=0, memory_flush=FlushKeys(by="asks", force_bytes=3_000), **given
     )
-    kept = compaction_rules(keys, AgentKeys(), NOON)
     on = stage(tmp_path, answering(says("yes")), compaction=kept, window=4_000)
     async with on.playing():
         for _ in range(30):
@@ -604,7 +622,7 @@ async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) ->
 
 
 def test_the_rules_are_what_the_configuration_says() -> None:
-    assert rules().thresholds.floor == 20_000
+    assert compaction_rules(RULES, AgentKeys(), NOON).thresholds.floor == 20_000
     assert isinstance(Sizes(head=1, messages=()).total, int)
     assert Transcript().cycle.next == 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import Model, Stage, says
 from exuvia import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext, hookimpl
 from plugins.host.hooks import Hooks
 from sessions.events.codec import decode
@@ -22,8 +23,7 @@ from sessions.events.events import (
 )
 from tests.docs.test_documents import DOCS, block
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Model, Stage, says
-from tests.gateway.test_compacting import Kit, answering, rules, talk
+from tests.gateway.test_compacting import RULES, Kit, answering, talk
 from tests.shelf import Shelf
 
 
@@ -33,7 +33,7 @@ def staged(tmp_path: Path, *plugins: object, seconds: float = 0.05) -> Stage:
     for plugin in plugins:
         assert hooks.register(type(plugin).__name__.lower(), plugin), hooks.refused
     (tmp_path / "workspace").mkdir(parents=True)
-    return Stage(Model(answering(says("yes"))), hooks=hooks, workspace=tmp_path / "workspace", compaction=rules())
+    return Stage(Model(answering(says("yes"))), hooks=hooks, workspace=tmp_path / "workspace", compaction=RULES)
 
 
 class Latest:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks.stage import Instrument, Model, Stage, says
 from gateway.cli.main import cli
 from plugins.api.pruning import PruningRules
 from sessions.events.codec import decode
@@ -30,7 +31,6 @@ from sessions.events.events import (
 from sessions.events.pruning import Trim
 from sessions.state.persistent_list import plain
 from tests.docs.view import request_by_the_page
-from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.stories import lines_of, opened, received
 
 SESSION = "20261121-120000-aaaaaa"

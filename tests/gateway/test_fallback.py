@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry
@@ -27,6 +28,7 @@ from plugins.support.errors import (
     StreamCut,
     Unreachable,
 )
+from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, refusal
 from sessions.events.events import ModelReplied, TurnEnded, TurnStarted
@@ -34,7 +36,6 @@ from sessions.events.messages import Usage
 from sessions.events.tokens import TokenFeatures
 from sessions.state.request_sizes import RequestSizes
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 
 
 class Second(Model):
@@ -56,9 +57,8 @@ class Third(Second):
 
 def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Stage:
     """A conversation whose model is `first`, with the others to step in."""
-    staged = Stage(first, *tools)
-    staged.models._models = models_of(first, *others, now=staged.clock.monotonic)
-    return staged
+    clock = ManualClock()
+    return Stage(first, *tools, clock=clock, models=models_of(first, *others, now=clock.monotonic))
 
 
 def models_of(first: Model, *others: Model, now: Callable[[], float] = time.monotonic) -> ModelRegistry:
@@ -339,8 +339,7 @@ async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> N
 async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> None:
     failing = Model(breaks(Unreachable("The provider failed (500): cannot parse: Ana's bank is 4711")))
     models = ModelRegistry({"staged": failing}, configured="staged:model", window=None)
-    ana, ben = Stage(failing), Stage(failing)
-    ana.models._models = ben.models._models = models
+    ana, ben = Stage(failing, models=models), Stage(failing, models=models)
     async with ana.playing():
         for number in range(OPENS_AFTER):
             await hear(ana, "q", f"m{number}")
@@ -360,8 +359,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
         window=None,
         fallbacks=["second:spare"],
     )
-    ana, ben = Stage(Model()), Stage(Model())
-    ana.models._models = ben.models._models = models
+    ana, ben = Stage(Model(), models=models), Stage(Model(), models=models)
     async with ana.playing():
         await hear(ana, "q")
     async with ben.playing():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.stage import Answer, Model, Stage, breaks, says
 from gateway.conversations.context.attachment_rendering import AttachmentRenderer
 from gateway.conversations.turn.conversation_files import ConversationFiles
 from gateway.models.registry import ModelRegistry
@@ -24,7 +25,6 @@ from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Context, Gauge, assemble
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
-from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png
 from tests.stories import received
 
@@ -126,8 +126,9 @@ async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a
     async with again.playing():
         await told(again, "Well?", id_="m3")
     assert len(again.told(AttachmentsWithheld)) == 1
-    blind = Stage(Model(says("Dark.")), attachments=tmp_path, lines=again.log.written)
-    blind.models._models = ModelRegistry({"staged": blind.model}, configured="staged:blind", window=None)
+    model = Model(says("Dark."))
+    models = ModelRegistry({"staged": model}, configured="staged:blind", window=None)
+    blind = Stage(model, attachments=tmp_path, lines=again.log.written, models=models)
     async with blind.playing():
         await told(blind, "Do you see it?", id_="m4")
     assert [(event.model, len(event.files)) for event in blind.told(AttachmentsWithheld)] == [
@@ -143,7 +144,10 @@ def test_a_checkpoint_knows_what_was_told() -> None:
 
 async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_path: Path) -> None:
     (one,) = await kept(tmp_path, png())
-    stage = Stage(Model(breaks(Unreachable("gone"), "I am the first")), attachments=tmp_path)
+    first, second = Model(breaks(Unreachable("gone"), "I am the first")), Seeing(says("never"))
+    providers = {"staged": first, "second": second}
+    models = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"])
+    stage = Stage(first, models=models)
     reading = asyncio.Event()
 
     class Unread(Attachments):
@@ -151,9 +155,6 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
             reading.set()
             return await asyncio.Event().wait() and b""
 
-    second = Seeing(says("never"))
-    providers = {"staged": stage.model, "second": second}
-    stage.models._models = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"])
     stage.turn.answering._files = ConversationFiles(AttachmentRenderer(Unread(tmp_path)))
     async with stage.playing():
         stage.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
+from benchmarks.stage import Instrument, MemoryLog, Model, Stage, says
 from gateway.auth.access import Access
 from gateway.auth.signed_out import SignedOut
 from gateway.auth.signed_tokens import LINK_SECONDS, TokenSigner
@@ -53,11 +54,10 @@ from sessions.store.protocols import START
 from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
 from tests.gateway.gateways import TOKEN, Client, gateway, syncs_wait
-from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.gateway.test_access import access
 from tests.gateway.test_inbox import Between, Now
 from tests.sessions.journal_stories import SESSION, journals_in
-from tests.stories import MemoryLog, opened
+from tests.stories import opened
 from tests.waiting import deadline, until
 
 

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from gateway.config.keys import QueueMode
+from benchmarks.stage import Instrument, Model, Stage, hangs_after, says
+from gateway.config.keys import QueueMode, SessionsKeys
 from gateway.conversations.turn.inbox import MODES
 from gateway.protocol import slash_commands
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
@@ -31,7 +32,6 @@ from sessions.state.context import is_paired
 from sessions.state.reducer import project
 from sessions.state.transcript import WaitingMessage
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline, until
 
@@ -280,7 +280,7 @@ async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
             text = chance.choices((f"message {number}", "/now", "/between"), (8, 1, 1))[0]
             sent[stage.hear(text, str(number))] = text
             if mode == "changing":
-                stage.config.choose_queue(chance.choice(MODES))
+                stage.configure(sessions=SessionsKeys(queue=chance.choice(MODES)))
             if len(stage.recorder.transcript.waiting) > 30:
                 await stage.until(lambda: len(stage.recorder.transcript.waiting) < chance.randrange(1, 20))
             elif chance.random() < 0.5:

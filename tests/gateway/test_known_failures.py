@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import Model, Stage, says
 from plugins.api.summarization import CompactionInput
 from plugins.policies import extract
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import Client, gateway
-from tests.gateway.stage import Model, Stage, says
 
 SMALL = {"agent.context_window": 8_000, "compaction.summarizer": "extract"}
 LINE = "The crab sheds its shell in spring, and nobody sees it. "

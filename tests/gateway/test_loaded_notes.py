@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.config.keys import AgentKeys, CompactionKeys
-from gateway.conversations.context.compaction_rules import compaction_rules
-from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE
-from gateway.conversations.context.workspace_notes import TOKEN_BYTES
+from benchmarks.stage import Model, Stage, hangs_after, says
+from gateway.config.keys import CompactionKeys
+from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE, LoadedNotes
+from gateway.conversations.context.workspace_notes import TOKEN_BYTES, WorkspaceNotes
 from plugins.support.fencing import mark_for
-from plugins.testing.contexts import NOON
 from sessions.events.codec import decode
 from sessions.events.events import ContextCompacted, InstructionsSet, LoadedNote
-from tests.gateway.stage import Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened, received
 
 TODAY, YESTERDAY, EARLIER = "memory/2026-11-21.md", "memory/2026-11-20.md", "memory/2026-11-19.md"
@@ -95,7 +94,7 @@ async def test_a_note_that_changes_meanwhile_changes_no_request_until_midnight(w
 
 async def test_after_a_compaction_the_notes_are_read_again(workspace: Path) -> None:
     model = Model(says("a rather long answer " * 40))
-    stage = Stage(model, workspace=workspace, compaction=compaction_rules(CompactionKeys(), AgentKeys(), NOON))
+    stage = Stage(model, workspace=workspace, compaction=CompactionKeys())
     async with stage.playing():
         await talk(stage, "one")
         (workspace / "MEMORY.md").write_text("changed")
@@ -151,9 +150,7 @@ async def test_a_turn_that_was_cut_off_before_its_request_gets_its_instructions_
 async def test_all_notes_together_take_a_share_of_the_window_and_keep_head_and_tail(workspace: Path) -> None:
     (workspace / "MEMORY.md").write_text("begin " + "word " * 20_000 + "end")
     (workspace / TODAY).write_text("first " + "word " * 20_000 + "last")
-    stage = Stage(Model(says("hello")), workspace=workspace)
-    notes = await stage.notes.load(8192, False)
-    (memory, yesterday, today) = [note for note in notes if note.path != "AGENTS.md"]
+    (memory, yesterday, today) = [note for note in await notes_of(workspace, 8192) if note.path != "AGENTS.md"]
     room = 8192 // SHARE * TOKEN_BYTES
     assert room * 0.9 <= sum(len(note.text) - len(ABOUT) for note in (memory, yesterday, today)) <= room + 400
     for note, head, tail in ((memory, "begin", "end"), (today, "first", "last")):
@@ -161,7 +158,7 @@ async def test_all_notes_together_take_a_share_of_the_window_and_keep_head_and_t
         assert f"word {tail}\n[" in note.text
         assert "bytes left out" in note.text
     assert f"This is {YESTERDAY}." in yesterday.text
-    assert sum(len(note.text) for note in await stage.notes.load(None, False)) <= MOST_TOKENS * TOKEN_BYTES + 2000
+    assert sum(len(note.text) for note in await notes_of(workspace)) <= MOST_TOKENS * TOKEN_BYTES + 2000
 
 
 async def test_a_small_model_is_shown_none_and_the_next_large_one_all(workspace: Path) -> None:
@@ -205,5 +202,7 @@ async def test_what_a_note_says_stays_between_its_marks(workspace: Path, attack:
         assert token not in memory.text
 
 
-async def notes_of(workspace: Path) -> tuple[LoadedNote, ...]:
-    return await Stage(Model(breaks(AssertionError())), workspace=workspace).notes.load(None, False)
+async def notes_of(workspace: Path, window: int | None = None) -> tuple[LoadedNote, ...]:
+    stage = Stage(Model())
+    config = ConversationConfig(stage.settings, stage.clock)
+    return await LoadedNotes(stage.recorder, WorkspaceNotes(workspace), config).load(window, False)

@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.keys import FlushKeys
+from benchmarks.long_session import THRESHOLDS, StrictModel, long_stage
+from gateway.config.keys import CompactionKeys, FlushKeys
 from gateway.conversations.turn.answering import OVERFLOWS
 from plugins.api.pruning import Mode, PruningRules
 from sessions.state.compaction import budget
-from tests.gateway.long_session import (
-    StrictModel,
-    assert_sound,
-    hash_by_the_page,
-    is_request,
-    lines_of,
-    long_stage,
-    rules,
-    talk,
-)
+from tests.gateway.long_session import assert_sound, hash_by_the_page, is_request, lines_of, talk
 
 
 @pytest.mark.parametrize(
@@ -39,7 +31,7 @@ async def test_no_request_of_a_long_session_exceeds_the_window(
     assert {purpose for purpose, _ in model.asked} == {"answer", "flush", "summary"}
     assert_sound(on)
     made = [line for line in lines_of(on) if line["kind"] == "context_compacted"]
-    allowed = budget(window, rules().thresholds)
+    allowed = budget(window, THRESHOLDS)
     assert len(made) >= least
     assert {line["by"] for line in made} == {"model_summary"}
     assert all(line["tokens_after"] < allowed.flush_at for line in made)  # or it would compact again at once (failure 1)
@@ -77,7 +69,7 @@ async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_r
 async def test_what_one_flush_was_asked_about_is_asked_about_in_no_other(tmp_path: Path) -> None:
     """Failure 9: the guard is `covered`, from which on a flush of the same cycle begins."""
     model = StrictModel(32_000, seed=4)
-    growing = rules(memory_flush=FlushKeys(force_bytes=40_000))
+    growing = CompactionKeys(memory_flush=FlushKeys(force_bytes=40_000))
     on = long_stage(tmp_path, model, compaction=growing)
     async with on.playing():
         await talk(on, 80)

@@ -12,11 +12,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.long_session import THRESHOLDS, StrictModel, long_stage, notes, summary
 from gateway.models.breaker import OPENS_AFTER
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
 from sessions.state.compaction import budget
-from tests.gateway.long_session import StrictModel, assert_sound, lines_of, long_stage, notes, rules, summary, talk
+from tests.gateway.long_session import assert_sound, lines_of, talk
 
 FAILURES = (Unreachable("No connection."), ContextOverflow("Too long."), RateLimited("Slower."), BadAnswer("Nonsense."))
 GARBAGE = ("", "  ", "Summary unavailable.", "NO_REPLY", "word " * 6_000, "## Goals\n\n- 漢字" * 900, "<|im_end|>\x00\u202e")
@@ -89,7 +90,7 @@ async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
     lines = [line for line in lines_of(on) if line["kind"] in {"turn_ended", "context_compacted"}]
     assert lines[-1]["outcome"] == "replied" or lines[-1]["error"]["code"] == "too_many_rounds"
     made = [line for line in lines if line["kind"] == "context_compacted"]
-    allowed = budget(story.window, rules().thresholds)
+    allowed = budget(story.window, THRESHOLDS)
     assert all(line["tokens_after"] < line["tokens_before"] for line in made)
     assert all(line["tokens_after"] < allowed.flush_at for line in made if line["summary"])
 

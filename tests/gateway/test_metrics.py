@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.stage import MemoryLog
 from gateway.metrics.counters import SECONDS, Counters
 from gateway.metrics.loop_lag import LongestLag, LoopLag
 from gateway.metrics.prometheus import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
@@ -40,7 +41,7 @@ from sessions.store.protocols import START
 from sessions.store.recorder import Recorder
 from tests.gateway.exposition import Samples, read
 from tests.gateway.gateways import TOKEN, Gateway, gateway
-from tests.stories import MemoryLog, opened, received
+from tests.stories import opened, received
 from tests.waiting import VirtualTime
 
 Script = list[dict[str, Any]]

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from benchmarks.stage import Instrument, Model, Stage, hangs_after, says
+from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.turn import tool_calls, typed_commands
 from sessions.events.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
-from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.waiting import VirtualTime, until
 
 
@@ -191,16 +192,16 @@ async def test_a_command_between_turns_that_is_cancelled_by_itself_leaves_the_se
         await asyncio.wait([task])
 
 
-async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too() -> None:
+async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(Model(hangs_after("the old question"), says("both")), queue="interrupt")
     reading, read = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: int | None, small: bool) -> tuple[()]:
+    async def slow(*_: object) -> tuple[()]:
         reading.set()
         await read.wait()
         return ()
 
-    stage.notes.load = slow  # type: ignore[assignment]
+    monkeypatch.setattr(LoadedNotes, "load", slow)
     async with stage.playing():
         stage.hear("old", "1")
         await reading.wait()
@@ -209,16 +210,16 @@ async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too() -
         await until(lambda: len(stage.told(TurnEnded)) >= 1)
 
 
-async def test_stop_reaches_a_turn_whose_notes_are_being_read() -> None:
+async def test_stop_reaches_a_turn_whose_notes_are_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(Model(hangs_after("")))
     reading, read = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: int | None, small: bool) -> tuple[()]:
+    async def slow(*_: object) -> tuple[()]:
         reading.set()
         await read.wait()
         return ()
 
-    stage.notes.load = slow  # type: ignore[assignment]
+    monkeypatch.setattr(LoadedNotes, "load", slow)
     async with stage.playing():
         stage.hear("old", "1")
         await reading.wait()

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from benchmarks.stage import Answer, Model, breaks, hangs_after, says
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.metrics.counters import Counters
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT, ModelCaller, ReplyStream
@@ -26,7 +27,6 @@ from sessions.files.journals import Journals
 from sessions.state.context import Context
 from tests.attacks.test_plugins import with_providers
 from tests.gateway.gateways import TOKEN, Gateway
-from tests.gateway.stage import Answer, Model, breaks, hangs_after, says
 from tests.gateway.test_fallback import Second, models_of
 from tests.waiting import VirtualTime
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
+from benchmarks.stage import Model
 from gateway.config.keys import Config, load_config
 from gateway.models import providers as open_providers
 from gateway.models.providers import OpenProviders, open_chats
@@ -16,7 +17,6 @@ from gateway.support.clock import SystemClock
 from plugins.api.chat import ChatProvider
 from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
-from tests.gateway.stage import Model
 from tests.waiting import deadline
 
 

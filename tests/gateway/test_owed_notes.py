@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.stage import Model, Stage, says
 from gateway.conversations.notes.day_notes import FOLDER, DayNotes, day_note, digest_of
 from gateway.conversations.notes.pending_notes import PendingNotes
 from gateway.conversations.routing import switchboard
@@ -16,7 +17,6 @@ from plugins.tools.file_target import MAX_FILE_BYTES
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MemoryFlushed, NoteAppended
 from tests.gateway.gateways import TOKEN, Gateway, gateway
-from tests.gateway.stage import Model, Stage, says
 from tests.stories import lines_of, opened
 from tests.waiting import deadline, until
 

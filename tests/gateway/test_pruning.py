@@ -8,7 +8,6 @@ import random
 import re
 import threading
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.pruned_session import repeats
+from benchmarks.stage import Answer, Instrument, Model, Stage, hangs_after, says
 from exuvia import Clear, PruningContext, hookimpl
 from gateway.cli.sessions.context import show_context
 from gateway.conversations.commands.context_report import pruned
-from gateway.conversations.context.conversation_config import ResumeRules
 from gateway.support.home import Home
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits
@@ -38,7 +37,6 @@ from sessions.state.reducer import evolve, project
 from sessions.state.transcript import Transcript
 from sessions.state.truncation import RESULT_SHARE
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
 from tests.shelf import Shelf
 from tests.stored import stored
 
@@ -195,8 +193,7 @@ async def test_a_turn_that_is_resumed_prunes_what_its_tool_returned_before_the_c
         await stage.until(lambda: len(model.requests) == 2)
     cut = next(n for n, line in enumerate(stage.log.written) if b'"kind":"tool_returned"' in line)
     again = Windowed(1000, says("back"))
-    resume = ResumeRules(mode="auto", within=timedelta(hours=1))
-    restarted = Stage(again, lines=stage.log.written[: cut + 1], pruning=OFF, resume=resume)
+    restarted = Stage(again, lines=stage.log.written[: cut + 1], pruning=OFF)
     async with restarted.playing():
         await restarted.until_settled()
     assert estimate(results(again.requests[0])[0]) <= RESULT_SHARE * 1000

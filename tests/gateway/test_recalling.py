@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.config.keys import AgentKeys, CompactionKeys
+from benchmarks.stage import Model, Stage, says
+from gateway.config.keys import CompactionKeys
 from gateway.conversations.commands.context_report import context_items
-from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.turn import recalling
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import Scope
@@ -28,14 +29,13 @@ from plugins.memory.sources.notes import Notes
 from plugins.support.fencing import mark_for
 from plugins.support.text.trivial_queries import is_small_talk
 from plugins.testing.contexts import NOON
-from sessions.events.events import ContextCompacted, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
+from sessions.events.events import ContextCompacted, LoadedNote, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
 from sessions.events.messages import UserMessage
 from sessions.state.context import assemble
 from sessions.state.reducer import project
 from sessions.state.transcript import from_checkpoint, to_checkpoint
 from sessions.state.view import RECALLED
 from tests.docs.view import request_by_the_page
-from tests.gateway.stage import Model, Stage, says
 from tests.stories import received
 
 OLD = "memory/2026-10-02.md"
@@ -81,6 +81,10 @@ async def stage_on(workspace: Path, *answers: str, **fields: Any) -> AsyncIterat
         stage = Stage(Model(*map(says, answers or ("hello",))), workspace=workspace, memory=memory, **fields)
         async with stage.playing():
             yield stage
+
+
+async def no_notes(*_: object) -> tuple[LoadedNote, ...]:
+    return ()
 
 
 async def ask(stage: Stage, *texts: str, **fields: Any) -> list[str]:
@@ -143,8 +147,7 @@ async def test_it_can_be_off(workspace: Path) -> None:
 
 async def test_what_is_recalled_already_is_not_recalled_again_until_it_has_left_the_view(workspace: Path) -> None:
     """Failure 23: recalled text that comes again and again."""
-    rules = compaction_rules(CompactionKeys(), AgentKeys(), NOON)
-    async with stage_on(workspace, "a rather long answer " * 40, compaction=rules) as stage:
+    async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         await ask(stage, "my favourite language?", "My favourite language is?")
         assert len(stage.told(MemoryRecalled)) == 1
         while not stage.told(ContextCompacted):
@@ -155,8 +158,7 @@ async def test_what_is_recalled_already_is_not_recalled_again_until_it_has_left_
 
 
 async def test_what_of_the_session_is_still_shown_is_not_looked_for(workspace: Path) -> None:
-    rules = compaction_rules(CompactionKeys(), AgentKeys(), NOON)
-    async with stage_on(workspace, "a rather long answer " * 40, compaction=rules) as stage:
+    async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         memory = stage.memory
         assert isinstance(memory, Asked)
         await ask(stage, "my favourite language?")
@@ -182,14 +184,10 @@ async def test_what_stands_in_the_instructions_is_not_recalled_but_what_was_adde
     assert [hit.headings for hit in recalled.hits] == [("Later",)]
 
 
-async def no_notes(window: int | None, small: bool) -> tuple[()]:
-    return ()
-
-
 async def test_memory_that_is_private_is_not_recalled_in_a_group(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "MEMORY.md").write_text("The favourite language at home is Frisian.\n")
     async with stage_on(workspace) as stage:
-        monkeypatch.setattr(stage.notes, "load", no_notes)  # so that it does not stand in the instructions already
+        monkeypatch.setattr(LoadedNotes, "load", no_notes)  # so that it does not stand in the instructions already
         await ask(stage, "favourite language?", chat="group")
         assert {hit.path for told in stage.told(MemoryRecalled) for hit in told.hits} == {OLD}
         await ask(stage, "favourite language at home?")
@@ -255,8 +253,7 @@ async def test_what_is_recalled_keeps_to_its_budget(workspace: Path) -> None:
 async def test_recalled_text_is_no_part_of_what_is_flushed_or_summarised(workspace: Path) -> None:
     """Failure 23: recalled text that is stored as memory again."""
     (workspace / OLD).write_text("The favourite language is Frabjous.\n")
-    rules = compaction_rules(CompactionKeys(), AgentKeys(), NOON)
-    async with stage_on(workspace, "a rather long answer " * 40, compaction=rules) as stage:
+    async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         await ask(stage, "my favourite language?")
         while not stage.told(ContextCompacted):
             await ask(stage, "Count the stars")

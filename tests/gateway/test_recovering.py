@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import sessions.files.append_file
+from benchmarks.stage import Model, Stage, hangs_after
 from gateway.conversations.context.conversation_config import standing_instructions
 from gateway.conversations.routing import switchboard
 from sessions.events.codec import encode
@@ -20,7 +21,6 @@ from sessions.events.events import MessageReceived, ModelReplied, Recorded, Turn
 from sessions.files.append_file import AppendFile
 from sessions.store.recorder import open_session
 from tests.gateway.gateways import Client, Gateway, gateway
-from tests.gateway.stage import Model, Stage, hangs_after
 from tests.stories import AT
 from tests.waiting import deadline, until
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import Instrument, Model, Stage, says
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.notes.appending import NoteNotWritten
@@ -22,7 +23,6 @@ from plugins.testing.contexts import NOON, ManualClock
 from plugins.tools.edit import Edit
 from plugins.tools.file_target import FileTarget
 from sessions.events.events import MemoryRecalled, NoteAppended, PluginFailed
-from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.plugins.workspaces import call, context
 
 

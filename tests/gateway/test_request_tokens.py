@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import Answer, Model, Stage
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
@@ -17,7 +18,6 @@ from sessions.state.context import canonical
 from sessions.state.reducer import project
 from sessions.state.transcript import from_checkpoint, to_checkpoint
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Answer, Model, Stage
 from tests.stories import lines_of, opened
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.conversations.context.conversation_config import ResumeRules
+from benchmarks.stage import INSTRUCTIONS, Answer, Instrument, Model, Stage, breaks, hangs_after, says
+from gateway.config.keys import SessionsKeys
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import ContextOverflow, StreamCut, ToolFailed
 from sessions.events.events import (
@@ -33,7 +34,6 @@ from sessions.events.events import (
 )
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
-from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened, received
 
 
@@ -47,7 +47,7 @@ async def test_a_text_turn_is_five_events_and_the_instructions_once() -> None:
     turn = ["message_received", "turn_started", "request_sent", "model_replied", "turn_ended"]
     assert stage.kinds == ["session_opened", *turn[:2], "instructions_set", *turn[2:], *turn]
     assert stage.told(TurnEnded)[0] == TurnEnded(outcome="replied", millis=0)
-    assert stage.told(InstructionsSet)[0].text == "Be brief."
+    assert stage.told(InstructionsSet)[0].text == INSTRUCTIONS
 
 
 async def test_the_request_is_the_view_and_its_hash_stands_in_the_log() -> None:
@@ -294,20 +294,13 @@ async def test_a_turn_whose_answer_was_complete_is_only_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "resumed", "moved"),
-    [
-        (ResumeRules(mode="never", within=timedelta(hours=1)), 0, 0),
-        (ResumeRules(mode="offer", within=timedelta(hours=1)), 0, 0),
-        (ResumeRules(mode="auto", within=timedelta(hours=1)), 0, 3601),
-        (ResumeRules(mode="auto", within=timedelta(hours=1)), 2, 0),
-    ],
+    ("resume", "resumed", "moved"), [("never", 0, 0), ("offer", 0, 0), ("auto", 0, 3601), ("auto", 2, 0)]
 )
-async def test_a_turn_that_may_not_be_resumed_is_abandoned_with_a_sentence(
-    rules: ResumeRules, resumed: int, moved: float
-) -> None:
+async def test_a_turn_that_may_not_be_resumed_is_abandoned_with_a_sentence(resume: Any, resumed: int, moved: float) -> None:
     before = [TurnResumed(attempt=n + 1) for n in range(resumed)]
     began: list[Event] = [wished("act"), ToolCalled(call=CallRef(of=4 + resumed, index=0), repeatable=True)]
-    stage = Stage(Model(says("next")), lines=interrupted(*before, *began), resume=rules)
+    stage = Stage(Model(says("next")), lines=interrupted(*before, *began))
+    stage.configure(sessions=SessionsKeys(resume=resume))
     stage.clock.move(moved)
     async with stage.playing():
         await stage.until_settled()
@@ -422,6 +415,6 @@ async def test_a_small_model_is_offered_no_tools_and_told_as_little_as_can_be() 
         stage.hear("and now?", "m2")
         await stage.until_settled()
     small, large = stage.told(InstructionsSet)
-    assert (small.text, small.tools, small.notes) == ("Brief.", (), ())
-    assert (large.text, [tool.name for tool in large.tools]) == ("Be brief.", ["look"])
+    assert (small.text, small.tools, small.notes) == ("Be brief.", (), ())
+    assert (large.text, [tool.name for tool in large.tools]) == (INSTRUCTIONS, ["look"])
     assert [request.context.tools for request in stage.model.requests] == [small.tools, large.tools]

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from benchmarks.stage import Model, Stage, says
 from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.routing import switchboard
@@ -22,7 +23,6 @@ from plugins.api.channel import Channel
 from plugins.api.facts.fact_settings import FactKeys
 from tests.gateway.facts_month import AGED, Month, happen
 from tests.gateway.gateways import gateway
-from tests.gateway.stage import Model, Stage, says
 from tests.stories import received
 from tests.waiting import until
 

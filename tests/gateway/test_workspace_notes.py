@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import INSTRUCTIONS, Model, Stage, says
 from gateway.conversations.context.conversation_config import standing_instructions
 from gateway.conversations.context.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
 from plugins.languages.prompts import language
 from sessions.events.events import InstructionsSet
-from tests.gateway.stage import Model, Stage, says
 
 
 async def test_notes_stand_behind_the_instructions_of_every_request(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ async def test_notes_stand_behind_the_instructions_of_every_request(tmp_path: Pa
         stage.hear("hi")
         await stage.until_settled()
     instructions = stage.model.requests[0].context.instructions
-    assert instructions == "Be brief.\n\n# AGENTS.md\n\nAnswer in rhymes.\n\n# SOUL.md\n\nYou are kind."
+    assert instructions == f"{INSTRUCTIONS}\n\n# AGENTS.md\n\nAnswer in rhymes.\n\n# SOUL.md\n\nYou are kind."
     [told] = stage.told(InstructionsSet)
     assert [(note.path, note.digest) for note in told.notes] == [
         ("AGENTS.md", sha256(b"Answer in rhymes.").hexdigest()),

@@ -115,12 +115,19 @@ class Compactor:
         trigger = compaction_trigger(sizes.total, self._transcript.view, sizes, allowed, rules.thresholds)
         if trigger is None and await self._flush_early(rules, sizes, allowed):
             trigger = "budget"
-        if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
-            below = allowed.flush_at
-            attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
-            shorter = self._unstuck(attempt) if sizes.total + ANSWER >= window else None
-            if shorter is None or shorter.sizes.total >= below:
-                await self._compact(shorter or attempt)
+        most = window - ANSWER
+        if trigger is None or (sizes.total < most and self._paused()):
+            return
+        below = allowed.flush_at
+        if sizes.total >= most:
+            below = max(below, (sizes.head + most) // 2)  # tools and notes may fill a small window almost up to `flush_at`
+        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+        if sizes.total >= most and (shorter := self._unstuck(attempt)) is not None:
+            if shorter.sizes.total < below:
+                return
+            attempt = shorter
+        if await self._compact(attempt) is None and attempt.sizes.total >= most:
+            await self._drop_old(attempt)
 
     async def overflowed(self, window: int | None) -> bool:
         """Halve the view or more, since a model refused the request as too long; return False if that is impossible."""

@@ -1,0 +1,387 @@
+"""One conversation as the gateway builds it, on a log in memory, with a scripted model and tools.
+
+The tests of the gateway use it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from gateway.config.keys import CompactionKeys, QueueMode, SessionsKeys, load_config
+from gateway.config.settings import Settings
+from gateway.conversations.channels.delivery import ReplyDelivery
+from gateway.conversations.commands.command_services import CommandServices
+from gateway.conversations.context.workspace_notes import WorkspaceNotes
+from gateway.conversations.facts.fact_extraction import FactExtraction
+from gateway.conversations.notes.day_notes import DayNotes
+from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.routing.chat import Chat
+from gateway.metrics.counters import Counters
+from gateway.models.call import ModelCaller
+from gateway.models.providers import open_chats
+from gateway.models.registry import ModelRegistry
+from gateway.plugin_runtime.lifecycle import Lifecycle
+from gateway.protocol.slash_commands import parse_command
+from gateway.wiring.factory import ConversationDependencies, ConversationFactory
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.command import Command
+from plugins.api.context import NoSettings
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.memory_settings import MemoryKeys, RecallKeys
+from plugins.api.models import ModelLimits
+from plugins.api.pruning import PruningRules
+from plugins.api.tool import ToolContext, ToolOutput
+from plugins.facts.facts import Facts
+from plugins.host.hooks import Hooks
+from plugins.host.loading import load_plugins
+from plugins.memory.memory import Memory
+from plugins.testing.contexts import ManualClock
+from sessions.attachments.store import Attachments
+from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.events.codec import decode
+from sessions.events.errors import StorageFailed
+from sessions.events.events import Event, MessageReceived, SessionOpened
+from sessions.events.messages import ToolDefinition
+from sessions.files.committer import Committer
+from sessions.files.journals import Journals
+from sessions.state.context import is_paired
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript
+from sessions.store.claims import Claim
+from sessions.store.protocols import START, Log, Position
+from sessions.store.receipts import Receipts
+from sessions.store.recorder import Recorder
+
+Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
+
+
+INSTRUCTIONS = "Be brief.\n\nToday is Saturday, 2026-11-21 (UTC).\n"
+"""The instructions of a `Stage`."""
+
+NO_COMPACTION = CompactionKeys(enabled=False)
+
+NOWHERE = Path("unused")
+"""A folder and a file that do not exist."""
+
+OPENED = SessionOpened(format=1, session="20261121-120000-aaaaaa", key="main", person="owner")
+
+
+async def _no_log(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
+    raise StorageFailed("There is no disk.")
+
+
+def _no_context(*_: object) -> Any:
+    raise AssertionError("No plugin is opened, and no session begins.")
+
+
+class MemoryLog:
+    """A `Log` without a disk: urgent lines become durable after some `steps` of the loop, those before them with them."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.end = 0
+        self.durable = 0
+        self.steps = 1
+        self.failure: StorageFailed | None = None
+        self._durable: Callable[[int], None] = lambda _: None
+        self._failed: Callable[[StorageFailed], None] = lambda _: None
+
+    def append(self, line: bytes, *, urgent: bool) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.written.append(line)
+        self.end += len(line)
+        if urgent:
+            self._commit_after(self.steps, self.end)
+        else:
+            asyncio.get_running_loop().call_later(0.05, self._commit)
+
+    def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
+        self._durable, self._failed = durable, failed
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        size, lines = 0, list[bytes]()
+        for line in self.written[first - 1 :]:
+            lines.append(line)
+            size += len(line)
+            if size >= limit:
+                break
+        return lines
+
+    async def close(self) -> None:
+        self._commit()
+
+    def fail(self) -> None:
+        """Lose everything that is not durable yet."""
+        self.failure = StorageFailed("the disk is full")
+        self._failed(self.failure)
+
+    def _commit_after(self, steps: int, upto: int) -> None:
+        if steps:
+            asyncio.get_running_loop().call_soon(self._commit_after, steps - 1, upto)
+        else:
+            self._commit(upto)
+
+    def _commit(self, upto: int | None = None) -> None:
+        durable = self.end if upto is None else upto
+        if self.failure is None and self.durable < durable:
+            self.durable = durable
+            self._durable(self.durable)
+
+
+def says(text: str, *tools: str) -> Answer:
+    """A model's answer: the text in two pieces, and calls of these tools."""
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
+            if piece:
+                yield Delta(piece)
+                await asyncio.sleep(0)
+        calls = tuple(CallDraft(id="c", tool=tool, arguments="{}") for tool in tools)
+        yield Reply(text=text, model=request.model, stop="calls" if calls else "end", calls=calls)
+
+    return answer
+
+
+def hangs_after(text: str) -> Answer:
+    """A model that says something and then nothing more."""
+
+    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if text:
+            yield Delta(text)
+        await asyncio.Event().wait()
+
+    return answer
+
+
+def breaks(error: BaseException, text: str = "") -> Answer:
+    """A model that says something and then fails."""
+
+    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if text:
+            yield Delta(text)
+        raise error
+
+    return answer
+
+
+class Model:
+    """A chat provider that gives the answers it was told, in order, the last one for ever. It refuses unpaired calls."""
+
+    name: ClassVar[str] = "staged"
+    Settings: ClassVar[type] = NoSettings
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[ChatRequest] = []
+        self.small = False
+        self.window: Any = 1000
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def default_model(self) -> str | None:
+        return "model"
+
+    def explain_default(self) -> str:
+        return "the test says so"
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=self.window, small=self.small)
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        assert is_paired(request.context.messages)
+        self.requests.append(request)
+        return self.answers[min(len(self.requests), len(self.answers)) - 1](request)
+
+
+class Instrument:
+    """A tool that does what the test says and counts how often it ran."""
+
+    def __init__(self, name: str, act: Callable[[], Any] | None = None, *, repeatable: bool = False) -> None:
+        self.definition = ToolDefinition(name=name, description="", parameters={})
+        self.repeatable = repeatable
+        self.runs = 0
+        self._act = act
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        self.runs += 1
+        result = self._act() if self._act else "done"
+        if asyncio.iscoroutine(result):
+            result = await result
+        return ToolOutput(text=str(result))
+
+
+class Stage:
+    """A conversation and its surroundings.
+
+    Without `memory` nothing is recalled, without `workspace` there are no notes; `models` are the given model's alone unless
+    stated otherwise. `configure` replaces the other settings.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *tools: Instrument,
+        lines: Sequence[bytes] = (),
+        clock: ManualClock | None = None,
+        models: ModelRegistry | None = None,
+        commands: Mapping[str, Command] | None = None,
+        attachments: Path = NOWHERE,
+        rounds: int = 5,
+        queue: QueueMode = "followup",
+        workspace: Path = NOWHERE,
+        pruning: PruningRules = PruningRules(),  # noqa: B008 - it is frozen
+        hooks: Hooks | None = None,
+        compaction: CompactionKeys = NO_COMPACTION,
+        memory: Memory | None = None,
+        recall: RecallKeys = RecallKeys(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.log = MemoryLog()
+        self.model = model
+        self.memory = memory
+        self.counters = Counters()
+        self.slept: list[float] = []
+        agent = {"instructions": "Be brief.", "timezone": "UTC", "tool_rounds": rounds}
+        self.settings = Settings(load_config(None, environment={}, overrides={"agent": agent}))
+        self.configure(
+            sessions=SessionsKeys(queue=queue),
+            pruning=pruning,
+            compaction=compaction,
+            memory=MemoryKeys(recall=recall if memory else RecallKeys(mode="off")),
+        )
+        self.recorder = self._recorder(lines)
+        hooks, commands = hooks or load_plugins(()), commands or {}
+        models = models or ModelRegistry({"staged": model}, configured="auto", window=None)
+        caller = ModelCaller(self.counters, sleep=self._sleep)
+        if memory is None:
+            memory = Memory(NOWHERE, (), keys=MemoryKeys, providers={}, today=lambda: self.clock.now().date())
+        facts = Facts(_no_log, keys=FactKeys, workspace=Path, now=self.clock.now)
+        store, catalog = Journals(NOWHERE, NOWHERE, Committer()), SqliteCatalog(NOWHERE, NOWHERE)
+        extraction = FactExtraction(
+            facts,
+            store,
+            catalog,
+            keys=FactKeys,
+            language=lambda: "en",
+            choose=models.choose,
+            caller=caller,
+            clock=self.clock,
+        )
+        services = CommandServices(
+            models=models,
+            listings=models.listings,
+            commands=commands,
+            settings=self.settings,
+            clock=self.clock,
+            began=0.0,
+            version="",
+            hooks=hooks,
+            problems=list,
+            memory=memory,
+            memory_writer=MemoryWriter(workspace, memory, self.settings, self.clock),
+            facts=facts,
+            fact_extraction=extraction,
+        )
+        dependencies = ConversationDependencies(
+            settings=self.settings,
+            clock=self.clock,
+            hooks=hooks,
+            models=models,
+            caller=caller,
+            providers=open_chats({}, _no_context),
+            tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
+            commands=commands,
+            attachments=Attachments(attachments),
+            notes=WorkspaceNotes(workspace),
+            day_notes=DayNotes(workspace),
+            summarizers={name: kind() for name, kind in hooks.summarizers().items()},
+            flushes={name: kind() for name, kind in hooks.flushes().items()},
+            counters=self.counters,
+            command_services=services,
+            lifecycle=Lifecycle(hooks, _no_context),
+            delivery=ReplyDelivery(lambda _: None, self.clock.now),
+        )
+        chat = Chat(
+            Claim(name=("owner", "main"), epoch=0),
+            Receipts(),
+            store=store,
+            catalog=catalog,
+            settings=self.settings,
+            begin=_no_context,
+        )
+        self.conversation = ConversationFactory(dependencies).build(chat, self.recorder)
+        self.live, self.turn, self.compacting = self.conversation.live, self.conversation.turn, self.conversation.compacting
+
+    def _recorder(self, lines: Sequence[bytes]) -> Recorder:
+        """The recorder of a log that begins with these lines."""
+        position, transcript = START, Transcript()
+        for line in lines:
+            self.log.written.append(line)
+            recorded = decode(line)
+            position = Position(seq=recorded.seq, offset=position.offset + len(line), sum=line[-19:-3])
+            transcript = project([line], transcript)
+        self.log.end = self.log.durable = position.offset
+        recorder = Recorder(self.log, position, transcript, self.clock.now)
+        if not lines:
+            recorder.append(OPENED, urgent=True)
+        return recorder
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def configure(self, **sections: msgspec.Struct) -> None:
+        """Replace sections of the configuration. The next turn reads them."""
+        self.settings.offer(msgspec.structs.replace(self.settings.current, **sections))
+
+    @asynccontextmanager
+    async def playing(self) -> AsyncIterator[None]:
+        """Run the conversation for a while; on leaving it is stopped as the gateway stops it."""
+        task = asyncio.create_task(self.conversation.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+
+    def hear(self, text: str, id_: str = "m1") -> int:
+        return self.receive(
+            MessageReceived(
+                id=id_, client="test", sender="owner", channel="websocket", chat="private", text=text, attachments=()
+            )
+        )
+
+    def receive(self, message: MessageReceived) -> int:
+        return self.conversation.receive(message, parse_command(message.text))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(90):
+            while not condition():  # noqa: ASYNC110 - any condition, also on what no event reports
+                await asyncio.sleep(0.005)
+
+    async def until_settled(self) -> None:
+        await self.until(lambda: self.recorder.durable_transcript.settled and self.recorder.transcript.settled)
+
+    @property
+    def events(self) -> list[Event]:
+        return [decode(line).event for line in self.log.written]  # type: ignore[misc]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [str(type(event).__struct_config__.tag) for event in self.events]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        """All events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
