@@ -3,20 +3,29 @@
 A page from another site can reach a local port. It cannot choose the `Origin` that the browser sends nor, without
 controlling the address, the `Host`. So the `Host` must be one of ours and the `Origin` the same: this stops cross-site
 websockets and DNS rebinding.
+
+A browser sends a cookie with every request to its host, whichever page makes it. So a cookie is accepted only if the browser
+reports that the page is the gateway's own: to it, another program on the same host at another port is the same *site*.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.auth.auth_throttle import AuthThrottle
+from aiohttp import web
+
+from gateway.auth.limits import AuthThrottle
 from gateway.auth.people import Admission, People, mark_of
-from gateway.auth.signed_tokens import SignedToken, TokenSigner
+from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner
+from gateway.config.keys import GatewayKeys
+from plugins.api.context import Clock
 from plugins.support.workspace import OWNER
 
+_READING = ("GET", "HEAD")
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -35,37 +44,65 @@ class Access:
         people: Everybody who may use the gateway now.
         attempts: The rate limit for wrong tokens.
         signer: Issues and verifies cookies and one-time links.
-        host: The address that is listened on.
+        keys: The address that is listened on, and further values of `Host` and `Origin` that are allowed.
         port: The port that is listened on.
-        hosts: Further values of `Host` that are allowed.
-        origins: Further values of `Origin` that are allowed.
     """
 
-    def __init__(
-        self,
-        people: People,
-        attempts: AuthThrottle,
-        signer: TokenSigner,
-        *,
-        host: str,
-        port: int,
-        hosts: Sequence[str],
-        origins: Sequence[str],
-    ) -> None:
+    def __init__(self, people: People, attempts: AuthThrottle, signer: TokenSigner, keys: GatewayKeys, port: int) -> None:
         self._people = people
         self._attempts = attempts
         self._signer = signer
         self._watchers: list[Callable[[], None]] = []
-        self._any_address = _is_wildcard(host)
-        own = {*_LOOPBACK_NAMES, _in_url(host)}
-        self._hosts = {_plain(f"{name}:{port}") for name in own} | {_plain(name) for name in hosts}
+        self._any_address = _is_wildcard(keys.host)
+        own = {*_LOOPBACK_NAMES, _in_url(keys.host)}
+        self._hosts = {_plain(f"{name}:{port}") for name in own} | {_plain(name) for name in keys.allowed_hosts}
         if port in (80, 443):
             self._hosts |= {_plain(name) for name in own}
-        self._origins = {origin.lower().rstrip("/") for origin in origins}
+        self._origins = {origin.lower().rstrip("/") for origin in keys.allowed_origins}
         self._port = port
         self.cookie = f"exuvia-{port}"
         """The name of the session cookie. It includes the port because browsers share cookies between all ports of a
         host."""
+
+    @classmethod
+    def of_gateway(cls, people: People, keys: GatewayKeys, port: int, clock: Clock, signed_out: Path) -> Access:
+        """Return the access rules for the port that is listened on; sign-outs are stored in the file `signed_out`."""
+
+        def now() -> float:
+            return clock.now().timestamp()
+
+        return cls(people, AuthThrottle(clock.monotonic), TokenSigner(now, SignedOut(signed_out, now)), keys, port)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def caller(self, request: web.Request) -> Admission:
+        """Return the admission of a request's sender, by the header `Authorization` or else by the cookie.
+
+        Raises:
+            NotAuthorized: Neither grants access.
+        """
+        if "Authorization" in request.headers or (admission := self.caller_by_cookie(request)) is None:
+            return self.admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
+        return admission
+
+    def caller_by_cookie(self, request: web.Request) -> Admission | None:
+        """Return the admission that a request's cookie grants, if one of our own pages sent it; None otherwise."""
+        cookie = request.cookies.get(self.cookie)
+        if cookie is None or not self._is_from_own_page(request):
+            return None
+        try:
+            return self.admit_by_cookie(cookie)
+        except NotAuthorized:
+            return None
+
+    def _is_from_own_page(self, request: web.Request) -> bool:
+        """Return True if the browser reports that one of our pages made the request. Only reads may lack an `Origin`."""
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            return False
+        origin = request.headers.get("Origin")
+        if origin is None:
+            return request.method in _READING and "Upgrade" not in request.headers
+        return self.is_own_page(origin, request.headers.get("Host"))
 
     # --- people -------------------------------------------------------------------------------------------------------
 

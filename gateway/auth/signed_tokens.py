@@ -2,23 +2,26 @@
 
 A *cookie* authenticates a person for a month, a *link* its owner once, within minutes. Neither needs a store: each names its
 person and its expiry, and is signed with a key derived from the person's token. So a cookie survives a restart, and changing
-the token invalidates all of them. Only sign-outs and used links are remembered.
+the token invalidates all of them. Only sign-outs, in one small file, and used links are remembered.
 
 No library: itsdangerous would replace the signature and its form, fifteen lines, and not expiry, renewal, sign-out or use.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
+import structlog
 
-from gateway.auth.signed_out import SignedOut
+from gateway.support.small_files import read_at_most, replace_file
 
 COOKIE_SECONDS = 30 * 24 * 3600
 """Lifetime of a cookie that is not renewed."""
@@ -33,6 +36,78 @@ Purpose: TypeAlias = Literal["cookie", "link"]
 
 _LIFE: dict[Purpose, int] = {"cookie": COOKIE_SECONDS, "link": LINK_SECONDS}
 _FORM = re.compile(r"([a-z][a-z0-9_-]{0,31})\.(\d{1,12})\.([A-Za-z0-9_-]{16})\.([0-9a-f]{40})", re.ASCII)
+
+LINES = 100
+"""Sign-outs that are listed for one person. Somebody who signs out more often within a month is signed out everywhere."""
+
+_LONGEST = 64 * 1024 * 1024
+"""The largest size of the file of sign-outs, in bytes."""
+
+log = structlog.get_logger()
+
+
+class _Ended(msgspec.Struct):
+    """The sign-outs of one person: all cookies made `before` a time, and lines by number, each until a Unix time."""
+
+    before: int = 0
+    lines: dict[str, int] = {}
+
+
+class _Kept(msgspec.Struct):
+    """The content of the file. `before` applies to everybody."""
+
+    before: int = 0
+    people: dict[str, _Ended] = {}
+
+
+class SignedOut:
+    """The cookies that were signed out, stored in the file `path`. `now` returns seconds since 1970.
+
+    A cookie and those that renewed it form a line, which has a number. A line is listed until the last of its cookies would
+    have expired. If the file cannot be read, the sign-outs are unknown and everybody has to sign in again.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path = path
+        self._now = now
+        self._writing = asyncio.Lock()
+        try:
+            self._kept = msgspec.json.decode(read_at_most(path, _LONGEST) or b"", type=_Kept)
+        except FileNotFoundError:
+            self._kept = _Kept()
+        except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+            log.warning("sign_outs_unreadable", path=str(path), reason=str(error), effect="everybody has to sign in again")
+            self._kept = _Kept(before=int(now()))
+            self._keep_at_start()
+
+    def has(self, person: str, line: str, made: int) -> bool:
+        """Return True if a cookie of this line, made at this time, was signed out."""
+        ended = self._kept.people.get(person)
+        return made < self._kept.before or (ended is not None and (made < ended.before or line in ended.lines))
+
+    async def add(self, person: str, line: str, until: int) -> None:
+        """End a line at once, and durably when this returns.
+
+        Raises:
+            OSError: The file could not be written. The line stays ended until the process exits, and the next write includes
+                it.
+        """
+        now = int(self._now())
+        ended = self._kept.people.setdefault(person, _Ended())
+        ended.lines = {number: end for number, end in ended.lines.items() if end > now} | {line: until}
+        if len(ended.lines) >= LINES:
+            ended.before, ended.lines = now, {line: until}
+        async with self._writing:
+            await asyncio.to_thread(replace_file, self._path, self._content())
+
+    def _keep_at_start(self) -> None:
+        try:
+            replace_file(self._path, self._content())
+        except OSError as error:
+            log.warning("sign_outs_not_kept", path=str(self._path), reason=str(error))
+
+    def _content(self) -> bytes:
+        return msgspec.json.encode(self._kept) + b"\n"
 
 
 class SignedToken(msgspec.Struct, frozen=True):

@@ -14,8 +14,9 @@ from gateway.config.secret_references import read_credential, read_secret_file
 from gateway.config.sources import Sources
 from gateway.support.errors import ConfigRefused, StartRefused
 from gateway.support.home import Home
+from gateway.support.small_files import replace_file
 from plugins.support.secrets import Secret, hide
-from sessions.files.fsync import sync_folder, write_new
+from sessions.files.fsync import write_new
 
 SHORTEST = 24
 """The minimum length of a token; a random one then has more than 128 bits."""
@@ -75,13 +76,7 @@ def rotate_token(home: Home, sources: Sources, environment: Mapping[str, str]) -
     ):
         if is_used:
             raise StartRefused(f"The token comes from {place}, not from {home.token}: change it there.")
-    new = home.token.with_name(f".{home.token.name}.{secrets.token_hex(4)}")
-    write_new(new, [secrets.token_urlsafe(32).encode() + b"\n"])
-    try:
-        new.replace(home.token)
-    finally:
-        new.unlink(missing_ok=True)
-    sync_folder(home.token.parent)
+    replace_file(home.token, secrets.token_urlsafe(32).encode() + b"\n")
 
 
 def token_weakness(token: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TextIO, TypeAlias
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
-from gateway.doctor import home_checks, machine_checks, memory_checks, model_checks, network_checks
+from gateway.doctor import home_checks, machine_checks, provider_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
 from gateway.support import instance_address, logs
@@ -38,7 +38,7 @@ CHECKS: Mapping[str, Check] = {
     "quarantine": home_checks.quarantine,
     "facts": home_checks.facts,
     "memory index": home_checks.memory_index,
-    "memory backend": memory_checks.backend,
+    "memory backend": provider_checks.backend,
     "clock": home_checks.clock,
     "disk": machine_checks.disk,
     "file system": machine_checks.file_system,
@@ -47,9 +47,9 @@ CHECKS: Mapping[str, Check] = {
     "watching": machine_checks.watching,
     "sqlite": machine_checks.sqlite_extensions,
     "service": machine_checks.unit,
-    "port": network_checks.port,
-    "models": model_checks.models,
-    "embedding": memory_checks.embedding,
+    "port": machine_checks.port,
+    "models": provider_checks.models,
+    "embedding": provider_checks.embedding,
 }
 """All checks by name, in the order of the report. The findings of a running gateway replace those of the same name."""
 

@@ -31,9 +31,9 @@ CLOCK_SECONDS = 300.0
 """How far the clock may be behind the newest event; corrections of a clock are smaller."""
 
 
-def configuration(patient: DoctorContext) -> Iterator[Finding]:
+def configuration(context: DoctorContext) -> Iterator[Finding]:
     """Report the faults that `exuvia config check` reports."""
-    yield from of_configuration(patient.checked)
+    yield from of_configuration(context.checked)
 
 
 def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
@@ -46,15 +46,15 @@ def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
         yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` instead.")
 
 
-def presence(patient: DoctorContext) -> Iterator[Finding]:
+def presence(context: DoctorContext) -> Iterator[Finding]:
     """Report a missing home."""
-    if not patient.home.root.is_dir():
-        yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` creates it.")
+    if not context.home.root.is_dir():
+        yield Finding(level="note", what=f"There is no home at {context.home.root}.", mend="`exuvia run` creates it.")
 
 
-def permissions(patient: DoctorContext) -> Iterator[Finding]:
+def permissions(context: DoctorContext) -> Iterator[Finding]:
     """Report private files that others can read, and files of another user."""
-    home = patient.home
+    home = context.home
     try:
         root = home.root.stat()
     except FileNotFoundError:
@@ -84,10 +84,10 @@ def permissions(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def token(patient: DoctorContext) -> Iterator[Finding]:
+def token(context: DoctorContext) -> Iterator[Finding]:
     """Report a weak token in the home; a configured token is checked with the configuration."""
-    path = patient.home.token
-    if not path.exists() or (patient.config is not None and patient.config.gateway.token is not None):
+    path = context.home.token
+    if not path.exists() or (context.config is not None and context.config.gateway.token is not None):
         return
     try:
         weakness = token_weakness(read_secret_file(path))
@@ -99,19 +99,19 @@ def token(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def damage(patient: DoctorContext) -> Iterator[Finding]:
+def damage(context: DoctorContext) -> Iterator[Finding]:
     """Verify every journal; a running gateway may append meanwhile."""
-    unreadable = scan_folder(patient.home.sessions, {}).unreadable
-    runs = patient.process() is not None
+    unreadable = scan_folder(context.home.sessions, {}).unreadable
+    runs = context.process() is not None
     try:
-        heads = acknowledged_heads(patient.home.catalog)  # before the journals, which may be growing
+        heads = acknowledged_heads(context.home.catalog)  # before the journals, which may be growing
     except StorageFailed as error:
         heads = {}
         yield Finding(
             what=f"{error} Truncated journals cannot be detected.",
             mend="Delete the catalog; it is rebuilt from the journals.",
         )
-    logs = session_logs(patient.home)
+    logs = session_logs(context.home)
     sessions = [session for session, _ in logs.listed()]
     for session in sorted(heads.keys() - set(sessions)):
         yield _damaged(f"{logs.location(session)}: {describe_loss(0, heads[session])}.")
@@ -140,20 +140,20 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
                 )
 
 
-def quarantine(patient: DoctorContext) -> Iterator[Finding]:
+def quarantine(context: DoctorContext) -> Iterator[Finding]:
     """Report files in the quarantine."""
-    if entries := sorted(_inside(patient.home.quarantine)):
+    if entries := sorted(_inside(context.home.quarantine)):
         yield Finding(
             level="note",
             what=f"The quarantine contains {_named(entries)}.",
-            mend=f"Read the files, then delete them; the gateway does not need {patient.home.quarantine}.",
+            mend=f"Read the files, then delete them; the gateway does not need {context.home.quarantine}.",
         )
 
 
-def facts(patient: DoctorContext) -> Iterator[Finding]:
+def facts(context: DoctorContext) -> Iterator[Finding]:
     """Report facts that cannot be read."""
     try:
-        read_facts(fact_logs(patient.home))
+        read_facts(fact_logs(context.home))
     except (SessionsError, InvalidLine) as error:
         yield Finding(
             what=f"The facts cannot be read: {error}.".replace("..", "."),
@@ -162,13 +162,13 @@ def facts(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def memory_index(patient: DoctorContext) -> Iterator[Finding]:
+def memory_index(context: DoctorContext) -> Iterator[Finding]:
     """Report an index in SQLite that is out of date. There is none before the first search."""
-    index = patient.home.memory
-    if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
+    index = context.home.memory
+    if context.config is None or context.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
         return
     # Journals grow with every turn, so an incomplete index of one is not a problem.
-    notes_alone = [source for source in chosen_sources(patient.home, patient.config) if source.name != Transcripts.name]
+    notes_alone = [source for source in chosen_sources(context.home, context.config) if source.name != Transcripts.name]
     try:
         changed = behind(index, notes_alone)
     except Error as error:
@@ -185,9 +185,9 @@ def memory_index(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def clock(patient: DoctorContext) -> Iterator[Finding]:
+def clock(context: DoctorContext) -> Iterator[Finding]:
     """Report a clock that is behind the newest event."""
-    newest = max((listing.at for listing in session_listings(session_logs(patient.home)) if listing.at), default=None)
+    newest = max((listing.at for listing in session_listings(session_logs(context.home)) if listing.at), default=None)
     if newest is None:
         return
     recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)

@@ -1,19 +1,20 @@
-"""Checks of the machine: limits, disk, file system, SQLite and the service's unit."""
+"""Checks of the machine: limits, disk, file system, SQLite, the service's unit and the gateway's address."""
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import os
 import re
 import resource
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.doctor.findings import DoctorContext, Finding
-from gateway.support import address_space
-from gateway.support.descriptors import reachable
 from gateway.support.errors import sentence_of
+from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
 from plugins.support.file_watcher import library
 
 FREE_BYTES = 512 * 1024 * 1024
@@ -22,7 +23,7 @@ FREE_FILES = 2000
 """Thresholds for a nearly full disk: bytes, share of the disk, files. Months of journals are a few hundred MB."""
 
 DESCRIPTORS = 1024
-"""With fewer descriptors, a gateway accepts fewer than about 400 connections (`gateway.support.descriptors`)."""
+"""With fewer descriptors, a gateway accepts fewer than about 400 connections (`gateway.support.resource_limits`)."""
 
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
@@ -57,9 +58,9 @@ def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
         connection.close()
 
 
-def disk(patient: DoctorContext) -> Iterator[Finding]:
+def disk(context: DoctorContext) -> Iterator[Finding]:
     """Report a disk that is nearly full, in bytes or in files."""
-    place = _existing(patient.home.root)
+    place = _existing(context.home.root)
     room = os.statvfs(place)
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     mend = "Free space, or move the home to a larger disk; messages are refused when the disk is full."
@@ -69,13 +70,13 @@ def disk(patient: DoctorContext) -> Iterator[Finding]:
         yield Finding(what=f"The disk under {place} has room for only {room.f_favail} more files.", mend=mend)
 
 
-def file_system(patient: DoctorContext) -> Iterator[Finding]:
+def file_system(context: DoctorContext) -> Iterator[Finding]:
     """Report a home that is not on a local disk."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
         return  # available on Linux only
-    yield from mount_findings(mounts, os.path.realpath(_existing(patient.home.root)))
+    yield from mount_findings(mounts, os.path.realpath(_existing(context.home.root)))
 
 
 def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
@@ -102,10 +103,10 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
         )
 
 
-def descriptors(patient: DoctorContext) -> Iterator[Finding]:
+def descriptors(context: DoctorContext) -> Iterator[Finding]:
     """Report a low limit on descriptors, of the running gateway or of one started from here."""
-    limit = _limit_of(patient, "Max open files")
-    limit = reachable() if limit is None else limit
+    limit = _limit_of(context, "Max open files")
+    limit = reachable_descriptors() if limit is None else limit
     if 0 <= limit < DESCRIPTORS:
         yield Finding(
             what=f"The gateway can open at most {limit} files and connections at once.",
@@ -113,10 +114,10 @@ def descriptors(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
+def address_space_limit(context: DoctorContext) -> Iterator[Finding]:
     """Report a low limit on the address space, of the running gateway or of one started from here."""
-    limit = _limit_of(patient, "Max address space")
-    if sentence := address_space.shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
+    limit = _limit_of(context, "Max address space")
+    if sentence := address_space_shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
         yield Finding(
             what=sentence,
             mend="Raise the limit: `ulimit -v unlimited` before it starts, or remove LimitAS= from its unit. To limit"
@@ -124,9 +125,9 @@ def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def _limit_of(patient: DoctorContext, name: str) -> int | None:
+def _limit_of(context: DoctorContext, name: str) -> int | None:
     """Return a limit of the running gateway by its name in `/proc/PID/limits`; None if it is unknown."""
-    process = patient.process()
+    process = context.process()
     if process is None:
         return None
     try:
@@ -137,11 +138,11 @@ def _limit_of(patient: DoctorContext, name: str) -> int | None:
     return None if found is None else resource.RLIM_INFINITY if found[1] == "unlimited" else int(found[1])
 
 
-def watching(patient: DoctorContext) -> Iterator[Finding]:
+def watching(context: DoctorContext) -> Iterator[Finding]:
     """Report an operating system that refuses to watch files. One watch is set for a moment."""
     at_once = threading.Event()
     at_once.set()
-    place = _existing(patient.home.root)
+    place = _existing(context.home.root)
     try:
         for _ in library().watch(place, stop_event=at_once, recursive=False):
             break
@@ -153,13 +154,13 @@ def watching(patient: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def unit(patient: DoctorContext) -> Iterator[Finding]:
+def unit(context: DoctorContext) -> Iterator[Finding]:
     """Report installed services that differ from this version's unit, or whose program is missing."""
     from gateway.support import service_unit  # noqa: PLC0415 - for quick help
 
     scopes: tuple[service_unit.Scope, ...] = ("user", "system")
     for scope in scopes:
-        path = service_unit.place(scope, patient.environment)
+        path = service_unit.place(scope, context.environment)
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         command = next((line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")), "")
         mend = f"Run `exuvia service install --{scope}` to rewrite it, then `systemctl daemon-reload`."
@@ -176,3 +177,97 @@ def _existing(place: Path) -> Path:
     while not place.exists():
         place = place.parent
     return place
+
+
+PATIENCE = 2.0
+"""Seconds to wait for a response."""
+
+
+def port(context: DoctorContext) -> Iterator[Finding]:
+    """Report a configured address that cannot be used, unless this home's gateway has it."""
+    if context.config is None or context.config.gateway.port == 0:
+        return
+    host, number = context.config.gateway.host.strip("[]"), context.config.gateway.port
+    mend = "Stop that program, or choose another port: gateway.port, EXUVIA_PORT or --port."
+    process, owner = context.process(), _listener(number)
+    if not _answers(host, number):
+        if process is None:
+            yield from _listening(host, number)
+        return
+    if process is not None:
+        return  # it is running, here or at the address of its command line
+    if _is_exuvia(host, number):
+        yield Finding(what=f"{host}:{number} is in use by another Exuvia{_words(owner)} with another home.", mend=mend)
+    else:
+        yield Finding(what=f"{host}:{number} is in use by another program{_words(owner)}.", mend=mend)
+
+
+def _listening(host: str, number: int) -> Iterator[Finding]:
+    """Listen on the address for a moment, as a start would."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, number))
+        except OSError as error:
+            yield Finding(
+                what=f"{host}:{number} cannot be listened on: {error.strerror or error}.",
+                mend="Set gateway.host to an address of this machine, and gateway.port to a port from 1024 up.",
+            )
+
+
+def _answers(host: str, number: int) -> bool:
+    """Return True if something accepts connections there."""
+    try:
+        with socket.create_connection((_reachable(host), number), timeout=PATIENCE):
+            return True
+    except OSError:
+        return False
+
+
+def _is_exuvia(host: str, number: int) -> bool:
+    """Return True if a gateway's health check responds there."""
+    connection = http.client.HTTPConnection(_reachable(host), number, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        return response.status == 200 and response.read(64) == b"ok\n"
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def _listener(number: int) -> int | None:
+    """Return the process that listens on a port, if Linux shows it to this user."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        fields = [line.split() for line in lines]
+        inodes |= {
+            f"socket:[{each[9]}]" for each in fields if each[3] == "0A" and int(each[1].rpartition(":")[2], 16) == number
+        }
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            if any(os.readlink(entry) in inodes for entry in folder.iterdir()):
+                return int(folder.parent.name)
+        except OSError:
+            continue  # another user's, or gone meanwhile
+    return None
+
+
+def _words(process: int | None) -> str:
+    if process is None:
+        return ""
+    try:
+        name = re.sub(r"[^\w .-]", "", Path(f"/proc/{process}/comm").read_text().strip())
+    except OSError:
+        name = "exited"
+    return f" (process {process}, {name})"

@@ -1,26 +1,19 @@
-"""The listening sockets, their limits, and the access rules."""
+"""The listening sockets and their limits."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 import structlog
 from aiohttp import web
 
-from gateway.auth.access import Access
-from gateway.auth.auth_throttle import AuthThrottle
-from gateway.auth.people import People
-from gateway.auth.signed_out import SignedOut
-from gateway.auth.signed_tokens import TokenSigner
-from gateway.auth.unauthenticated import UnauthenticatedLimit
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.config.keys import GatewayKeys
 from gateway.http.web import protocol_of, runner_of
-from gateway.support import descriptors
+from gateway.support import resource_limits
 from gateway.support.errors import StartRefused, sentence_of
-from plugins.api.context import Clock
 
 BACKLOG = 128
 """The length of the system's queue of connections."""
@@ -55,12 +48,6 @@ class Listener:
         self._count = 0
         self._logged = float("-inf")
         self._accepting = [asyncio.create_task(self._accept(each)) for each in sockets]
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and port of the first socket."""
-        host, port, *_ = self._sockets[0].getsockname()
-        return host, port
 
     async def close(self) -> None:
         """Stop accepting, let requests in flight finish, and close every connection."""
@@ -113,52 +100,28 @@ class Listener:
             log.warning(event, **details)
 
 
-async def listening(
-    app: web.Application, keys: GatewayKeys, passed: socket.socket | None, unauthenticated: UnauthenticatedLimit
-) -> Listener:
-    """Serve the application on the passed socket, or else on the configured address.
-
-    Raises:
-        StartRefused: The address cannot be listened on.
-    """
-    runner = runner_of(app)
-    await runner.setup()
-    try:
-        sockets = await _bound(keys) if passed is None else [passed]
-    except OSError as error:
-        await runner.cleanup()
-        raise StartRefused(f"{keys.host}:{keys.port} cannot be listened on: {error.strerror}.") from error
-    for each in sockets:
-        each.setblocking(False)
-    return Listener(runner, sockets, descriptors.connections(), unauthenticated)
-
-
-async def _bound(keys: GatewayKeys) -> list[socket.socket]:
+async def bound_sockets(keys: GatewayKeys) -> list[socket.socket]:
     """Return sockets that listen on every address of the configured host.
 
     Raises:
-        OSError: An address cannot be bound.
+        StartRefused: An address cannot be listened on.
     """
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, keys.host, keys.port, start_serving=False)
-    sockets = [each.dup() for each in server.sockets]
-    server.close()
-    for each in sockets:
-        each.listen(BACKLOG)
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(asyncio.Protocol, keys.host, keys.port, start_serving=False)
+        sockets = [each.dup() for each in server.sockets]
+        server.close()
+        for each in sockets:
+            each.listen(BACKLOG)
+    except OSError as error:
+        raise StartRefused(f"{keys.host}:{keys.port} cannot be listened on: {error.strerror}.") from error
     return sockets
 
 
-def access_of(people: People, keys: GatewayKeys, port: int, clock: Clock, signed_out: Path) -> Access:
-    """Return the access rules for the port that is listened on; sign-outs are stored in the file `signed_out`."""
-
-    def now() -> float:
-        return clock.now().timestamp()
-
-    return Access(
-        people,
-        AuthThrottle(clock.monotonic),
-        TokenSigner(now, SignedOut(signed_out, now)),
-        host=keys.host,
-        port=port,
-        hosts=keys.allowed_hosts,
-        origins=keys.allowed_origins,
-    )
+async def serve(app: web.Application, sockets: Sequence[socket.socket], unauthenticated: UnauthenticatedLimit) -> Listener:
+    """Serve the application on listening sockets."""
+    runner = runner_of(app)
+    await runner.setup()
+    for each in sockets:
+        each.setblocking(False)
+    return Listener(runner, sockets, resource_limits.most_connections(), unauthenticated)

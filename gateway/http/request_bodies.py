@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
 
+from gateway.http.concurrency import Quota
 from gateway.http.responses import refusal
 
 PIECE_BYTES = 256 * 1024
@@ -35,50 +35,23 @@ class BodyRefused(Exception):
         return response
 
 
-class BodyBudget:
-    """Limits for the memory that request bodies occupy at the same time, by person and in total.
+class BodyShare:
+    """The memory that the body of one person's request occupies, of a quota in bytes."""
 
-    Args:
-        of_one: The limit for one person, in bytes.
-        of_all: The limit for all people together, in bytes.
-    """
+    def __init__(self, quota: Quota, person: str) -> None:
+        self._quota = quota
+        self._person = person
+        self._size = 0
 
-    def __init__(self, of_one: int, of_all: int) -> None:
-        self._of_one = of_one
-        self._of_all = of_all
-        self._held: Counter[str] = Counter()
-
+    @classmethod
     @contextmanager
-    def share(self, person: str) -> Iterator[BodyShare]:
+    def of(cls, quota: Quota, person: str) -> Iterator[BodyShare]:
         """Provide the share of one request, which is released when the block ends."""
-        share = BodyShare(self, person)
+        share = cls(quota, person)
         try:
             yield share
         finally:
-            self._held[person] -= share.size
-            self._held = +self._held
-
-    def take(self, person: str, size: int) -> None:
-        """Reserve further bytes.
-
-        Raises:
-            BodyRefused: A limit is exceeded.
-        """
-        of_one = self._held[person] + size > self._of_one
-        if of_one or self._held.total() + size > self._of_all:
-            whose = "Your requests" if of_one else "All requests together"
-            sentence = f"{whose} use too much of the gateway's memory; try again shortly."
-            raise BodyRefused(429, "busy", sentence)
-        self._held[person] += size
-
-
-class BodyShare:
-    """The part of a `BodyBudget` that one request occupies."""
-
-    def __init__(self, budget: BodyBudget, person: str) -> None:
-        self._budget = budget
-        self._person = person
-        self.size = 0
+            quota.add(person, -share._size)
 
     def grow(self, size: int) -> None:
         """Reserve `size` bytes in total.
@@ -86,9 +59,14 @@ class BodyShare:
         Raises:
             BodyRefused: A limit is exceeded.
         """
-        if size > self.size:
-            self._budget.take(self._person, size - self.size)
-            self.size = size
+        more = size - self._size
+        if more <= 0:
+            return
+        if exceeded := self._quota.exceeded(self._person, more):
+            whose = "Your requests" if exceeded == "one" else "All requests together"
+            raise BodyRefused(429, "busy", f"{whose} use too much of the gateway's memory; try again shortly.")
+        self._quota.add(self._person, more)
+        self._size = size
 
 
 async def read_body(request: web.Request, most: int, seconds: float, share: BodyShare | None = None) -> bytes:

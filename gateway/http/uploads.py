@@ -7,7 +7,6 @@ A file belongs to the person who sent it: for everybody else it does not exist, 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from time import time
@@ -18,9 +17,11 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.http.concurrency import Quota
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.protocol.frames import SentAttachment
-from gateway.support.errors import Busy, GatewayError, sentence_of
+from gateway.status.problems import Readiness
+from gateway.support.errors import GatewayError, sentence_of
 from gateway.support.printable import printable
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
@@ -63,20 +64,14 @@ class Uploads:
     Args:
         attachments: The stored files.
         limit: Returns the maximum size of a file in bytes; called at each upload.
-        refuses: Returns the reason why nothing is taken; None if uploads are taken.
+        readiness: The readiness to take uploads.
     """
 
-    def __init__(
-        self,
-        attachments: Blobs,
-        *,
-        limit: Callable[[], int],
-        refuses: Callable[[], Busy | StorageFailed | None],
-    ) -> None:
+    def __init__(self, attachments: Blobs, *, limit: Callable[[], int], readiness: Readiness) -> None:
         self.limit = limit
         self._attachments = attachments
-        self._refuses = refuses
-        self._running: Counter[str] = Counter()
+        self._readiness = readiness
+        self._running = Quota(OF_ONE_PERSON, AT_ONCE)
         self._writing = asyncio.Semaphore(WRITING)
 
     # --- in a message -------------------------------------------------------------------------------------------------
@@ -125,10 +120,10 @@ class Uploads:
         """
         if (refused := self._refused(request, person)) is not None:
             return refused
-        self._running[person] += 1
         try:
-            async with asyncio.timeout(UPLOAD_SECONDS):
-                return await self._receive(request, person, admitted)
+            with self._running.unit(person):
+                async with asyncio.timeout(UPLOAD_SECONDS):
+                    return await self._receive(request, person, admitted)
         except SessionsError as error:
             log.error("upload_failed", person=person, reason=sentence_of(error))
             return refusal(503, "storage_failed", sentence_of(error))
@@ -137,20 +132,17 @@ class Uploads:
         except (ConnectionError, web.RequestPayloadError) as error:  # nobody is left to read the response
             log.info("upload_cut", person=person, reason=sentence_of(error))
             return refusal(400, "bad_request", "The upload was interrupted; nothing was stored.")
-        finally:
-            self._running[person] -= 1
-            self._running = +self._running
 
     def _refused(self, request: web.Request, person: str) -> web.Response | None:
         """Return the reason why an upload may not begin; None if it may."""
-        if (reason := self._refuses()) is not None:
+        if (reason := self._readiness.refuses) is not None:
             return refusal(503, "storage_failed" if isinstance(reason, StorageFailed) else "busy", sentence_of(reason))
         if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             return refusal(415, "bad_request", "Content-Encoding is not supported; send the file unencoded.")
         if (request.content_length or 0) > self.limit():
             return self._too_large()
-        if self._running[person] >= OF_ONE_PERSON or self._running.total() >= AT_ONCE:
-            whose = " of yours" if self._running[person] >= OF_ONE_PERSON else ""
+        if exceeded := self._running.exceeded(person):
+            whose = " of yours" if exceeded == "one" else ""
             return refusal(503, "busy", f"Too many uploads{whose} are running; try again shortly.")
         return None
 

@@ -11,17 +11,15 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.callers import caller
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
-from gateway.auth.unauthenticated import UnauthenticatedLimit
-from gateway.http.handshake import not_admitted
-from gateway.http.http_protocol import HttpProtocol, complete_headers, refused
-from gateway.http.responses import HEADERS, answer, refusal
+from gateway.http.responses import HEADERS, HttpProtocol, answer, complete_headers, not_admitted, refusal, refused
 from gateway.http.uploads import Uploads
 from gateway.http.websocket import WebsocketServer
+from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.prometheus import CONTENT_TYPE
-from gateway.metrics.readiness import Readiness
 from gateway.status.instruments import Instruments
+from gateway.status.problems import Readiness
 from plugins.support.workspace import OWNER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -52,10 +50,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def application(
-    access: Callable[[], Access],
-    readiness: Readiness,
-    server: Callable[[], WebsocketServer],
-    uploads: Uploads,
+    services: ConnectionServices,
+    server: WebsocketServer,
     instruments: Instruments,
     *,
     unauthenticated: UnauthenticatedLimit,
@@ -65,28 +61,24 @@ def application(
     """Return the aiohttp application.
 
     Args:
-        access: Returns the access rules; called at each request, since the port is known only after listening.
-        readiness: The readiness to take messages.
-        server: Returns the websocket server; called at each request.
-        uploads: Uploads and downloads of attachments.
+        services: The access rules, the readiness, and uploads.
+        server: The websocket server.
         instruments: The sources of `/metrics` and `/status.json`.
         unauthenticated: The limit that is told of each connection that has authenticated.
         endpoints: Further routes for authenticated requests.
         routes: Further routes for everybody.
     """
 
-    async def websocket(request: web.Request) -> web.StreamResponse:
-        return await server().accept(request)
-
+    access = services.access
     app = web.Application(middlewares=[_check_host_and_origin(access)], client_max_size=1024 * 1024)
     app.on_response_prepare.append(complete_headers)
-    app.add_routes([*_health(readiness), web.get("/ws", websocket), *routes])
-    for endpoint in (*_status(server, instruments), *_files(access, uploads), *endpoints):
+    app.add_routes([*_health(services.readiness), web.get("/ws", server.accept), *routes])
+    for endpoint in (*_status(server, instruments), *_files(access, services.uploads), *endpoints):
         app.router.add_route(endpoint.method, endpoint.path, _authenticating(access, endpoint, unauthenticated))
     return app
 
 
-def _check_host_and_origin(access: Callable[[], Access]) -> Middleware:
+def _check_host_and_origin(access: Access) -> Middleware:
     """Return the middleware that refuses requests to another host or from another site's page."""
 
     @web.middleware
@@ -94,11 +86,10 @@ def _check_host_and_origin(access: Callable[[], Access]) -> Middleware:
         if request.path not in OPEN_PATHS:
             if any(len(request.headers.getall(name, ())) > 1 for name in UNIQUE):
                 return web.Response(status=400, text=f"{', '.join(UNIQUE)} must not be repeated.\n")
-            rules = access()
             host = request.headers.get("Host")
-            if not rules.allows_host(host):
+            if not access.allows_host(host):
                 return web.Response(status=403, text="This Host is not allowed; add it to gateway.allowed_hosts.\n")
-            if not rules.allows_origin(request.headers.get("Origin"), host):
+            if not access.allows_origin(request.headers.get("Origin"), host):
                 return web.Response(status=403, text="This Origin is not allowed; add it to gateway.allowed_origins.\n")
         try:
             return await handler(request)
@@ -108,12 +99,12 @@ def _check_host_and_origin(access: Callable[[], Access]) -> Middleware:
     return check
 
 
-def _authenticating(access: Callable[[], Access], endpoint: Endpoint, unauthenticated: UnauthenticatedLimit) -> Handler:
+def _authenticating(access: Access, endpoint: Endpoint, unauthenticated: UnauthenticatedLimit) -> Handler:
     """Return a handler that serves authenticated requests and refuses others."""
 
     async def authenticate(request: web.Request) -> web.StreamResponse:
         try:
-            admission = caller(request, access())
+            admission = access.caller(request)
         except NotAuthorized as error:
             return endpoint.refuse(error)
         unauthenticated.authenticated(request.remote or "", request.protocol)
@@ -135,15 +126,15 @@ def _health(readiness: Readiness) -> list[web.RouteDef]:
     return [web.get("/healthz", healthz), web.get("/readyz", readyz)]
 
 
-def _status(server: Callable[[], WebsocketServer], instruments: Instruments) -> list[Endpoint]:
+def _status(server: WebsocketServer, instruments: Instruments) -> list[Endpoint]:
     """Return the endpoints for metrics and status, for the owner."""
 
     def metrics() -> web.Response:
-        text = instruments.metrics(server().connections)
+        text = instruments.metrics(server.connections)
         return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
     def status() -> web.Response:
-        return answer(200, instruments.overview(server().connections))
+        return answer(200, instruments.overview(server.connections))
 
     def owner_only(make: Callable[[], web.Response]) -> Admitted:
         async def handle(_: web.Request, admission: Admission) -> web.Response:
@@ -156,11 +147,11 @@ def _status(server: Callable[[], WebsocketServer], instruments: Instruments) -> 
     return [Endpoint("GET", "/metrics", owner_only(metrics)), Endpoint("GET", "/status.json", owner_only(status))]
 
 
-def _files(access: Callable[[], Access], uploads: Uploads) -> list[Endpoint]:
+def _files(access: Access, uploads: Uploads) -> list[Endpoint]:
     """Return the endpoints for uploads and downloads."""
 
     async def receive(request: web.Request, admission: Admission) -> web.StreamResponse:
-        return await uploads.receive(request, admission.person.id, lambda: access().still_admits(admission))
+        return await uploads.receive(request, admission.person.id, lambda: access.still_admits(admission))
 
     async def send(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await uploads.send(request, admission.person.id)

@@ -1,122 +1,56 @@
-"""The websocket server: connections, authentication, and the handling of frames."""
+"""The websocket server: its connections, their authentication, and the limits before it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
-import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.callers import by_cookie
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
-from gateway.auth.unauthenticated import UnauthenticatedLimit
-from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
-from gateway.conversations.routing.switchboard import Switchboard
-from gateway.http.handshake import UNAUTHORIZED, HandshakeLimit, HandshakeRefused, not_admitted, receive_hello
-from gateway.http.http_protocol import EXHAUSTED
-from gateway.http.outbox import Outbox
-from gateway.http.responses import refusal
-from gateway.http.subscribers import page_before
-from gateway.http.uploads import UnknownAttachment, Uploads
+from gateway.http.concurrency import Quota
+from gateway.http.responses import not_admitted, refusal
+from gateway.http.websocket_connection import UNAUTHORIZED, Connection, ConnectionServices
 from gateway.protocol import frames
-from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
-from gateway.protocol.slash_commands import parse_command
-from gateway.support.address_space import is_exhaustion
-from gateway.support.descriptors import websockets
-from gateway.support.errors import Busy, Conflict, DamagedSession, sentence_of
-from gateway.support.printable import one_line
-from plugins.api.command import CommandHelp
-from sessions.events.errors import SessionsError, StorageFailed
-from sessions.events.messages import Attachment
-from sessions.store.fork import ForkRefused
+from gateway.protocol.frames import FRAME_LIMIT, GREETING_LIMIT, PROTOCOL, InvalidFrame
+from gateway.support.resource_limits import most_websockets
 
 UNAUTHENTICATED = 64
-"""The limit of connections that have not authenticated yet; further ones get a 503."""
+"""The limit of connections that have not authenticated yet; further ones get a 503. One address may have half of them."""
 
 LAST_SECONDS = 1.0
 """Seconds for which a stopping gateway continues to send to its clients."""
 
-REVOKED = "the token of this connection is no longer valid"
-
 HARD_LIMIT = 4 * FRAME_LIMIT
 """The size in bytes above which a frame closes the connection (1009). Between the limit and this it gets `too_large`."""
 
-LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500, "attachments": ATTACHMENTS}
-"""The limits in `welcome`: bytes, characters, events, files of a message. `attachment`, the bytes of a file, is
-configured."""
+HELLO_SECONDS = 10.0
+"""Seconds within which a connection must authenticate."""
 
-log = structlog.get_logger("exuvia.websocket")
-
-
-class FrameRefused(Exception):
-    """A frame that cannot be handled; `code` and `fields` go into the `error` frame."""
-
-    def __init__(self, code: str, sentence: str, **fields: int) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.fields = fields
-
-
-def error_frame(error: Exception, frame_id: str | None) -> bytes:
-    """Return the `error` frame for a failure to handle the frame with this id."""
-    match error:
-        case FrameRefused():
-            return frames.error(error.code, str(error), frame_id, **error.fields)
-        case UnknownAttachment():
-            return frames.error("bad_request", str(error), frame_id)
-        case Conflict():
-            return frames.error("conflict", str(error), frame_id)
-        case Busy():
-            return frames.error("busy", str(error), frame_id, retry_after=1)
-        case _:
-            return frames.error("storage_failed", sentence_of(error), frame_id)
+OVERHEAD = 1024
+"""Bytes of frame headers and pings that may accompany the first frame."""
 
 
 class WebsocketServer:
     """The websocket server at `/ws`.
 
     Args:
-        switchboard: The conversations.
-        access: The access rules.
-        uploads: Uploads of attachments.
-        program: The name and version in `welcome`.
-        model: Returns the model that would answer now, if any.
-        verbose: Returns the default for showing tools and tokens.
-        commands: The commands that clients may complete.
-        refuses: Returns the reason why no message is taken; None if messages are taken.
+        services: The parts of the gateway that its connections use.
         unauthenticated: The limit that is told of each connection that has authenticated.
     """
 
-    def __init__(
-        self,
-        switchboard: Switchboard,
-        access: Access,
-        uploads: Uploads,
-        *,
-        program: str,
-        model: Callable[[], str | None],
-        verbose: Callable[[], bool],
-        commands: Sequence[CommandHelp],
-        refuses: Callable[[], Busy | StorageFailed | None],
-        unauthenticated: UnauthenticatedLimit,
-    ) -> None:
-        self.switchboard = switchboard
-        self.access = access
-        self.uploads = uploads
-        self.program = program
-        self.model = model
-        self.verbose = verbose
-        self.commands = commands
-        self.refuses = refuses
+    def __init__(self, services: ConnectionServices, unauthenticated: UnauthenticatedLimit) -> None:
+        self._services = services
+        self._access = services.access
         self._connections: set[Connection] = set()
-        self._most = websockets()
-        self._of_person: Counter[str] = Counter()
-        self._handshakes: Counter[str] = Counter()
+        self._most = most_websockets()
+        self._of_person = Quota(self._most // 2, self._most)
+        self._handshakes = Quota(UNAUTHENTICATED // 2, UNAUTHENTICATED)
         self._unauthenticated = unauthenticated
-        access.watch(self._close_unauthorized)
+        self._access.watch(self._close_unauthorized)
 
     @property
     def connections(self) -> int:
@@ -127,19 +61,20 @@ class WebsocketServer:
         """Serve one connection until it ends."""
         if {"token", "access_token"} & request.query.keys():
             return web.Response(status=401, text="A token is not accepted in the URL, which ends up in logs.\n")
-        admission = None
         if (authorization := request.headers.get("Authorization")) is not None:
             try:
-                admission = self.access.admit_by_header(authorization, request.remote or "")
+                admission: Admission | None = self._access.admit_by_header(authorization, request.remote or "")
             except NotAuthorized as error:
                 return not_admitted(error)
-        elif (admission := by_cookie(request, self.access)) is None and self._is_crowded(request.remote or ""):
+        else:
+            admission = self._access.caller_by_cookie(request)
+        if admission is None and self._handshakes.exceeded(request.remote or ""):
             return refusal(503, "busy", "Too many connections have not authenticated yet; try again shortly.")
         if self.connections >= self._most:
             return refusal(503, "busy", "Too many connections are open; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
         await socket.prepare(request)
-        connection = Connection(socket, self)
+        connection = Connection(socket, self._services)
         self._connections.add(connection)
         try:
             if admission is None:
@@ -151,46 +86,35 @@ class WebsocketServer:
             self._connections.discard(connection)
         return socket
 
-    def _is_crowded(self, address: str) -> bool:
-        """Return True if too many connections wait for their `hello`: of this address, or in total."""
-        return self._handshakes[address] >= UNAUTHENTICATED // 2 or self._handshakes.total() >= UNAUTHENTICATED
-
     async def _serve(self, connection: Connection, admission: Admission) -> None:
         """Serve a person's connection, unless they have half of all connections already."""
         person = admission.person.id
-        if self._of_person[person] >= self._most // 2:
+        if self._of_person.exceeded(person):
             await connection.close(WSCloseCode.TRY_AGAIN_LATER, "you have too many open connections; close one")
             return
-        self._of_person[person] += 1
-        try:
+        with self._of_person.unit(person):
             await connection.serve(admission)
-        finally:
-            self._of_person[person] -= 1
-            self._of_person = +self._of_person
 
     async def _handshake(
         self, request: web.Request, socket: web.WebSocketResponse, connection: Connection
     ) -> Admission | None:
         """Authenticate by the first frame; None after the connection was closed."""
-        self._handshakes[request.remote or ""] += 1
         limit = HandshakeLimit(request, connection.refuse_hello)
-        try:
-            handshake = await receive_hello(socket, self.access, request.remote or "")
-            limit.lift()
-        except HandshakeRefused as error:
-            await connection.close(error.code, str(error))
-            await connection.settle()
-            return None
-        finally:
-            self._handshakes[request.remote or ""] -= 1
-            self._handshakes = +self._handshakes
-        connection.client = handshake.client or connection.client
-        return handshake.admission
+        with self._handshakes.unit(request.remote or ""):
+            try:
+                admission, client = await receive_hello(socket, self._access, request.remote or "")
+                limit.lift()
+            except HandshakeRefused as error:
+                await connection.close(error.code, str(error))
+                await connection.settle()
+                return None
+        connection.client = client or connection.client
+        return admission
 
     def _close_unauthorized(self) -> None:
         """Close the connections whose token is no longer valid."""
         for connection in tuple(self._connections):
-            if connection.admission is not None and not self.access.still_admits(connection.admission):
+            if connection.admission is not None and not self._access.still_admits(connection.admission):
                 connection.revoke()
 
     async def close(self) -> None:
@@ -207,271 +131,78 @@ class WebsocketServer:
         await asyncio.gather(*closing)
 
 
-class Connection:
-    """One client. The reader handles its frames in order; the outbox sends."""
+# --- the first frame -------------------------------------------------------------------------------------------------
 
-    def __init__(self, socket: web.WebSocketResponse, server: WebsocketServer) -> None:
-        self._socket = socket
-        self._server = server
-        self._outbox = Outbox(socket, self._close_soon)
-        self.admission: Admission | None = None
-        """The authenticated person; None before the handshake."""
-        self.client = "unnamed"
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
-    @property
-    def _person(self) -> str:
-        assert self.admission is not None
-        return self.admission.person.id
+class HandshakeRefused(Exception):
+    """The connection is to be closed with this code; the text is the reason."""
 
-    async def serve(self, admission: Admission) -> None:
-        """Read and write until either side closes."""
-        self.admission = admission
-        if not self._server.access.still_admits(admission):  # it may have been replaced during the upgrade
-            await self.close(UNAUTHORIZED, REVOKED)
-            return
-        self._welcome()
-        writer = asyncio.create_task(self._outbox.write())
-        writer.add_done_callback(self._writer_ended)
-        try:
-            await self._read()
-        finally:
-            self._outbox.unfollow_all()
-            tasks = {writer, *self._tasks}
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
-    async def close(self, code: int, reason: str) -> None:
-        """Close the connection, unless it is closed already."""
-        if not self._closed:
-            self._closed = True
-            await self._socket.close(code=code, message=reason.encode(), drain=False)
 
-    async def until_sent(self) -> None:
-        """Return once nothing waits for the client any more."""
-        await self._outbox.until_sent()
+class HandshakeLimit:
+    """A limit between a connection and its frame reader until `lift`: no more than one `hello` passes.
 
-    async def settle(self) -> None:
-        """Return once all tasks of this connection have ended."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+    A frame that never ends must not fill the memory. `exceed` is called once, when the limit is exceeded.
+    """
 
-    def revoke(self) -> None:
-        """Close the connection because its token is no longer valid; nothing is sent or handled after this."""
-        self._outbox.unfollow_all()
-        self._close_soon(UNAUTHORIZED, REVOKED)
+    def __init__(self, request: web.Request, exceed: Callable[[], None]) -> None:
+        # aiohttp offers no other way to raise a limit later: its reader keeps the one that it was created with.
+        self._protocol: Any = request.protocol
+        self._reader = self._protocol._payload_parser
+        self._protocol._payload_parser = self
+        self._exceed = exceed
+        self._left = GREETING_LIMIT + OVERHEAD
 
-    def refuse_hello(self) -> None:
-        """Close the connection because its first frame is too large."""
-        self._close_soon(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Pass bytes on to the reader, or drop them once the limit is exceeded."""
+        if self._left < 0:
+            return False, b""
+        self._left -= len(data)
+        if self._left < 0:
+            self._exceed()
+            return False, b""
+        fed: tuple[bool, bytes] = self._reader.feed_data(data)
+        return fed
 
-    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
-        if not writer.cancelled() and (error := writer.exception()) is not None:
-            log.error("writer_failed", client=self.client, reason=sentence_of(error), exc_info=error)
-            self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
+    def feed_eof(self) -> None:
+        """Pass the end of the connection on to the reader."""
+        self._reader.feed_eof()
 
-    def _close_soon(self, code: int, reason: str) -> None:
-        if not self._closed:
-            self._spawn(self.close(code, reason))
+    def lift(self) -> None:
+        """Remove the limit: the client has authenticated."""
+        if self._protocol._payload_parser is self:
+            self._protocol._payload_parser = self._reader
 
-    # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _welcome(self) -> None:
-        server = self._server
-        limits = {**LIMITS, "attachment": server.uploads.limit()}
-        assert self.admission is not None
-        welcome = frames.frame(
-            "welcome",
-            protocol=PROTOCOL,
-            server=server.program,
-            limits=limits,
-            model=server.model(),
-            person=self.admission.person,
-            verbose=server.verbose(),
-            commands=server.commands,
-        )
-        self._outbox.answer(welcome)
+async def receive_hello(socket: web.WebSocketResponse, access: Access, address: str) -> tuple[Admission, str | None]:
+    """Receive the first frame, from the IP address `address`, and return whom its token authenticates, and the name of the
+    client program if it sent one.
 
-    async def _read(self) -> None:
-        while True:
-            await self._outbox.until_room()
-            message = await self._socket.receive()
-            if self._closed:
-                return
-            if message.type is WSMsgType.TEXT:
-                await self._receive(message.data)
-            elif message.type is WSMsgType.BINARY:
-                self._outbox.answer(frames.error("bad_frame", "Frames are JSON text, not bytes."))
-            else:
-                return
-
-    async def _receive(self, text: str) -> None:
-        if len(text) > FRAME_LIMIT or len(text.encode("utf-8", "surrogatepass")) > FRAME_LIMIT:
-            self._outbox.answer(
-                frames.error("too_large", f"Frames are limited to {FRAME_LIMIT:,} bytes.", frames.id_in(text))
-            )
-            return
-        try:
-            frame = frames.parse(text)
-        except InvalidFrame as error:
-            self._outbox.answer(frames.error("bad_frame", str(error), error.id))
-            return
-        try:
-            await self._handle(frame)
-        except (FrameRefused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
-            self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
-        except (MemoryError, OSError, RuntimeError) as error:
-            if not is_exhaustion(error):
-                raise
-            log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
-            self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
-
-    async def _handle(self, frame: frames.ClientFrame) -> None:
-        match frame:
-            case frames.Send():
-                await self._send(frame)
-            case frames.Subscribe():
-                await self._subscribe(frame)
-            case frames.Unsubscribe():
-                await self._existing(frame.session)
-                self._outbox.unfollow(frame.session)
-            case frames.Cancel():
-                chat = await self._existing(frame.session)
-                chat.stop_turns()
-            case frames.History():
-                await self._history(frame)
-            case frames.Sessions():
-                await self._sessions(frame)
-            case frames.Fork():
-                await self._fork(frame)
-            case frames.Rename():
-                await self._rename(frame)
-            case frames.Ping():
-                self._outbox.answer(frames.frame("pong", id=frame.id))
-            case frames.Hello():
-                if frame.protocol != PROTOCOL:
-                    raise FrameRefused("bad_request", f"Only protocol {PROTOCOL} is supported.")
-                self.client = frame.client or self.client
-                self._welcome()
-
-    # --- frames -------------------------------------------------------------------------------------------------------
-
-    async def _send(self, frame: frames.Send) -> None:
-        if not frame.text.strip() and not frame.attachments:
-            raise FrameRefused("bad_request", "A message needs a text or an attachment.")
-        typed = parse_command(frame.text)
-        if frame.attachments and typed is not None:
-            raise FrameRefused("bad_request", "A command takes no attachments.")
-        if (reason := self._server.refuses()) is not None:
-            raise reason
-        attachments = await self._server.uploads.store(self._person, frame.attachments)
-        chat = await self._server.switchboard.chat(self._person, frame.session, create=True)
-        assert chat is not None
-        if self._closed:  # the token may have been replaced meanwhile
-            return
-        received = await chat.receive(
-            IncomingMessage(
-                id=frame.id,
-                client=self.client,
-                sender=self._person,
-                channel="websocket",
-                text=frame.text,
-                typed=typed,
-                attachments=attachments,
-            )
-        )
-        accepted = frames.frame(
-            "accepted",
-            id=frame.id,
-            session=frame.session,
-            session_id=received.session,
-            seq=received.seq,
-            duplicate=received.duplicate,
-        )
-        self._outbox.promise(received.session, received.seq, accepted)
-        if not self._outbox.follows(frame.session):
-            self._outbox.follow(chat, received.session, received.seq - 1)
-        self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
-
-    async def _acknowledge(
-        self, chat: Chat, received: AcceptedMessage, accepted: bytes, frame_id: str, attachments: tuple[Attachment, ...]
-    ) -> None:
-        try:
-            await chat.until_durable(received)
-        except SessionsError as error:
-            self._outbox.withdraw(received.session, received.seq, accepted, error_frame(error, frame_id))
-        else:
-            self._outbox.settle(received.session, received.seq, accepted)
-            if attachments:
-                await self._server.uploads.settle(self._person, attachments)
-
-    async def _subscribe(self, frame: frames.Subscribe) -> None:
-        chat = await self._existing(frame.session)
-        session, head = self._session(chat, frame.session_id)
-        after = head if frame.after is None else frame.after
-        if after > head:
-            raise FrameRefused("bad_request", f"{session} ends at {head}.", head=head)
-        self._outbox.follow(chat, session, after)
-        if frame.id is not None:
-            self._outbox.send_settings(chat, frame.id)
-
-    async def _history(self, frame: frames.History) -> None:
-        chat = await self._existing(frame.session)
-        session, head = self._session(chat, frame.session_id)
-        before = min(head + 1, frame.before if frame.before is not None else head + 1)
-        lines = await page_before(chat, session, before, frame.limit)
-        first = before - len(lines)
-        self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
-
-    async def _sessions(self, frame: frames.Sessions) -> None:
-        rows = [
-            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
-            for row in await self._server.switchboard.sessions(self._person)
-        ]
-        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
-
-    async def _fork(self, frame: frames.Fork) -> None:
-        if (reason := self._server.refuses()) is not None:
-            raise reason
-        chat = await self._existing(frame.session)
-        session, _ = self._session(chat, frame.session_id)
-        try:
-            made = await self._server.switchboard.fork(self._person, session, frame.key, frame.upto)
-        except ForkRefused as error:
-            raise FrameRefused("bad_request", str(error)) from error
-        forked = frames.frame(
-            "forked",
-            id=frame.id,
-            session=made.key,
-            session_id=made.session,
-            parent=made.parent,
-            parent_seq=made.parent_seq,
-        )
-        self._outbox.answer(forked)
-
-    async def _rename(self, frame: frames.Rename) -> None:
-        chat = await self._existing(frame.session)
-        if chat.current is None:
-            raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
-        await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
-        self._outbox.send_settings(chat, frame.id)
-
-    async def _existing(self, key: str) -> Chat:
-        chat = await self._server.switchboard.chat(self._person, key, create=False)
-        if chat is None:
-            raise FrameRefused("unknown_session", f"There is no session {key}; a message to it creates it.")
-        return chat
-
-    def _session(self, chat: Chat, wanted: str | None) -> tuple[str, int]:
-        """Return a session of a chat, by default the current one, and its last seq."""
-        session = wanted or (chat.current.session if chat.current is not None else chat.damaged_session)
-        if (head := chat.head(session)) is None:
-            raise FrameRefused("unknown_session", f"{chat.key} has no session {session}.")
-        return session, head
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    Raises:
+        HandshakeRefused: The frame is not a valid `hello`, came too late, or its token is invalid.
+    """
+    try:
+        async with asyncio.timeout(HELLO_SECONDS):
+            message = await socket.receive()
+    except TimeoutError:
+        raise HandshakeRefused(UNAUTHORIZED, "no hello with a token within 10 s") from None
+    if message.type is not WSMsgType.TEXT:
+        raise HandshakeRefused(UNAUTHORIZED, "the first frame must be a hello with a token")
+    if len(message.data.encode("utf-8", "surrogatepass")) > GREETING_LIMIT:
+        raise HandshakeRefused(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+    try:
+        hello = frames.parse(message.data)
+    except InvalidFrame:
+        hello = None
+    if not isinstance(hello, frames.Hello) or not hello.token:
+        raise HandshakeRefused(UNAUTHORIZED, "the first frame must be a hello with a token")
+    try:
+        admission = access.admit(hello.token, address)
+    except NotAuthorized as error:
+        raise HandshakeRefused(UNAUTHORIZED, str(error)) from error
+    if hello.protocol != PROTOCOL:
+        raise HandshakeRefused(WSCloseCode.PROTOCOL_ERROR, f"only protocol {PROTOCOL} is supported")
+    return admission, hello.client

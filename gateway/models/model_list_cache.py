@@ -5,7 +5,6 @@ The file is derived: without it, the limits shipped with Exuvia apply.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -14,9 +13,8 @@ import msgspec
 import structlog
 
 from gateway.support.errors import sentence_of
-from gateway.support.small_files import read_at_most
+from gateway.support.small_files import read_at_most, replace_file
 from plugins.api.models import ModelList
-from sessions.files.fsync import sync_folder, write_new
 
 LONGEST = 4 * 1024 * 1024
 """Bytes of the largest file that is read."""
@@ -61,13 +59,7 @@ def load_model_lists(path: Path) -> CachedModelLists:
 
 def write_model_lists(path: Path, lists: CachedModelLists) -> None:
     """Replace the file atomically (mode 0600). Raises OSError."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    write_new(new, [msgspec.json.format(msgspec.json.encode(lists)), b"\n"])
-    try:
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(lists)) + b"\n")
 
 
 def cacheable(listed: ModelList, at: str) -> CachedModelList:

@@ -3,5 +3,5 @@
 instruments  The sources of `/metrics` and `/status.json`.
 last_hour    Samples of the last hour, for the console's plots.
 overview     The overview that `/status.json` and `exuvia status` show.
-problems     Current problems of the gateway, as sentences.
+problems     The readiness of the gateway, and its current problems.
 """

@@ -13,13 +13,12 @@ from gateway.config.settings import Settings
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.metrics import process
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.metrics.prometheus import Family, Sample, gauge, page
-from gateway.metrics.readiness import Readiness
 from gateway.models.breaker import BreakerState
 from gateway.models.registry import ModelRegistry
 from gateway.status.overview import Overview, Storage
-from gateway.status.problems import Problems
+from gateway.status.problems import Problems, Readiness
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from plugins.api.context import Clock

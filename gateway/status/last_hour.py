@@ -14,7 +14,7 @@ import msgspec
 from gateway.conversations.routing.switchboard import SwitchboardLoad
 from gateway.metrics import process
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.metrics.prometheus import Histogram
 from plugins.api.context import Clock
 

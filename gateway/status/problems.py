@@ -1,4 +1,5 @@
-"""Current problems of the gateway, each as a sentence that says what it means or what to do."""
+"""The readiness of the gateway to take messages, and its current problems, each as a sentence that says what it means or
+what to do."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from time import perf_counter
 
 from gateway.metrics import process
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.models.breaker import BreakerView
+from gateway.support.errors import Busy
 from gateway.support.session_status import count_of, span
+from sessions.events.errors import StorageFailed
 from sessions.store.catalog import Catalog
 
 BLOCKED = 1.0
@@ -27,6 +30,26 @@ REPEATED = 3
 """Consecutive failures of a provider that are reported although it is still in use."""
 
 WHY = "see the log and that conversation's `/status`; `exuvia doctor` checks the providers."
+
+
+class Readiness:
+    """The state of the gateway: starting, ready, or stopped for a reason that operators and clients are shown."""
+
+    def __init__(self) -> None:
+        self._reason: Busy | StorageFailed | None = Busy("The gateway is starting.")
+
+    def ready(self) -> None:
+        """Take messages from now on."""
+        self._reason = None
+
+    def stop(self, reason: Busy | StorageFailed) -> None:
+        """Take no messages from now on, for this reason."""
+        self._reason = reason
+
+    @property
+    def refuses(self) -> Busy | StorageFailed | None:
+        """The reason why messages are refused; None if they are taken."""
+        return self._reason
 
 
 class Problems:

@@ -1,11 +1,10 @@
 """The composition of one gateway, and its process.
 
-app                Builds a gateway from the bottom up: storage, plugins, models, memory, facts, conversations.
-console_endpoints  The console's endpoints and their paths.
-daemon             One gateway process from start to stop.
-factory            Builds conversations.
-open_stores        The stores of a home, opened for writing.
-openai_endpoints   The OpenAI-compatible endpoint and its path.
-self_examination   `exuvia doctor` inside the running gateway.
-systemd            The protocol with a service manager: sd_notify, the watchdog, socket activation.
+app               Builds a gateway from the bottom up: storage, plugins, models, memory, facts, conversations.
+daemon            One gateway process from start to stop.
+endpoints         The endpoints for authenticated requests: the console's and the OpenAI-compatible one.
+factory           Builds conversations.
+open_stores       The stores of a home, opened for writing.
+self_examination  `exuvia doctor` inside the running gateway.
+systemd           The protocol with a service manager: sd_notify, the watchdog, socket activation.
 """

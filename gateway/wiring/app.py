@@ -27,7 +27,7 @@ from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn.offered_tools import OfferedTools
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller
 from gateway.models.listings import Listings
 from gateway.models.model_list_cache import CachedModelLists, load_model_lists

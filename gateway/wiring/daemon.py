@@ -16,35 +16,35 @@ from typing import IO, Any
 import structlog
 
 from gateway.auth.access import Access
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
 from gateway.auth.token import gateway_token
-from gateway.auth.unauthenticated import UnauthenticatedLimit
 from gateway.config.keys import Config, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import GatewayChannelInbox
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.http.console.routes import console_routes
+from gateway.http.concurrency import InFlight
+from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
-from gateway.http.listener import access_of, listening
-from gateway.http.openai.in_flight import InFlight
+from gateway.http.listener import bound_sockets, serve
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
+from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
-from gateway.metrics.readiness import Readiness
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.shutdown import exit_within
 from gateway.protocol.slash_commands import listed
 from gateway.status.instruments import Instruments
-from gateway.support import address_space, descriptors, instance_address, logs
+from gateway.status.problems import Readiness
+from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.support.version import VERSION
 from gateway.wiring.app import Application, ApplicationBuilder, check, model_preferences
-from gateway.wiring.console_endpoints import console_endpoints
-from gateway.wiring.openai_endpoints import openai_endpoints
+from gateway.wiring.endpoints import console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.plugin_folder import PluginFolder
@@ -74,9 +74,9 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], fo
         The exit code: 0 after a requested stop, 1 after the storage failed, 2 if the gateway refused to start. The reason is
         printed as one line.
     """
-    descriptors.raise_limit()
+    resource_limits.raise_descriptor_limit()
     try:
-        address_space.check_limit()
+        resource_limits.check_address_space()
         return asyncio.run(_run(home, config, overrides, folders))
     except (GatewayError, HomeLocked) as error:
         _print(sys.stderr, f"exuvia: {sentence_of(error)}\n")
@@ -85,7 +85,7 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], fo
         _print(sys.stderr, f"exuvia: {sentence_of(error)}\n")
         return 1
     except (MemoryError, OSError, RuntimeError) as error:
-        if not address_space.is_exhaustion(error):
+        if not resource_limits.is_exhaustion(error):
             raise
         _print(sys.stderr, "exuvia: Out of memory, threads or file descriptors; see `ulimit -a`.\n")
         return 1
@@ -183,14 +183,14 @@ class Daemon:
         gateway = await builder.build()
         self.has_strangers = bool(gateway.hooks.third_party_modules())
         await gateway.dependencies.lifecycle.started()
-        async with self._listen(gateway, people) as server:
+        async with self._listen(gateway, people) as services:
             with contextlib.suppress(TimeoutError):  # so that the first message can use the models of this machine
                 async with asyncio.timeout(DISCOVERY_SECONDS):
                     await gateway.models.discover_models()
             self.readiness.ready()
-            self._announce(gateway.models, server.access)
+            self._announce(gateway.models, services.access)
             _collect_garbage()
-            async with self._background(gateway, server):
+            async with self._background(gateway, services):
                 code = await self._until_stopped(gateway.store, gateway.switchboard)
                 await gateway.dependencies.lifecycle.stopping()
                 return code
@@ -206,7 +206,7 @@ class Daemon:
         )
 
     @contextlib.asynccontextmanager
-    async def _background(self, gateway: Application, server: WebsocketServer) -> AsyncIterator[None]:
+    async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:
         """Run the background tasks while the gateway serves."""
         reloading = ConfigReloader(self.settings, check=lambda config: check(config, gateway.hooks))
         tasks = [
@@ -218,10 +218,10 @@ class Daemon:
             asyncio.create_task(gateway.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.development),
-            asyncio.create_task(server.uploads.sweep(gateway.store)),
+            asyncio.create_task(services.uploads.sweep(gateway.store)),
             asyncio.create_task(
                 reloading.run(
-                    admit=lambda config: self._admit(config, server.access),
+                    admit=lambda config: self._admit(config, services.access),
                     take=lambda config: self._apply(config, gateway),
                 )
             ),
@@ -251,48 +251,44 @@ class Daemon:
         )
 
     @contextlib.asynccontextmanager
-    async def _listen(self, gateway: Application, people: People) -> AsyncIterator[WebsocketServer]:
-        """Listen and serve. The port, and so the access rules, are known only after listening."""
-        dependencies = gateway.dependencies
-        uploads = Uploads(
-            dependencies.attachments,
-            limit=lambda: self.config.gateway.attachment_bytes,
-            refuses=lambda: self.readiness.refuses,
-        )
-        servers: list[WebsocketServer] = []
-        instruments = self._instruments(gateway)
-        unauthenticated = UnauthenticatedLimit(descriptors.unauthenticated())
-        program = f"exuvia/{VERSION}"
-        app = application(
-            lambda: servers[0].access,
-            self.readiness,
-            lambda: servers[0],
-            uploads,
-            instruments,
-            unauthenticated=unauthenticated,
-            endpoints=[
-                *console_endpoints(gateway, self._counters, lambda: instruments.overview(servers[0].connections)),
-                *openai_endpoints(gateway, lambda: servers[0], lambda: self.readiness.refuses, self._in_flight),
-            ],
-            routes=console_routes(lambda: servers[0].access, program),
-        )
-        listener = await listening(app, self.config.gateway, self._passed, unauthenticated)
-        self.address = listener.address
-        server = WebsocketServer(
-            gateway.switchboard,
-            access_of(people, self.config.gateway, self.address[1], self.clock, self.home.signed_out),
-            uploads,
+    async def _listen(self, gateway: Application, people: People) -> AsyncIterator[ConnectionServices]:
+        """Listen and serve. The port, which the access rules depend on, is known only after listening."""
+        sockets = await bound_sockets(self.config.gateway) if self._passed is None else [self._passed]
+        self.address = sockets[0].getsockname()[:2]
+        dependencies, program = gateway.dependencies, f"exuvia/{VERSION}"
+        access = Access.of_gateway(people, self.config.gateway, self.address[1], self.clock, self.home.signed_out)
+        services = ConnectionServices(
+            switchboard=gateway.switchboard,
+            access=access,
+            uploads=Uploads(
+                dependencies.attachments,
+                limit=lambda: self.config.gateway.attachment_bytes,
+                readiness=self.readiness,
+            ),
+            readiness=self.readiness,
             program=program,
             model=dependencies.models.configured,
             verbose=lambda: self.config.agent.verbose,
             commands=listed(dependencies.commands),
-            refuses=lambda: self.readiness.refuses,
-            unauthenticated=unauthenticated,
         )
-        servers.append(server)
+        unauthenticated = UnauthenticatedLimit(resource_limits.most_unauthenticated())
+        server = WebsocketServer(services, unauthenticated)
+        instruments = self._instruments(gateway)
+        app = application(
+            services,
+            server,
+            instruments,
+            unauthenticated=unauthenticated,
+            endpoints=[
+                *console_endpoints(gateway, self._counters, lambda: instruments.overview(server.connections)),
+                *openai_endpoints(gateway, services, self._in_flight),
+            ],
+            routes=console_routes(access, program),
+        )
+        listener = await serve(app, sockets, unauthenticated)
         try:
             with instance_address.noted(self.home.address, *self.address):
-                yield server
+                yield services
         finally:
             await server.close()
             await listener.close()

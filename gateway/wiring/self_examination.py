@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.config.keys import Config
-from gateway.doctor import home_checks, memory_checks, model_checks
+from gateway.doctor import home_checks, provider_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, Finding, Report
 from gateway.http.responses import answer
@@ -35,8 +35,8 @@ class SelfExamination:
         backends = await asyncio.to_thread(hooks.memory_backends)
         models, embedding, backend, configuration = await asyncio.gather(
             _found(self._models(config, offline=offline)),
-            _found(memory_checks.of_embedding(self._gateway.embeddings, config, offline=offline)),
-            _found(asyncio.to_thread(lambda: list(memory_checks.of_backend(config, backends)))),
+            _found(provider_checks.check_embedding_provider(self._gateway.embeddings, config, offline=offline)),
+            _found(asyncio.to_thread(lambda: list(provider_checks.check_memory_backend(config, backends)))),
             _found(asyncio.to_thread(self._configuration, config)),
         )
         findings = {
@@ -52,7 +52,7 @@ class SelfExamination:
     def _models(self, config: Config, *, offline: bool) -> Awaitable[Sequence[Finding]]:
         gateway = self._gateway
         kinds: Mapping[str, object] = gateway.hooks.chat_providers()
-        return model_checks.of_models(gateway.providers, gateway.models, config, kinds, offline=offline)
+        return provider_checks.check_models(gateway.providers, gateway.models, config, kinds, offline=offline)
 
     def _configuration(self, config: Config) -> list[Finding]:
         """Check the files as they are now, with the environment that this gateway was started with."""

@@ -19,11 +19,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.auth.unauthenticated import UnauthenticatedLimit
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http import request_bodies
+from gateway.http.concurrency import Quota
 from gateway.http.openai import api
-from gateway.support import address_space, descriptors
+from gateway.http.request_bodies import BodyShare
+from gateway.support import resource_limits
 from plugins.providers.hosted.model_limits import known_limits
 from plugins.support.bounded_cache import LONGEST, bounded_cache
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
@@ -111,9 +113,9 @@ async def status_of(g: Gateway, **more: Any) -> int:
 
 
 def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_held() -> None:
-    budget = request_bodies.BodyBudget(of_one=10, of_all=15)
-    with budget.share("ben") as bens:
-        with budget.share("ana") as anas:
+    quota = Quota(of_one=10, of_all=15)
+    with BodyShare.of(quota, "ben") as bens:
+        with BodyShare.of(quota, "ana") as anas:
             anas.grow(10)
             with pytest.raises(request_bodies.BodyRefused, match="Your requests use too much"):
                 anas.grow(11)
@@ -170,7 +172,7 @@ def test_a_gateway_does_not_start_with_too_little_address_space(tmp_path: Path) 
 
 
 async def test_the_address_space_that_is_asked_for_is_enough_for_many_conversations_at_once(tmp_path: Path) -> None:
-    limit = address_space.needed()
+    limit = resource_limits.address_space_needed()
     async with gateway_process(tmp_path, wrap=["prlimit", f"--as={limit}"]) as running, aiohttp.ClientSession() as http:
         async with deadline():
             clients = [await running.connect(http) for _ in range(30)]
@@ -186,9 +188,9 @@ async def test_the_address_space_that_is_asked_for_is_enough_for_many_conversati
 
 
 def test_more_processors_need_more_address_space_up_to_the_most_threads() -> None:
-    assert [address_space.needed(count) // MEGABYTE for count in (2, 28, 256)] == [2032, 3904, 3904]
-    assert address_space.shortage(resource.RLIM_INFINITY) is None
-    assert address_space.shortage(address_space.needed()) is None
+    assert [resource_limits.address_space_needed(count) // MEGABYTE for count in (2, 28, 256)] == [2032, 3904, 3904]
+    assert resource_limits.address_space_shortage(resource.RLIM_INFINITY) is None
+    assert resource_limits.address_space_shortage(resource_limits.address_space_needed()) is None
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.EMFILE, "Too many")])
@@ -273,8 +275,8 @@ async def answer_to(g: Gateway, address: str) -> bytes:
 async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "connections", lambda: 40)
-    monkeypatch.setattr(descriptors, "unauthenticated", lambda: 10)
+    monkeypatch.setattr(resource_limits, "most_connections", lambda: 40)
+    monkeypatch.setattr(resource_limits, "most_unauthenticated", lambda: 10)
     async with gateway(tmp_path) as g, contextlib.AsyncExitStack() as stack, deadline():
         begun = [await stack.enter_async_context(sign_in_begun(g, "127.0.0.2")) for _ in range(10)]
         for _ in range(40):
@@ -287,7 +289,7 @@ async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
 async def test_beyond_the_most_connections_the_next_one_waits_until_another_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "connections", lambda: 2)
+    monkeypatch.setattr(resource_limits, "most_connections", lambda: 2)
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     async with gateway(tmp_path) as g, contextlib.AsyncExitStack() as stack, deadline():
         assert g.daemon.address is not None
@@ -305,7 +307,7 @@ async def test_beyond_the_most_connections_the_next_one_waits_until_another_ends
 
 
 async def test_whoever_was_let_in_counts_no_longer_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "unauthenticated", lambda: 2)
+    monkeypatch.setattr(resource_limits, "most_unauthenticated", lambda: 2)
     async with gateway(tmp_path) as g, deadline():
         clients = [await g.connect() for _ in range(5)]
         assert [await client.chat("hi") for client in clients] == ["hi"] * 5

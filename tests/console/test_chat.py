@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from gateway.http import websocket
+from gateway.http import websocket_connection
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.console.browser import NARROW, visiting
@@ -320,7 +320,7 @@ async def test_a_message_that_is_too_long_stays_where_it_was_written_and_says_wh
 async def test_a_message_that_the_gateway_refuses_as_too_long_goes_back_to_the_composer_for_good(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(websocket.LIMITS, "frame", 3 * 1024 * 1024)  # so that only the gateway's answer tells
+    monkeypatch.setitem(websocket_connection.LIMITS, "frame", 3 * 1024 * 1024)  # so that only the gateway's answer tells
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()

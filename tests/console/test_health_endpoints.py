@@ -8,7 +8,7 @@ import pytest
 
 from gateway.conversations.routing.switchboard import SwitchboardLoad
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.status import last_hour
 from gateway.status.last_hour import KEPT, LastHour
 from plugins.testing.contexts import ManualClock

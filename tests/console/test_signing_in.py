@@ -16,8 +16,16 @@ import pytest
 from playwright.async_api import Browser, Route
 
 from gateway.auth.access import NotAuthorized
-from gateway.auth.signed_out import LINES, SignedOut
-from gateway.auth.signed_tokens import COOKIE_SECONDS, LINK_SECONDS, RENEWED_AFTER, SignedToken, TokenSigner, signing_key
+from gateway.auth.signed_tokens import (
+    COOKIE_SECONDS,
+    LINES,
+    LINK_SECONDS,
+    RENEWED_AFTER,
+    SignedOut,
+    SignedToken,
+    TokenSigner,
+    signing_key,
+)
 from gateway.http.console.pages import FOLDER
 from tests.console.browser import visiting
 from tests.gateway.gateways import TOKEN, Gateway, gateway

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.auth_throttle import FREE, AuthThrottle
+from gateway.auth.limits import FREE, AuthThrottle
 from gateway.auth.people import People, Person
-from gateway.auth.signed_out import SignedOut
-from gateway.auth.signed_tokens import TokenSigner
+from gateway.auth.signed_tokens import SignedOut, TokenSigner
+from gateway.config.keys import GatewayKeys
 from plugins.support.secrets import Secret
 from plugins.support.workspace import OWNER
 
@@ -24,16 +24,19 @@ def people(**tokens: str) -> People:
 
 
 def access(
-    host: str = "127.0.0.1", *, port: int = 7117, attempts: AuthThrottle | None = None, **fields: list[str]
+    host: str = "127.0.0.1",
+    *,
+    port: int = 7117,
+    attempts: AuthThrottle | None = None,
+    hosts: tuple[str, ...] = (),
+    origins: tuple[str, ...] = (),
 ) -> Access:
     return Access(
         people(),
         attempts or AuthThrottle(lambda: 0.0),
         TokenSigner(lambda: 0.0, SignedOut(Path("/nowhere/signed_out.json"), lambda: 0.0)),
-        host=host,
-        port=port,
-        hosts=fields.get("hosts", []),
-        origins=fields.get("origins", []),
+        GatewayKeys(host=host, allowed_hosts=hosts, allowed_origins=origins),
+        port,
     )
 
 
@@ -179,7 +182,7 @@ def test_no_origin_is_no_browser_and_allowed() -> None:
 
 
 def test_configured_names_are_allowed_beside() -> None:
-    rules = access(hosts=["Chat.example"], origins=["https://other.example"])
+    rules = access(hosts=("Chat.example",), origins=("https://other.example",))
     assert rules.allows_host("chat.example")
     assert rules.allows_host("chat.example.")
     assert allows(rules, "https://chat.example", "chat.example")

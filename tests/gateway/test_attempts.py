@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth.auth_throttle import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, AuthThrottle, source_of
+from gateway.auth.limits import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, AuthThrottle, source_of
 
 
 class Clock:

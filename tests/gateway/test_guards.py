@@ -15,8 +15,7 @@ from aiohttp import WSMsgType, web
 
 from benchmarks.stage import Instrument, MemoryLog, Model, Stage, says
 from gateway.auth.access import Access
-from gateway.auth.signed_out import SignedOut
-from gateway.auth.signed_tokens import LINK_SECONDS, TokenSigner
+from gateway.auth.signed_tokens import LINK_SECONDS, SignedOut, TokenSigner
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.routing import forks
 from gateway.conversations.routing.session_indexer import SessionIndexer
@@ -24,7 +23,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
 from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
-from gateway.http.websocket import Connection
+from gateway.http.websocket_connection import Connection
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.facts.fact_events import FactsOpened

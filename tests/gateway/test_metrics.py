@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.stage import MemoryLog
 from gateway.metrics.counters import SECONDS, Counters
-from gateway.metrics.loop_lag import LongestLag, LoopLag
+from gateway.metrics.process import LongestLag, LoopLag
 from gateway.metrics.prometheus import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
 from gateway.metrics.session_meter import SessionMeter
 from gateway.status.overview import Overview

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gateway.auth.people import people_of
 from gateway.config.keys import load_config
 from gateway.doctor.config_check import check
-from gateway.http import handshake, web, websocket
+from gateway.http import web, websocket
 from gateway.http.outbox import WAITING_BYTES, Outbox
 from gateway.support.errors import ConfigRefused
 from plugins.support.secrets import Secret
@@ -365,7 +365,7 @@ async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
 
 
 async def test_who_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(websocket, "HELLO_SECONDS", 0.2)
     async with gateway(tmp_path) as g:
         assert await asyncio.wait_for((await g.connect(None)).closed(), 20) == 4401
 

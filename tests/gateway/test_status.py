@@ -19,7 +19,7 @@ import pytest
 from gateway.cli import status as status_command
 from gateway.metrics import process
 from gateway.metrics.counters import Counters
-from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.process import LoopLag
 from gateway.models.breaker import BreakerView
 from gateway.status.overview import Overview, Storage, describe_overview, is_well
 from gateway.status.problems import Problems

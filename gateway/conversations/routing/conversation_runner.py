@@ -13,8 +13,8 @@ from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_indexer import TITLE, SessionIndexer
 from gateway.conversations.turn.scrubbing import without_secrets
-from gateway.support.address_space import is_exhaustion
 from gateway.support.errors import error_fields, sentence_of
+from gateway.support.resource_limits import is_exhaustion
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession

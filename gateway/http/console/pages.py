@@ -1,7 +1,7 @@
-"""The console's static files: the page and what it loads, from this gateway only.
+"""The console's public routes: its static files, from this gateway only, and sign-in.
 
-They are read once, at the first request. Their paths contain a digest of all files, so a browser can cache them permanently
-and never mixes two versions.
+The files are read once, at the first request. Their paths contain a digest of all files, so a browser can cache them
+permanently and never mixes two versions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from gateway.auth.access import Access
+from gateway.http.console.signing_in import SignInEndpoints
 from gateway.http.responses import HEADERS, refusal
 
 FOLDER = Path(__file__).parent / "static"
@@ -115,3 +117,15 @@ def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.
     if file.packed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
         body, headers["Content-Encoding"] = file.packed, "gzip"
     return web.Response(body=body, content_type=file.media, charset="utf-8", headers=headers)
+
+
+def console_routes(access: Access, server: str) -> list[web.RouteDef]:
+    """Return the public routes; `server` is the program and its version. `wiring` has those for authenticated requests."""
+    pages, signing_in = Pages(), SignInEndpoints(access, server)
+    return [
+        web.get("/", pages.page),
+        web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[a-z0-9_./-]{1,100}}", pages.file),
+        web.get("/api/session", signing_in.session),
+        web.post("/api/sign-in", signing_in.sign_in),
+        web.post("/api/sign-out", signing_in.sign_out),
+    ]

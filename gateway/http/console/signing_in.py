@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from aiohttp import web
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.callers import by_cookie
 from gateway.auth.people import Admission
 from gateway.auth.signed_tokens import COOKIE_SECONDS, LINK_SECONDS
-from gateway.http.handshake import not_admitted
 from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
-from gateway.http.responses import answer, refusal
+from gateway.http.responses import answer, not_admitted, refusal
 
 _NOT_KEPT = (
     "You are signed out, but that could not be saved ({}): a copy of the cookie is valid again after a restart."
@@ -44,15 +40,15 @@ class SignInPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignInEndpoints:
-    """The sign-in endpoints. `access` returns the access rules; `server` is the program and its version."""
+    """The sign-in endpoints. `server` is the program and its version."""
 
-    def __init__(self, access: Callable[[], Access], server: str) -> None:
+    def __init__(self, access: Access, server: str) -> None:
         self._access = access
         self._server = server
 
     async def sign_in(self, request: web.Request) -> web.Response:
         """Exchange a token or link for a cookie. Failures count for the rate limit; only our own page may call this."""
-        access = self._access()
+        access = self._access
         if not access.is_own_page(request.headers.get("Origin", ""), request.headers.get("Host")):
             return refusal(403, "forbidden", "Only the gateway's own page may sign in.")
         try:
@@ -74,27 +70,26 @@ class SignInEndpoints:
             )
         except NotAuthorized as error:
             return not_admitted(error)
-        before = by_cookie(request, access)
+        before = access.caller_by_cookie(request)
         if before is not None and before.person == admission.person:  # so that signing out also ends the replaced cookie
             admission = before
         return self._with_cookie(request, admission)
 
     async def session(self, request: web.Request) -> web.Response:
         """Return who is signed in, or nobody, and renew an old cookie."""
-        access = self._access()
-        admission = by_cookie(request, access)
+        admission = self._access.caller_by_cookie(request)
         if admission is None or admission.cookie is None:
             return answer(200, {"person": None, "server": self._server})
         return (
             self._with_cookie(request, admission)
-            if access.should_renew(admission.cookie)
+            if self._access.should_renew(admission.cookie)
             else self._session_response(admission)
         )
 
     async def sign_out(self, request: web.Request) -> web.Response:
         """Invalidate the cookie and those that renewed it, and close the connections that they opened."""
-        access = self._access()
-        admission = by_cookie(request, access)
+        access = self._access
+        admission = access.caller_by_cookie(request)
         response = answer(200, {})
         if admission is not None and admission.cookie is not None:
             try:
@@ -108,7 +103,7 @@ class SignInEndpoints:
         return answer(200, {"person": admission.person, "server": self._server})
 
     def _with_cookie(self, request: web.Request, admission: Admission) -> web.Response:
-        access, response = self._access(), self._session_response(admission)
+        access, response = self._access, self._session_response(admission)
         response.set_cookie(
             access.cookie,
             access.cookie_for(admission),

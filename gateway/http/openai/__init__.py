@@ -4,10 +4,7 @@ answer_reducer   Reduces a session's frames to the answer to one message.
 api              Routing of requests below `/v1`, limits and errors.
 api_errors       Errors in OpenAI's format.
 embeddings       `POST /v1/embeddings`.
-image_urls       Pictures in `data:` URLs.
-in_flight        Stateless requests in flight.
 model_names      Model names and `/v1/models`.
-replies          Response objects in OpenAI's format.
 request_parser   Converts a request body to a context and options.
 response_writer  Writes an answer as JSON or as an event stream.
 schema           The schema of a chat completion request.

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.auth.access import Access
 from gateway.auth.people import Admission
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.concurrency import InFlight, Quota
 from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
 from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
-from gateway.http.openai.in_flight import InFlight
 from gateway.http.openai.model_names import DEFAULT, ModelNames
-from gateway.http.openai.replies import CompletionHeader
 from gateway.http.openai.request_parser import parse_request
-from gateway.http.openai.response_writer import ClientGone, EventStreamWriter, JsonResponseWriter, ResponseWriter
+from gateway.http.openai.response_writer import (
+    ClientGone,
+    CompletionHeader,
+    EventStreamWriter,
+    JsonResponseWriter,
+    ResponseWriter,
+)
 from gateway.http.openai.schema import ChatBody, decode_body
 from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
 from gateway.http.openai.stateless_mode import StatelessMode
-from gateway.http.request_bodies import BodyBudget, BodyRefused, BodyShare, read_body
+from gateway.http.request_bodies import BodyRefused, BodyShare, read_body
 from gateway.http.responses import answer
 from gateway.http.uploads import Uploads
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.listings import Listings
 from gateway.models.registry import ModelRegistry
-from gateway.support.errors import Busy, GatewayError, sentence_of
+from gateway.status.problems import Readiness
+from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
 from plugins.support.errors import ProviderError
-from sessions.events.errors import SessionsError, StorageFailed
+from sessions.events.errors import SessionsError
 
 BODY_BYTES = 24 * 1024 * 1024
 """The maximum size of a body in bytes: more than the pictures of the largest request in base64."""
 
 BODY_SECONDS = 300.0
 """Seconds for a whole body."""
+
+OF_ONE_PERSON, AT_ONCE = 32, 128
+"""The limits of concurrent requests, for one person and in total."""
 
 OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
 """The limits of bodies in memory in bytes, for one person and in total. Decoded, they take about three times as much."""
@@ -58,43 +66,12 @@ CLIENT_ERRORS = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsErr
 """Errors whose sentences are sent to the client."""
 
 T = TypeVar("T")
-
 B = TypeVar("B", bound=msgspec.Struct)
 
 Serve: TypeAlias = Callable[[web.Request, Admission, BodyShare], Awaitable[web.StreamResponse]]
-
 Answer: TypeAlias = Callable[[ResponseWriter], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger("exuvia.openai_api")
-
-OF_ONE_PERSON, AT_ONCE = 32, 128
-"""The limits of concurrent requests, for one person and in total."""
-
-
-class ConcurrencyLimit:
-    """A limit of concurrent requests, by person and in total."""
-
-    def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
-
-    @contextmanager
-    def one(self, person: str) -> Iterator[None]:
-        """Count a request while the block runs.
-
-        Raises:
-            ApiError: A limit is reached.
-        """
-        of_one = self._running[person] >= OF_ONE_PERSON
-        if of_one or self._running.total() >= AT_ONCE:
-            whose = " of yours" if of_one else ""
-            sentence = f"Too many requests{whose} are in flight; try again shortly."
-            raise ApiError(sentence, status=429, kind="rate_limit_error", code="busy", retry_after=1)
-        self._running[person] += 1
-        try:
-            yield
-        finally:
-            self._running[person] -= 1
-            self._running = +self._running
 
 
 class OpenAIApi:
@@ -105,8 +82,8 @@ class OpenAIApi:
         listings: The providers' model lists.
         switchboard: The conversations.
         uploads: Uploads of attachments.
-        still_admits: Returns True while an admission is valid.
-        refuses: Returns the reason why nothing is taken; None if requests are taken.
+        access: The access rules.
+        readiness: The readiness to take requests.
         caller: Calls the models of stateless requests.
         embeddings: The endpoint for embeddings.
         in_flight: Counts the stateless requests that a stop waits for.
@@ -121,20 +98,20 @@ class OpenAIApi:
         switchboard: Switchboard,
         uploads: Uploads,
         *,
-        still_admits: Callable[[Admission], bool],
-        refuses: Callable[[], Busy | StorageFailed | None],
+        access: Access,
+        readiness: Readiness,
         caller: ModelCaller,
         embeddings: Embeddings,
         in_flight: InFlight,
         counters: Counters,
         clock: Clock,
     ) -> None:
-        self._still_admits = still_admits
-        self._refuses = refuses
+        self._access = access
+        self._readiness = readiness
         self._counters = counters
         self._clock = clock
-        self._limit = ConcurrencyLimit()
-        self._budget = BodyBudget(OF_ONE, OF_ALL)
+        self._running = Quota(OF_ONE_PERSON, AT_ONCE)
+        self._memory = Quota(OF_ONE, OF_ALL)
         self._embeddings = embeddings
         self._names = ModelNames(models, listings, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
@@ -169,9 +146,14 @@ class OpenAIApi:
         method, serve = self._serving[known]
         if request.method != method:
             raise ApiError(f"/v1/{known} requires {method}.", status=405, code="method_not_allowed")
-        if (reason := self._refuses()) is not None:
+        if (reason := self._readiness.refuses) is not None:
             raise ApiError(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
-        with self._limit.one(admission.person.id), self._budget.share(admission.person.id) as share:
+        person = admission.person.id
+        if exceeded := self._running.exceeded(person):
+            whose = " of yours" if exceeded == "one" else ""
+            sentence = f"Too many requests{whose} are in flight; try again shortly."
+            raise ApiError(sentence, status=429, kind="rate_limit_error", code="busy", retry_after=1)
+        with self._running.unit(person), BodyShare.of(self._memory, person) as share:
             return await serve(request, admission, share)
 
     def _now(self) -> int:
@@ -198,7 +180,9 @@ class OpenAIApi:
             assert writer.response is not None
             return writer.response
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
-        streamed = EventStreamWriter(request, head, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
+        streamed = EventStreamWriter(
+            request, head, with_usage=with_usage, admitted=lambda: self._access.still_admits(admission)
+        )
         return await _stream(request, streamed, answer(streamed))
 
     async def _answer_to(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:

@@ -9,12 +9,11 @@ import msgspec
 from aiohttp import web
 
 from gateway.auth.access import NotAuthorized
-from gateway.http.http_protocol import EXHAUSTED
 from gateway.http.request_bodies import BodyRefused
-from gateway.http.responses import answer
+from gateway.http.responses import EXHAUSTED, answer
 from gateway.http.uploads import UnknownAttachment
-from gateway.support.address_space import is_exhaustion
 from gateway.support.errors import Busy, Conflict, DamagedSession, ModelUnknown, sentence_of
+from gateway.support.resource_limits import is_exhaustion
 from plugins.support.errors import ProviderError
 from plugins.support.secrets import scrubbed
 from sessions.events.errors import SessionsError

@@ -1,23 +1,75 @@
 """Converts a request body to a context and options that any provider takes.
 
 A provider receives instructions, then messages. So all `system` and `developer` messages, wherever they are, become
-instructions, in their order; the text parts of a user's message are joined, and its pictures precede them.
-"""
+instructions, in their order; the text parts of a user's message are joined, and its pictures precede them."""
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
 from gateway.http.openai import schema as forms
 from gateway.http.openai.api_errors import bad_request
-from gateway.http.openai.image_urls import ImageUrls
 from gateway.http.openai.schema import ChatBody
 from plugins.api.chat import RequestOptions, ResponseFormat
-from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
+from sessions.events.file_types import detect_picture
+from sessions.events.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+)
 from sessions.state.context import Context, is_paired
+
+_DATA, _BASE64 = "data:", ";base64,"
+
+
+class ImageUrls:
+    """The pictures of one request. `content` holds the bytes of each by its SHA-256."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def add(self, url: str, place: str) -> Attachment:
+        """Return the picture of a URL; `place` names it in errors.
+
+        Raises:
+            ApiError: The URL is not a `data:` URL with a picture of a known format.
+        """
+        content = _bytes_of(url, place)
+        picture = detect_picture(content)
+        if picture is None:
+            raise bad_request(f"{place}: this is not a complete PNG, JPEG, GIF or WebP.", place, "invalid_image")
+        digest = sha256(content).hexdigest()
+        self.content[digest] = content
+        return Attachment(sha256=digest, media=picture.media, bytes=len(content), width=picture.width, height=picture.height)
+
+    @property
+    def base64(self) -> dict[str, bytes]:
+        """The base64 of each picture by its SHA-256."""
+        return {digest: b64encode(content) for digest, content in self.content.items()}
+
+
+def _bytes_of(url: str, place: str) -> bytes:
+    if url[: len(_DATA)].lower() != _DATA:
+        raise bad_request(
+            f"{place}: pictures are not fetched; send the picture itself as a base64 `data:` URL.",
+            place,
+            "invalid_image_url",
+        )
+    _, mark, encoded = url.partition(_BASE64)
+    try:
+        return b64decode(encoded, validate=True) if mark else b""
+    except (binascii.Error, ValueError):
+        raise bad_request(f"{place}: the URL is not valid base64.", place, "invalid_image_url") from None
 
 
 class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,9 +20,8 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.openai import schema
 from gateway.http.openai.answer_reducer import AnswerReducer
 from gateway.http.openai.api_errors import ApiError, bad_request
-from gateway.http.openai.image_urls import ImageUrls
 from gateway.http.openai.model_names import DEFAULT, ModelNames
-from gateway.http.openai.request_parser import user_message
+from gateway.http.openai.request_parser import ImageUrls, user_message
 from gateway.http.openai.response_writer import ResponseWriter
 from gateway.http.openai.schema import ChatBody
 from gateway.http.subscribers import Cursor

@@ -11,8 +11,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from gateway.http.concurrency import InFlight
 from gateway.http.openai.api_errors import bad_request
-from gateway.http.openai.in_flight import InFlight
 from gateway.http.openai.model_names import ModelNames
 from gateway.http.openai.request_parser import ParsedRequest
 from gateway.http.openai.response_writer import ResponseWriter

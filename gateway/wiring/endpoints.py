@@ -1,16 +1,22 @@
-"""The console's endpoints and their paths. They are imported at the first request, which keeps the start fast."""
+"""The endpoints for authenticated requests: the console's, and the OpenAI-compatible one.
+
+They are imported at the first request, which keeps the start fast.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gateway.auth.access import NotAuthorized
 from gateway.auth.people import Admission
+from gateway.http.concurrency import InFlight
 from gateway.http.responses import refusal
 from gateway.http.web import Admitted, Endpoint
+from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.status.overview import Overview
 from gateway.wiring.app import Application
@@ -18,9 +24,10 @@ from plugins.support.workspace import OWNER
 
 if TYPE_CHECKING:
     from gateway.http.console.context_endpoints import ContextEndpoints
-    from gateway.http.console.health_endpoints import HealthEndpoints
+    from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
-    from gateway.http.console.recipients import Recipients
+    from gateway.http.openai.api import OpenAIApi
+    from gateway.wiring.app import Application
     from gateway.wiring.self_examination import SelfExamination
 
 SESSION = "/api/sessions/{session:[A-Za-z0-9-]{1,64}}"
@@ -54,14 +61,14 @@ class _LazyEndpoints:
 
     @cached_property
     def health(self) -> HealthEndpoints:
-        from gateway.http.console.health_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
+        from gateway.http.console.gateway_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
         return HealthEndpoints(self._overview, gateway.last_hour, self._counters, gateway.hooks)
 
     @cached_property
     def recipients(self) -> Recipients:
-        from gateway.http.console.recipients import Recipients  # noqa: PLC0415 - not at the start
+        from gateway.http.console.gateway_endpoints import Recipients  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
         return Recipients(
@@ -118,3 +125,37 @@ def _owner_only(give: Admitted) -> Admitted:
         return await give(request, admission)
 
     return give_owner
+
+
+def openai_endpoints(gateway: Application, services: ConnectionServices, in_flight: InFlight) -> list[Endpoint]:
+    """Return the endpoint for everything below `/v1`; `in_flight` counts the requests that a stop waits for."""
+
+    @cache
+    def api() -> OpenAIApi:
+        from gateway.http.openai.api import OpenAIApi  # noqa: PLC0415 - not at the start
+        from gateway.http.openai.embeddings import Embeddings  # noqa: PLC0415
+
+        dependencies = gateway.dependencies
+        return OpenAIApi(
+            dependencies.models,
+            dependencies.command_services.listings,
+            gateway.switchboard,
+            services.uploads,
+            access=services.access,
+            readiness=services.readiness,
+            caller=dependencies.caller,
+            embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
+            in_flight=in_flight,
+            counters=dependencies.counters,
+            clock=dependencies.clock,
+        )
+
+    async def serve(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await api().serve(request, admission)
+
+    def refuse(error: NotAuthorized) -> web.Response:
+        from gateway.http.openai.api_errors import refusal_of, refused_response  # noqa: PLC0415 - not at the start
+
+        return refused_response(refusal_of(error))
+
+    return [Endpoint("*", "/v1/{path:.*}", serve, refuse)]

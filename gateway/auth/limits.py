@@ -1,14 +1,12 @@
-"""Rate limit for wrong tokens: how long an address must wait after them.
-
-Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old
-token after a rotation counts as one attempt, however often it tries.
-"""
+"""Limits before authentication: wrong tokens, and connections that have not authenticated yet."""
 
 from __future__ import annotations
 
 import ipaddress
+from asyncio import BaseTransport
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -94,3 +92,55 @@ def source_of(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.IPv6Network((parsed, 64), strict=False))
+
+
+SWEEP = 256
+"""Connections that are added between two removals of closed ones."""
+
+
+class _Connection(Protocol):
+    """A connection's protocol, as aiohttp's server creates it."""
+
+    @property
+    def transport(self) -> BaseTransport | None: ...
+
+
+class UnauthenticatedLimit:
+    """The open connections that have not authenticated yet, by address.
+
+    Args:
+        most: The limit for one address.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: dict[str, set[_Connection]] = {}
+        self._added = 0
+
+    def has_room(self, address: str) -> bool:
+        """Return True if this address may open a further connection."""
+        if len(self._of.get(address, ())) < self._most:
+            return True
+        self._forget_closed()
+        return len(self._of.get(address, ())) < self._most
+
+    def add(self, address: str, connection: _Connection) -> None:
+        """Count a connection that was just opened."""
+        self._of.setdefault(address, set()).add(connection)
+        self._added += 1
+        if self._added >= SWEEP:
+            self._forget_closed()
+
+    def authenticated(self, address: str, connection: _Connection) -> None:
+        """Stop counting a connection: it has authenticated."""
+        if address in self._of:
+            self._of[address].discard(connection)
+
+    def _forget_closed(self) -> None:
+        self._added = 0
+        still = {address: {each for each in those if _is_open(each)} for address, those in self._of.items()}
+        self._of = {address: those for address, those in still.items() if those}
+
+
+def _is_open(connection: _Connection) -> bool:
+    return connection.transport is not None and not connection.transport.is_closing()

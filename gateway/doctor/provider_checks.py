@@ -1,0 +1,203 @@
+"""Checks of models, providers, keys, the embedding provider and the memory backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.config.allowed_plugins import allowed_plugins
+from gateway.config.keys import Config, check_embedding
+from gateway.doctor.findings import DoctorContext, Finding, Level
+from gateway.models.listings import Listing
+from gateway.models.model_list_cache import read_model_lists
+from gateway.models.providers import open_embeddings
+from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.models.temporary_providers import make_registry, open_temporarily
+from gateway.support.clock import SystemClock
+from gateway.support.errors import ConfigRefused, ModelUnknown, sentence_of
+from plugins.api.chat import ChatProvider, ListsModels
+from plugins.api.context import ProviderContext
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.memory_settings import NONE, SQLITE
+from plugins.http.client import Timeouts, Transport
+from plugins.memory.search.diagnostics import without_vectors
+from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError
+from sessions.catalog.sqlite import lacks_full_text
+
+MISSING_FILE = "Put a model there, or remove memory.embedding.local_model_path; then restart the gateway."
+
+BRIEF = Timeouts(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
+"""Short timeouts, since a person waits for the report."""
+
+
+def models(context: DoctorContext) -> Iterator[Finding]:
+    """Report problems of the model and of every configured provider.
+
+    Unless offline, each provider is asked for its list of models, which is free.
+    """
+    if context.config is not None:
+        yield from asyncio.run(_examine_models(context, context.config))
+
+
+async def _examine_models(context: DoctorContext, config: Config) -> list[Finding]:
+    reported, unusable = read_model_lists(context.home.models)
+    async with open_temporarily(context.home, config, context.checked.kinds, context.environment, reported) as providers:
+        models = make_registry(providers, config)
+        findings = await check_models(providers, models, config, context.checked.kinds, offline=context.offline)
+    notes = [Finding(level="note", what=unusable, mend="Run `exuvia models refresh` to rebuild it.")] if unusable else []
+    return [*notes, *findings]
+
+
+async def check_models(
+    providers: Mapping[str, ChatProvider], models: ModelRegistry, config: Config, kinds: Iterable[str], *, offline: bool
+) -> list[Finding]:
+    """Return the problems of the open providers, of missing ones, and of the chosen models."""
+    findings = [
+        Finding(what=f"The provider {name} cannot be opened.", mend="See the log of the gateway's start.")
+        for name in kinds
+        if name not in providers
+    ]
+    used: list[ChosenModel] = []
+    try:
+        if not offline:
+            await models.discover_models()
+        chosen = models.choose()
+        findings += _check_window(chosen, config)
+        used = [chosen, *chosen.fallbacks]
+    except ModelUnknown as error:
+        findings.append(Finding(what="No model can answer.", mend=str(error)))
+    if not offline:
+        asked = [
+            _check_list(provider, about) for provider in providers.values() if (about := _models_to_check(provider, used))
+        ]
+        for answers in await asyncio.gather(*asked):
+            findings += answers
+    return findings
+
+
+def _check_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
+    wanted, known = config.agent.context_window, chosen.provider.limits(chosen.model).window
+    if wanted is not None and known is not None and wanted > known:
+        yield Finding(
+            what=f"agent.context_window is {wanted:,} tokens, and {chosen.name} accepts {known:,}.",
+            mend="Lower or remove it; otherwise long conversations are refused instead of compacted.",
+        )
+
+
+def _models_to_check(provider: ChatProvider, used: Sequence[ChosenModel]) -> Mapping[str, Level]:
+    """Return the models to ask a provider about, with the level of a finding; empty if it has no list."""
+    if not isinstance(provider, ListsModels):
+        return {}
+    default = provider.default_model()
+    asked: dict[str, Level] = {} if default is None else {default: "note"}
+    return {**asked, **{each.model: "wrong" for each in used if each.provider is provider}}
+
+
+async def _check_list(provider: ChatProvider, models: Mapping[str, Level]) -> list[Finding]:
+    """Compare a provider's list with the models that are used; report a refused key."""
+    assert isinstance(provider, ListsModels)
+    try:
+        names = list((await provider.models()).models)
+    except CredentialsRefused as error:
+        mend = f"Set a valid key; this one is used because {provider.explain_default()}."
+        return [Finding(what=sentence_of(error), mend=mend)]
+    except ProviderError as error:
+        mend = f"Check the network and providers.{provider.name}.base_url, or remove the provider's settings."
+        return [Finding(what=f"{provider.name} cannot list its models: {sentence_of(error)}", mend=mend)]
+    some = ", ".join(sorted(names)[:8]) or "none"
+    mend = f"Set agent.model or providers.{provider.name}.default_model to one of its models: {some} …"
+    return [
+        Finding(level=level, what=f"{provider.name} has no model {model!r}.", mend=mend)
+        for model, level in models.items()
+        if not Listing(tuple(names)).has(model)
+    ]
+
+
+def embedding(context: DoctorContext) -> Iterator[Finding]:
+    """Report problems of the embedding provider. Unless offline, a question is embedded, which costs a few tokens."""
+    if context.config is not None:
+        yield from asyncio.run(_examine_embedding(context, context.config))
+
+
+def backend(context: DoctorContext) -> Iterator[Finding]:
+    """Report a memory backend that cannot be used."""
+    if context.config is not None:
+        yield from check_memory_backend(context.config, allowed_plugins(context.config).memory_backends())
+
+
+def check_memory_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iterator[Finding]:
+    """Yield the problem of the configured backend."""
+    meant = config.memory.resting
+    if meant == SQLITE:
+        if why := lacks_full_text():
+            mend = "Use a Python whose SQLite has it; until then `local` is used, which keeps it in memory."
+            yield Finding(level="note", what=f"The memory backend {SQLITE} cannot be used: {why}.", mend=mend)
+        return
+    if why := kinds[meant].why_not() if meant in kinds else "":
+        yield Finding(
+            what=f"The memory backend {meant} cannot be used: {why}.",
+            mend=f'Install it, or set memory.backend = "auto"; until then {SQLITE} is used.',
+        )
+
+
+async def _examine_embedding(context: DoctorContext, config: Config) -> list[Finding]:
+    kinds = allowed_plugins(config).embedding_providers()
+    try:
+        check_embedding(config, kinds)
+    except ConfigRefused:
+        return []  # reported by the check of the configuration
+
+    def provider_context(name: str, settings: Any) -> ProviderContext:
+        return ProviderContext(
+            settings=settings,
+            folder=context.home.plugins / name,
+            workspace=context.home.workspace(config.agent.workspace),
+            clock=SystemClock(),
+            transport=transport,
+            environment=context.environment,
+        )
+
+    async with Transport(timeouts=BRIEF) as transport, open_embeddings(kinds, provider_context) as providers:
+        await providers.reconfigure(config)
+        return await check_embedding_provider(providers, config, offline=context.offline)
+
+
+async def check_embedding_provider(
+    providers: Mapping[str, EmbeddingProvider], config: Config, *, offline: bool
+) -> list[Finding]:
+    """Return the problems of the chosen embedding provider."""
+    keys = config.memory.embedding
+    consequence = without_vectors(by_words=config.memory.search.keywords)
+    until_then = f"until then {consequence[0].lower()}{consequence[1:]}"
+    chosen = keys.chosen(providers)
+    if chosen is not None:
+        passed_over = keys.passed_over(providers)
+        missing = [Finding(what=passed_over, mend=MISSING_FILE)] if passed_over else []
+        return missing if offline else [*missing, *await _check_answer(chosen, until_then)]
+    if keys.wanted in (None, NONE):
+        return []
+    why = providers[keys.wanted].explain_default() if keys.wanted in providers else "it could not be opened"
+    mend = f"Set it, or set memory.embedding.provider to another one; {until_then}."
+    return [Finding(what=f"The embedding provider {keys.wanted} cannot be used: {why}.", mend=mend)]
+
+
+async def _check_answer(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
+    """Request a vector, and return the problem if that fails."""
+    try:
+        await provider.embed(["A test of the connection."], "query")
+    except ProviderError as error:
+        return [Finding(what=sentence_of(error), mend=_remedy(error, until_then))]
+    return []
+
+
+def _remedy(error: ProviderError, until_then: str) -> str:
+    match error:
+        case CredentialsRefused():
+            how = "Set a valid key"
+        case NoSuchModel():
+            how = "Set memory.embedding.model to one of its models"
+        case _:
+            how = "Check the network, memory.embedding.base_url and your account with the vendor"
+    return f"{how}; {until_then}."

@@ -1,0 +1,352 @@
+"""One client of the websocket: the handling of its frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from gateway.auth.access import Access
+from gateway.auth.people import Admission
+from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.outbox import Outbox
+from gateway.http.responses import EXHAUSTED
+from gateway.http.subscribers import page_before
+from gateway.http.uploads import UnknownAttachment, Uploads
+from gateway.protocol import frames
+from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
+from gateway.protocol.slash_commands import parse_command
+from gateway.status.problems import Readiness
+from gateway.support.errors import Busy, Conflict, DamagedSession, sentence_of
+from gateway.support.printable import one_line
+from gateway.support.resource_limits import is_exhaustion
+from plugins.api.command import CommandHelp
+from sessions.events.errors import SessionsError
+from sessions.events.messages import Attachment
+from sessions.store.fork import ForkRefused
+
+UNAUTHORIZED = 4401
+"""Close code for a wrong or missing token."""
+
+REVOKED = "the token of this connection is no longer valid"
+
+LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500, "attachments": ATTACHMENTS}
+"""The limits in `welcome`: bytes, characters, events, files of a message. `attachment`, the bytes of a file, is
+configured."""
+
+log = structlog.get_logger("exuvia.websocket")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionServices:
+    """The parts of a gateway that the connections use.
+
+    `program` is the name and version in `welcome`, `model` returns the model that would answer now, if any, `verbose` the
+    default for showing tools and tokens, and `commands` are those that clients may complete.
+    """
+
+    switchboard: Switchboard
+    access: Access
+    uploads: Uploads
+    readiness: Readiness
+    program: str
+    model: Callable[[], str | None]
+    verbose: Callable[[], bool]
+    commands: Sequence[CommandHelp]
+
+
+class FrameRefused(Exception):
+    """A frame that cannot be handled; `code` and `fields` go into the `error` frame."""
+
+    def __init__(self, code: str, sentence: str, **fields: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.fields = fields
+
+
+def error_frame(error: Exception, frame_id: str | None) -> bytes:
+    """Return the `error` frame for a failure to handle the frame with this id."""
+    match error:
+        case FrameRefused():
+            return frames.error(error.code, str(error), frame_id, **error.fields)
+        case UnknownAttachment():
+            return frames.error("bad_request", str(error), frame_id)
+        case Conflict():
+            return frames.error("conflict", str(error), frame_id)
+        case Busy():
+            return frames.error("busy", str(error), frame_id, retry_after=1)
+        case _:
+            return frames.error("storage_failed", sentence_of(error), frame_id)
+
+
+class Connection:
+    """One client. The reader handles its frames in order; the outbox sends."""
+
+    def __init__(self, socket: web.WebSocketResponse, services: ConnectionServices) -> None:
+        self._socket = socket
+        self._services = services
+        self._outbox = Outbox(socket, self._close_soon)
+        self.admission: Admission | None = None
+        """The authenticated person; None before the handshake."""
+        self.client = "unnamed"
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def _person(self) -> str:
+        assert self.admission is not None
+        return self.admission.person.id
+
+    async def serve(self, admission: Admission) -> None:
+        """Read and write until either side closes."""
+        self.admission = admission
+        if not self._services.access.still_admits(admission):  # it may have been replaced during the upgrade
+            await self.close(UNAUTHORIZED, REVOKED)
+            return
+        self._welcome()
+        writer = asyncio.create_task(self._outbox.write())
+        writer.add_done_callback(self._writer_ended)
+        try:
+            await self._read()
+        finally:
+            self._outbox.unfollow_all()
+            tasks = {writer, *self._tasks}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the connection, unless it is closed already."""
+        if not self._closed:
+            self._closed = True
+            await self._socket.close(code=code, message=reason.encode(), drain=False)
+
+    async def until_sent(self) -> None:
+        """Return once nothing waits for the client any more."""
+        await self._outbox.until_sent()
+
+    async def settle(self) -> None:
+        """Return once all tasks of this connection have ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def revoke(self) -> None:
+        """Close the connection because its token is no longer valid; nothing is sent or handled after this."""
+        self._outbox.unfollow_all()
+        self._close_soon(UNAUTHORIZED, REVOKED)
+
+    def refuse_hello(self) -> None:
+        """Close the connection because its first frame is too large."""
+        self._close_soon(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled() and (error := writer.exception()) is not None:
+            log.error("writer_failed", client=self.client, reason=sentence_of(error), exc_info=error)
+            self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
+
+    def _close_soon(self, code: int, reason: str) -> None:
+        if not self._closed:
+            self._spawn(self.close(code, reason))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _welcome(self) -> None:
+        services = self._services
+        assert self.admission is not None
+        welcome = frames.frame(
+            "welcome",
+            protocol=PROTOCOL,
+            server=services.program,
+            limits={**LIMITS, "attachment": services.uploads.limit()},
+            model=services.model(),
+            person=self.admission.person,
+            verbose=services.verbose(),
+            commands=services.commands,
+        )
+        self._outbox.answer(welcome)
+
+    async def _read(self) -> None:
+        while True:
+            await self._outbox.until_room()
+            message = await self._socket.receive()
+            if self._closed:
+                return
+            if message.type is WSMsgType.TEXT:
+                await self._receive(message.data)
+            elif message.type is WSMsgType.BINARY:
+                self._outbox.answer(frames.error("bad_frame", "Frames are JSON text, not bytes."))
+            else:
+                return
+
+    async def _receive(self, text: str) -> None:
+        if len(text) > FRAME_LIMIT or len(text.encode("utf-8", "surrogatepass")) > FRAME_LIMIT:
+            self._outbox.answer(
+                frames.error("too_large", f"Frames are limited to {FRAME_LIMIT:,} bytes.", frames.id_in(text))
+            )
+            return
+        try:
+            frame = frames.parse(text)
+        except InvalidFrame as error:
+            self._outbox.answer(frames.error("bad_frame", str(error), error.id))
+            return
+        try:
+            await self._handle(frame)
+        except (FrameRefused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
+            self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
+        except (MemoryError, OSError, RuntimeError) as error:
+            if not is_exhaustion(error):
+                raise
+            log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
+            self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
+
+    async def _handle(self, frame: frames.ClientFrame) -> None:
+        match frame:
+            case frames.Send():
+                await self._send(frame)
+            case frames.Subscribe():
+                await self._subscribe(frame)
+            case frames.Unsubscribe():
+                await self._existing(frame.session)
+                self._outbox.unfollow(frame.session)
+            case frames.Cancel():
+                chat = await self._existing(frame.session)
+                chat.stop_turns()
+            case frames.History():
+                await self._history(frame)
+            case frames.Sessions():
+                await self._sessions(frame)
+            case frames.Fork():
+                await self._fork(frame)
+            case frames.Rename():
+                await self._rename(frame)
+            case frames.Ping():
+                self._outbox.answer(frames.frame("pong", id=frame.id))
+            case frames.Hello():
+                if frame.protocol != PROTOCOL:
+                    raise FrameRefused("bad_request", f"Only protocol {PROTOCOL} is supported.")
+                self.client = frame.client or self.client
+                self._welcome()
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    async def _send(self, frame: frames.Send) -> None:
+        if not frame.text.strip() and not frame.attachments:
+            raise FrameRefused("bad_request", "A message needs a text or an attachment.")
+        typed = parse_command(frame.text)
+        if frame.attachments and typed is not None:
+            raise FrameRefused("bad_request", "A command takes no attachments.")
+        if (reason := self._services.readiness.refuses) is not None:
+            raise reason
+        attachments = await self._services.uploads.store(self._person, frame.attachments)
+        chat = await self._services.switchboard.chat(self._person, frame.session, create=True)
+        assert chat is not None
+        if self._closed:  # the token may have been replaced meanwhile
+            return
+        received = await chat.receive(
+            IncomingMessage(
+                id=frame.id,
+                client=self.client,
+                sender=self._person,
+                channel="websocket",
+                text=frame.text,
+                typed=typed,
+                attachments=attachments,
+            )
+        )
+        accepted = frames.frame(
+            "accepted",
+            id=frame.id,
+            session=frame.session,
+            session_id=received.session,
+            seq=received.seq,
+            duplicate=received.duplicate,
+        )
+        self._outbox.promise(received.session, received.seq, accepted)
+        if not self._outbox.follows(frame.session):
+            self._outbox.follow(chat, received.session, received.seq - 1)
+        self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
+
+    async def _acknowledge(
+        self, chat: Chat, received: AcceptedMessage, accepted: bytes, frame_id: str, attachments: tuple[Attachment, ...]
+    ) -> None:
+        try:
+            await chat.until_durable(received)
+        except SessionsError as error:
+            self._outbox.withdraw(received.session, received.seq, accepted, error_frame(error, frame_id))
+        else:
+            self._outbox.settle(received.session, received.seq, accepted)
+            if attachments:
+                await self._services.uploads.settle(self._person, attachments)
+
+    async def _subscribe(self, frame: frames.Subscribe) -> None:
+        chat = await self._existing(frame.session)
+        session, head = self._session(chat, frame.session_id)
+        after = head if frame.after is None else frame.after
+        if after > head:
+            raise FrameRefused("bad_request", f"{session} ends at {head}.", head=head)
+        self._outbox.follow(chat, session, after)
+        if frame.id is not None:
+            self._outbox.send_settings(chat, frame.id)
+
+    async def _history(self, frame: frames.History) -> None:
+        chat = await self._existing(frame.session)
+        session, head = self._session(chat, frame.session_id)
+        before = min(head + 1, frame.before if frame.before is not None else head + 1)
+        lines = await page_before(chat, session, before, frame.limit)
+        first = before - len(lines)
+        self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
+
+    async def _sessions(self, frame: frames.Sessions) -> None:
+        rows = [
+            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
+            for row in await self._services.switchboard.sessions(self._person)
+        ]
+        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
+
+    async def _fork(self, frame: frames.Fork) -> None:
+        if (reason := self._services.readiness.refuses) is not None:
+            raise reason
+        chat = await self._existing(frame.session)
+        session, _ = self._session(chat, frame.session_id)
+        try:
+            made = await self._services.switchboard.fork(self._person, session, frame.key, frame.upto)
+        except ForkRefused as error:
+            raise FrameRefused("bad_request", str(error)) from error
+        forked = frames.frame(
+            "forked",
+            id=frame.id,
+            session=made.key,
+            session_id=made.session,
+            parent=made.parent,
+            parent_seq=made.parent_seq,
+        )
+        self._outbox.answer(forked)
+
+    async def _rename(self, frame: frames.Rename) -> None:
+        chat = await self._existing(frame.session)
+        if chat.current is None:
+            raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
+        await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
+        self._outbox.send_settings(chat, frame.id)
+
+    async def _existing(self, key: str) -> Chat:
+        chat = await self._services.switchboard.chat(self._person, key, create=False)
+        if chat is None:
+            raise FrameRefused("unknown_session", f"There is no session {key}; a message to it creates it.")
+        return chat
+
+    def _session(self, chat: Chat, wanted: str | None) -> tuple[str, int]:
+        """Return a session of a chat, by default the current one, and its last seq."""
+        session = wanted or (chat.current.session if chat.current is not None else chat.damaged_session)
+        if (head := chat.head(session)) is None:
+            raise FrameRefused("unknown_session", f"{chat.key} has no session {session}.")
+        return session, head
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
