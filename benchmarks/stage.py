@@ -53,7 +53,7 @@ from sessions.files.journals import Journals
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript
-from sessions.store.claims import Claim
+from sessions.store.catalog import Claim
 from sessions.store.protocols import START, Log, Position
 from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
