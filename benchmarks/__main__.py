@@ -16,9 +16,11 @@ from benchmarks import (
     compacting,
     compaction,
     facts,
+    index,
     latency,
     long,
     memory,
+    memory_month,
     opening,
     pruning,
     restart,
@@ -37,6 +39,7 @@ from gateway.support import logs
 BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "start": start.run,
     "memory": memory.run,
+    "memory-month": memory_month.run,
     "latency": latency.run,
     "throughput": throughput.run,
     "restart": restart.run,
@@ -48,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "pruning": pruning.run,
     "retrieval": retrieval.run,
     "searching": searching.run,
+    "index": index.run,
     "facts": facts.run,
     "strangers": strangers.run,
 }

@@ -79,8 +79,8 @@ def run(setting: Setting) -> list[Figure]:
 
 async def _measure(folder: Path, count: int) -> list[Figure]:
     draw = random.Random(7)
-    words = [draw.choice(_SYLLABLES) + draw.choice(_SYLLABLES) + draw.choice(["", "n", "st"]) for _ in range(6000)]
-    await asyncio.to_thread(_write, folder / "workspace", count, words, draw)
+    words, weights = vocabulary(draw)
+    await asyncio.to_thread(_write, folder / "workspace", count, words, weights, draw)
     by_words = MemoryKeys(embedding=EmbeddingKeys(provider=NONE))
     keys = [MemoryKeys()]
     async with Memory(
@@ -107,10 +107,15 @@ async def _measure(folder: Path, count: int) -> list[Figure]:
     ]
 
 
-def _write(workspace: Path, count: int, words: Sequence[str], draw: random.Random) -> None:
-    """Notes of about 400 characters, their words as unevenly frequent as in a language."""
+def vocabulary(draw: random.Random) -> tuple[list[str], list[float]]:
+    """Return words, and weights that make them as unevenly frequent as in a language."""
+    words = [draw.choice(_SYLLABLES) + draw.choice(_SYLLABLES) + draw.choice(["", "n", "st"]) for _ in range(6000)]
+    return words, [1 / (rank + 3) for rank in range(len(words))]
+
+
+def _write(workspace: Path, count: int, words: Sequence[str], weights: Sequence[float], draw: random.Random) -> None:
+    """Write notes of about 400 characters."""
     (workspace / "memory").mkdir(parents=True)
-    weights = [1 / (rank + 3) for rank in range(len(words))]
     for number in range(count):
         told = draw.choices(words, weights, k=60)
         lines = [" ".join(told[start : start + 12]) for start in range(0, 60, 12)]

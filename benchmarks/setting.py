@@ -33,3 +33,5 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Notes in which is searched."""
     events: int = 100_000
     """Events of the long journal that is opened."""
+    chunks: int = 100_000
+    """Chunks of the large index."""
