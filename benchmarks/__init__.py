@@ -20,6 +20,9 @@ that are kept (`kept_vectors`), and by weights that were fitted to the other con
 `facts` has turns of `dialogues` looked through with a model that knows what they hold, and recalls among full stores.
 `strangers` has plugins sleep, raise, leak tasks and flood the log, and measures how late the event loop is meanwhile.
 
+`memory_month` holds months of conversation with a real gateway and checks what the final requests contain. `index` measures
+an index of 100,000 chunks: disk, memory, first search.
+
 `languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
 
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
