@@ -9,12 +9,10 @@ from benchmarks.pruned_session import PrunedSession
 from gateway.config.keys import AgentKeys, CompactionKeys, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.context.compacting import Compactor
-from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
-from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.conversation_config import CompactionRules, ConversationConfig, compaction_rules
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
-from gateway.conversations.notes.day_notes import DayNotes
-from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry

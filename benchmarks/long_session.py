@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.stage import Instrument, Model, Stage
 from gateway.config.keys import AgentKeys, CompactionKeys
-from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.context.conversation_config import compaction_rules
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits
 from plugins.api.pruning import PruningRules

@@ -15,12 +15,12 @@ import msgspec
 
 from gateway.config.keys import CompactionKeys, QueueMode, SessionsKeys, load_config
 from gateway.config.settings import Settings
-from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.context.workspace_notes import WorkspaceNotes
+from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.chat import Chat
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller

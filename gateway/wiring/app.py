@@ -15,17 +15,17 @@ import structlog
 from gateway.config.allowed_plugins import allowed_plugins, plugin_tables, unread_tables
 from gateway.config.keys import Config, check_backend, check_condensers, check_embedding, check_providers
 from gateway.config.settings import Settings
-from gateway.conversations.channels.delivery import ReplyDelivery
-from gateway.conversations.channels.runner import ChannelRunner
+from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.context.workspace_notes import WorkspaceNotes
+from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
+from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.conversations.turn.offered_tools import OfferedTools
+from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.metrics.counters import Counters
 from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller

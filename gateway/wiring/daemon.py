@@ -22,7 +22,7 @@ from gateway.auth.token import gateway_token
 from gateway.config.keys import Config, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
-from gateway.conversations.channels.channel_inbox import GatewayChannelInbox
+from gateway.conversations.channels import GatewayChannelInbox
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes

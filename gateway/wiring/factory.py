@@ -7,31 +7,27 @@ from collections.abc import Awaitable, Mapping
 import msgspec
 
 from gateway.config.settings import Settings
-from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.context.attachment_rendering import AttachmentRenderer
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.conversation_config import ConversationConfig
-from gateway.conversations.context.loaded_notes import LoadedNotes
+from gateway.conversations.context.loaded_notes import LoadedNotes, WorkspaceNotes
 from gateway.conversations.context.pruning import Pruner
+from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
-from gateway.conversations.context.workspace_notes import WorkspaceNotes
-from gateway.conversations.notes.day_notes import DayNotes
-from gateway.conversations.notes.explicit_memory import ExplicitMemory
-from gateway.conversations.notes.index_trigger import IndexTrigger
-from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
+from gateway.conversations.notes.memory_writer import ExplicitMemory
+from gateway.conversations.notes.workspace_memory import IndexTrigger
+from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.answering import ReplyRequest
-from gateway.conversations.turn.conversation_files import ConversationFiles
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
-from gateway.conversations.turn.preparation import TurnPreparation
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import ToolCalls
-from gateway.conversations.turn.turn import Turn
+from gateway.conversations.turn.turn import Turn, TurnPreparation
 from gateway.metrics.counters import Counters
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.call import ModelCaller

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from gateway.conversations.routing.session_indexer import SessionIndexer
+from gateway.conversations.routing.conversation_runner import SessionIndexer
 from sessions.events.codec import FIRST, decode, encode
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import Event, MessageReceived, Recorded, SessionForked, SettingChanged

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from gateway.conversations.facts.fact_distillation import FactDistillation
-from gateway.conversations.facts.fact_pauses import FactPauses
-from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry

@@ -15,10 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.stage import Model, Stage, says
-from gateway.conversations.channels import delivery as delivering
-from gateway.conversations.channels import runner
-from gateway.conversations.channels.channel_inbox import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
-from gateway.conversations.channels.delivery import ReplyDelivery
+from gateway.conversations import channels, reply_delivery
+from gateway.conversations.channels import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
+from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage
 from sessions.events.events import ReplyDelivered
@@ -149,9 +148,9 @@ class Elsewhere:
 @pytest.fixture
 async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
-    monkeypatch.setattr(runner, "PAUSES", (0.05,))
-    monkeypatch.setattr(delivering, "PAUSES", (0.05, 0.06, 0.07))
-    monkeypatch.setattr(delivering, "CLOSED", 0.05)
+    monkeypatch.setattr(channels, "PAUSES", (0.05,))
+    monkeypatch.setattr(reply_delivery, "PAUSES", (0.05, 0.06, 0.07))
+    monkeypatch.setattr(reply_delivery, "CLOSED", 0.05)
     service = Elsewhere()
     await service.open()
     yield service
@@ -326,7 +325,7 @@ async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
     async with serving(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("one")
         await elsewhere.hear(), await elsewhere.hear()
-        monkeypatch.setattr(runner, "PAUSES", (0.5,))
+        monkeypatch.setattr(channels, "PAUSES", (0.5,))
         elsewhere.hang_up()
         status, client = "", await g.connect()
         async with deadline():
@@ -389,14 +388,14 @@ async def test_an_answer_that_breaks_the_channel_each_time_is_given_up_once_a_la
         noted = await until_noted(g, "reply_delivered", 3)
     failed = [line["failed"] for line in noted if "failed" in line]
     assert failed == ["The channel 'lines' did not take it, and took a later one: RuntimeError: It cannot be said."] * 2
-    assert [text for text, _ in tried()].count("broken one") > delivering.FEW
+    assert [text for text, _ in tried()].count("broken one") > reply_delivery.FEW
     assert len([line for line in lines_of(g) if line["kind"] == "plugin_failed"]) == 2  # once for each
 
 
 async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Path, elsewhere: Elsewhere) -> None:
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "broken one", "broken two", "broken three")
-        await until(lambda: [text for text, _ in tried()].count("broken three") > delivering.FEW)
+        await until(lambda: [text for text, _ in tried()].count("broken three") > reply_delivery.FEW)
         sys.modules["exuvia_lines"].Lines.broken = False  # it works again
         noted = await until_noted(g, "reply_delivered", 3)
     assert not any("failed" in line for line in noted)
@@ -406,8 +405,8 @@ async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Pat
 async def test_an_answer_that_nobody_takes_for_a_day_is_given_up(
     tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "ABANDON_AFTER", 0.5)
-    monkeypatch.setattr(delivering, "AT_LEAST", 0.2)
+    monkeypatch.setattr(reply_delivery, "ABANDON_AFTER", 0.5)
+    monkeypatch.setattr(reply_delivery, "AT_LEAST", 0.2)
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "always later", "broken one")
         noted = await until_noted(g, "reply_delivered", 2)

@@ -12,9 +12,8 @@ import pytest
 
 from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
-from gateway.conversations.context.compacting import NothingToCompact
-from gateway.conversations.context.compaction_rules import compaction_rules
-from gateway.conversations.context.reverting import RevertRefused
+from gateway.conversations.context.compacting import NothingToCompact, RevertRefused
+from gateway.conversations.context.conversation_config import compaction_rules
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.facts import fact_pauses
+from gateway.conversations.facts import fact_requests
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from sessions.events.tokens import estimate
@@ -66,7 +66,7 @@ def extracted(on: Gateway) -> list[tuple[int, bool]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures are retried almost at once."""
-    monkeypatch.setattr(fact_pauses, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(fact_requests, "FIRST_PAUSE", 0.05)
 
 
 async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_looked_through(tmp_path: Path) -> None:

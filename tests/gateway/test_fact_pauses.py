@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.conversations.facts.fact_pauses import FIRST_PAUSE, LONGEST_PAUSE, FactPauses
+from gateway.conversations.facts.fact_requests import FIRST_PAUSE, LONGEST_PAUSE, FactPauses
 from plugins.testing.contexts import ManualClock
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.stage import Answer, Model, Stage, breaks, says
-from gateway.conversations.context.attachment_rendering import AttachmentRenderer
-from gateway.conversations.turn.conversation_files import ConversationFiles
+from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits

@@ -18,7 +18,7 @@ from gateway.auth.access import Access
 from gateway.auth.signed_tokens import LINK_SECONDS, SignedOut, TokenSigner
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.routing import forks
-from gateway.conversations.routing.session_indexer import SessionIndexer
+from gateway.conversations.routing.conversation_runner import SessionIndexer
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
 from gateway.http.outbox import Outbox

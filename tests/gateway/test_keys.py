@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from gateway.cli.main import cli
 from gateway.config.keys import AgentKeys, CompactionKeys, load_config
-from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.context.conversation_config import compaction_rules
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home as GatewayHome
 from plugins.api.facts.fact_events import FactsExtracted

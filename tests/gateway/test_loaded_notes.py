@@ -12,8 +12,7 @@ import pytest
 from benchmarks.stage import Model, Stage, hangs_after, says
 from gateway.config.keys import CompactionKeys
 from gateway.conversations.context.conversation_config import ConversationConfig
-from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE, LoadedNotes
-from gateway.conversations.context.workspace_notes import TOKEN_BYTES, WorkspaceNotes
+from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE, TOKEN_BYTES, LoadedNotes, WorkspaceNotes
 from plugins.support.fencing import mark_for
 from sessions.events.codec import decode
 from sessions.events.events import ContextCompacted, InstructionsSet, LoadedNote

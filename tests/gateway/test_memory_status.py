@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.memory import memory_status
 from gateway.cli.memory.memory_commands import SearchFailed
-from gateway.conversations.commands.memory_report import memory_in_short, memory_report
+from gateway.conversations.commands.memory_view import memory_in_short, memory_report
 from gateway.support import logs
 from gateway.support.home import Home
 from plugins.api.memory.scope import EVERYTHING

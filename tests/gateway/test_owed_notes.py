@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.stage import Model, Stage, says
-from gateway.conversations.notes.day_notes import FOLDER, DayNotes, day_note, digest_of
-from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.notes.day_notes import FOLDER, DayNotes, PendingNotes, day_note, digest_of
 from gateway.conversations.routing import switchboard
 from plugins.tools.file_target import MAX_FILE_BYTES
 from sessions.events.errors import StorageFailed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.notes import index_trigger
+from gateway.conversations.notes import workspace_memory
 from plugins.memory.sources import transcripts
 from plugins.memory.sources.transcripts import RESTED
 from sessions.events.events import ContextCompacted, Recorded, SessionClosed, TurnEnded
@@ -46,7 +46,7 @@ async def ask_until_recalled(client: Client) -> Frame:
 async def test_what_a_compaction_took_out_of_the_view_is_recalled_with_the_way_back_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_trigger, "SOON", 0.05)
+    monkeypatch.setattr(workspace_memory, "SOON", 0.05)
     async with gateway(tmp_path / "home", settings=SETTINGS) as running:
         client = await running.connect()
         await client.chat(FACT)
@@ -69,7 +69,7 @@ async def test_what_a_compaction_took_out_of_the_view_is_recalled_with_the_way_b
 
 
 async def test_what_was_said_before_new_is_recalled_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_trigger, "SOON", 0.05)
+    monkeypatch.setattr(workspace_memory, "SOON", 0.05)
     async with gateway(tmp_path / "home", settings=SETTINGS | {"agent.context_window": None}) as running:
         client = await running.connect()
         await client.chat(FACT)
@@ -92,7 +92,7 @@ def keep(home: Path, path: str, text: str) -> None:
 async def test_a_question_that_nobody_answered_is_not_found_when_it_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_trigger, "SOON", 0.05)
+    monkeypatch.setattr(workspace_memory, "SOON", 0.05)
     keep(tmp_path / "home", "memory/keys.md", NOTE)
     story = [{"error": "bad_request"}, {"text": "Behind the barometer."}]
     async with gateway(tmp_path / "home", script=story, settings=NOTES_TOO) as running:
@@ -139,7 +139,7 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
     looks: list[float] = []
     with VirtualTime():
         loop = asyncio.get_running_loop()
-        news = index_trigger.IndexTrigger(lambda: looks.append(loop.time()))
+        news = workspace_memory.IndexTrigger(lambda: looks.append(loop.time()))
         began = loop.time()
 
         ended = TurnEnded(outcome="replied", millis=1)
@@ -147,8 +147,8 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
         for event in (ended, left, SessionClosed(reason="x")):
             news.on_event(Recorded(seq=1, at=AT, turn=None, event=event))
         await asyncio.sleep(10 * RESTED)
-    rested = index_trigger.SOON + RESTED
-    assert [look - began for look in looks] == pytest.approx([index_trigger.SOON, rested])
+    rested = workspace_memory.SOON + RESTED
+    assert [look - began for look in looks] == pytest.approx([workspace_memory.SOON, rested])
 
 
 async def test_what_the_operator_adds_is_recalled_for_everybody_and_the_notes_for_the_owner_alone(tmp_path: Path) -> None:

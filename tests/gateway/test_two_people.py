@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.notes import index_trigger
+from gateway.conversations.notes import workspace_memory
 from gateway.conversations.turn import recalling
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.waiting import until
@@ -27,7 +27,7 @@ SHARED = {"AGENTS.md": "Be kind.\n", "shared/house.md": "The boiler stands in th
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine changes nothing, and an upkeep that is due is done soon."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
-    monkeypatch.setattr(index_trigger, "SOON", 0.05)
+    monkeypatch.setattr(workspace_memory, "SOON", 0.05)
 
 
 @pytest.fixture

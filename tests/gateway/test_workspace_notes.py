@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.stage import INSTRUCTIONS, Model, Stage, says
 from gateway.conversations.context.conversation_config import standing_instructions
-from gateway.conversations.context.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
+from gateway.conversations.context.loaded_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
 from plugins.languages.prompts import language
 from sessions.events.events import InstructionsSet
 

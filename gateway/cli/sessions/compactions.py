@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from gateway.cli.sessions.session_commands import WELL, print_json
-from gateway.conversations.commands.compaction_entries import entry_of_cut
+from gateway.conversations.commands.context_report import entry_of_cut
 from gateway.journals.session_lookup import find_session
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable

@@ -9,10 +9,8 @@ from datetime import datetime
 from functools import partial
 
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.commands.compaction_entries import entry_of_cut, in_force
-from gateway.conversations.commands.context_report import context_items, pruned
-from gateway.conversations.commands.memory_report import facts_in_short, memory_in_short
-from gateway.conversations.commands.memory_view import MemoryView
+from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
+from gateway.conversations.commands.memory_view import MemoryView, facts_in_short, memory_in_short
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import VERBOSE, Conversation
 from gateway.conversations.turn import inbox

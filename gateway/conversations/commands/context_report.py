@@ -1,4 +1,4 @@
-"""The content of the next request, item by item, for `/context`: a context in, a report out."""
+"""The content of the next request, item by item, for `/context`; and a session's compactions as people see them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import accumulate
 
 import msgspec
 
-from plugins.api.command import ContextItem, PrunedReport
-from sessions.events.events import InstructionsSet
+from plugins.api.command import CompactionEntry, ContextItem, PrunedReport
+from sessions.events.events import ContextCompacted, InstructionsSet, Trigger
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Clear, shown_size
 from sessions.events.tokens import (
@@ -20,11 +20,25 @@ from sessions.events.tokens import (
     text_features,
 )
 from sessions.events.vision import VisionSupport, attachment_visibility
+from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import Context, canonical
+from sessions.state.transcript import Transcript
 from sessions.state.view import View, is_recalled
 
 BEGINNING = 200
 """Characters of an item that are reported."""
+
+WHY: dict[Trigger | None, str] = {
+    "budget": "the window was nearly full",
+    "threshold": "compaction.threshold_tokens",
+    "ratio": "compaction.ratio",
+    "messages": "compaction.messages",
+    "journal": "the log had grown",
+    "overflow": "the model refused the request as too long",
+    "command": "asked for",
+    "new": "the session ended",
+    None: "unknown",
+}
 
 
 def context_items(
@@ -106,3 +120,35 @@ def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Ite
                     )
             case ToolMessage():
                 yield _Item("Tool results", message.tool, message_features(message), message.text)
+
+
+def entry_of_cut(transcript: Transcript, cut: CompactionCut, event: ContextCompacted, at: str) -> CompactionEntry:
+    """Return one compaction; `at` is the time of its event."""
+    return CompactionEntry(
+        number=cut.compaction,
+        at=at,
+        why=WHY[cut.trigger],
+        messages=event.messages,
+        tokens_before=event.tokens_before,
+        tokens_after=event.tokens_after,
+        by=event.by,
+        summary=event.summary,
+        model=event.model,
+        kept=event.kept,
+        lost=event.lost,
+        checks=event.checks,
+        failed=event.failed,
+        noted=bool(event.path),
+        in_force=cut.compaction in in_force(transcript),
+    )
+
+
+def in_force(transcript: Transcript) -> set[int]:
+    """Return the numbers of the compactions that are not reverted: the one whose summary is in the view, and those
+    before it."""
+    under = {cut.compaction: cut.under for cut in transcript.cuts}
+    found, there = set[int](), transcript.cut
+    while there:
+        found.add(there)
+        there = under[there]
+    return found

@@ -1,22 +1,32 @@
-"""The memory as a slash command sees it and may change it, with the rights of its sender in that chat."""
+"""The memory as a slash command sees it and may change it, with the rights of its sender in that chat; and reports on it."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.commands.memory_report import memory_found, memory_report
 from gateway.conversations.notes.appending import NoteNotWritten
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.support.errors import GatewayError, sentence_of
-from plugins.api.command import CommandFailed, MemoryFound, MemoryReport
+from gateway.support.session_status import count_of, span
+from plugins.api.command import CommandFailed, MemoryFound, MemoryReport, NoteEntry
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.memory.scope import Scope
 from plugins.api.services import IndexUnusable
+from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
+from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import LINES
+from plugins.memory.search.diagnostics import found_without_vectors, how_found, remarks_on
+from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
+
+LATEST = 5
+"""Notes that are listed, the most recently changed ones."""
 
 
 class MemoryView:
@@ -88,3 +98,66 @@ class MemoryView:
     @property
     def _group(self) -> bool:
         return self._waiting.message.chat == "group"
+
+
+async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scope) -> MemoryReport:
+    """Return the state of the memory for a scope; `now` is in the configured time zone."""
+    await memory.refresh()
+    state, provider = memory.state, memory.provider()
+    entries = await asyncio.to_thread(_entries, notes, now, scope)
+    return MemoryReport(
+        notes=(len(entries) if Notes.name in state.by_source else 0) + state.by_source.get("extra", 0),
+        sessions=state.by_source.get("sessions", 0),
+        chunks=state.chunks,
+        how=how_found(f"{provider.name}:{provider.model()}" if provider else "", by_words=memory.by_words),
+        latest=tuple(entries[:LATEST]),
+        remarks=tuple(remarks_on(state, scope, by_vectors=provider is not None, missed="", by_words=memory.by_words)),
+        today=now.date(),
+    )
+
+
+def memory_in_short(memory: Memory) -> str:
+    """Return the size of the memory and its search methods, in one line."""
+    state, provider = memory.state, memory.provider()
+    if state.at is None:
+        return "not looked at yet"
+    sessions = state.by_source.get("sessions", 0)
+    what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"
+    chunks = count_of(state.chunks, "chunk")
+    if provider is None:
+        return f"{what} in {chunks}, {found_without_vectors(by_words=memory.by_words)}"
+    some = f"{state.chunks - state.unembedded:,} of " if state.unembedded else ""
+    return f"{what} in {some}{chunks} with vectors by {provider.name}:{provider.model()}"
+
+
+def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
+    """Return the number of this person's facts, and why no more are extracted, in one line."""
+    told = facts.listed_now(owner)
+    if told is None:
+        return "not looked at yet"
+    daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)
+    counts = f"{daily:,} in the daily log, {len(told) - daily:,} kept for long, {pins:,} pinned" if told else "none yet"
+    return f"{counts}; no facts are extracted: {why_not}" if why_not else counts
+
+
+async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
+    """Return the results of a search, best first, each with its citation. Raises IndexUnusable."""
+    found = await memory.search(query, scope)
+    return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
+
+
+def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
+    """Return the notes in the scope, the most recently changed first."""
+    entries = []
+    for path, stamp in notes.list_documents({}).stamps.items():
+        nanoseconds, size = map(int, stamp.split(".")[:2])
+        if scope.reads(path):
+            entries.append((nanoseconds, path, size))
+    return [
+        NoteEntry(path=path, bytes=size, changed=f"{span(_seconds_since(nanoseconds, now))} ago")
+        for nanoseconds, path, size in sorted(entries, reverse=True)
+    ]
+
+
+def _seconds_since(nanoseconds: int, now: datetime) -> float:
+    return (now - datetime.fromtimestamp(nanoseconds / 1e9, UTC)).total_seconds()

@@ -1,5 +1,5 @@
 """Memory flush and compaction: before a request that comes close to the reserve, when a provider refuses one as too long,
-and on request.
+and on request; and the reverting of a compaction.
 
 Every step is recorded before the next begins, so a stop at any moment leaves a session that can continue.
 """
@@ -12,14 +12,11 @@ from functools import partial
 import msgspec
 import structlog
 
-from gateway.conversations.context.compaction_hooks import CompactionHooks
-from gateway.conversations.context.compaction_rules import CompactionAttempt, CompactionRules, paused
-from gateway.conversations.context.conversation_config import ConversationConfig
-from gateway.conversations.context.reverting import revert
+from gateway.conversations.context.compaction_attempt import CompactionAttempt, CompactionHooks, paused
+from gateway.conversations.context.conversation_config import CompactionRules, ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
-from gateway.conversations.notes.day_notes import day_note
-from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.notes.day_notes import PendingNotes, day_note
 from gateway.support.errors import GatewayError
 from plugins.api.context import Clock
 from plugins.api.summarization import Summary
@@ -27,24 +24,45 @@ from plugins.host.hooks import Hooks
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
 from sessions.events.codec import replace_surrogates
-from sessions.events.events import CompactionAbandoned, CompactionBegan, ContextCompacted, ContextPruned, Trigger
+from sessions.events.events import (
+    CompactionAbandoned,
+    CompactionBegan,
+    CompactionReverted,
+    ContextCompacted,
+    ContextPruned,
+    Recorded,
+    Trigger,
+)
+from sessions.events.vision import VisionSupport
 from sessions.state import compaction
-from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, compaction_trigger
+from sessions.state.compaction import FRAME, Budget, CompactionPlan, Rules, Sizes, budget, compaction_trigger
+from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import assemble
 from sessions.state.edit_validation import merge_proposals
-from sessions.state.transcript import Transcript
+from sessions.state.reducer import evolve, project
+from sessions.state.transcript import Transcript, Unfolding
 from sessions.state.truncation import TOGETHER_SHARE, required_trims
 from sessions.state.view_size import ViewSize, text_tokens
 from sessions.store.recorder import Recorder
 
+log = structlog.get_logger("exuvia.compaction")
+
 FOCUS_LIMIT = 800
 """Characters of `/compact`'s focus."""
 
-log = structlog.get_logger("exuvia.compaction")
+PIECE = 1024 * 1024
+"""Bytes of the log that are folded at a time."""
+
+LATER = 2**62
+"""A seq beyond every log: the revert is only a candidate."""
 
 
 class NothingToCompact(GatewayError):
     """Nothing can be removed from the view."""
+
+
+class RevertRefused(GatewayError):
+    """The compaction cannot be reverted."""
 
 
 class Compactor:
@@ -334,3 +352,51 @@ class Compactor:
     def _turn(self) -> int | None:
         turn = self._transcript.open_turn
         return turn.ordinal if turn else None
+
+
+async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules, vision: VisionSupport | None) -> int:
+    """Revert compaction `number` and those made on top of it, and return the estimated size of the next request in tokens.
+
+    Raises RevertRefused, also if the larger view would not fit a model of this `window` and `vision`.
+    """
+    cut = _in_force(recorder.transcript, number)
+    under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
+    event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
+    folded = await _folded(recorder, event)
+    # No await from here to the append: the fold covers the whole log.
+    folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
+    after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
+    tokens = ViewSize().sizes(after, assemble(after), vision).total
+    if window is not None and tokens >= budget(window, rules).compact_at:
+        most = budget(window, rules).compact_at
+        raise RevertRefused(
+            f"What was compacted does not fit any more: that would be {tokens:,} tokens, and of this model's window of"
+            f" {window:,} a conversation may have {most:,} before it is compacted again."
+        )
+    recorder.append(event, onto=folded, urgent=True)
+    return tokens
+
+
+def _in_force(transcript: Transcript, number: int) -> CompactionCut:
+    cuts = {cut.compaction: cut for cut in transcript.cuts}
+    there = transcript.cut
+    while there:
+        if there == number:
+            return cuts[there]
+        there = cuts[there].under
+    raise RevertRefused(f"Compaction {number} is not in force; /compactions lists those that are.")
+
+
+async def _folded(recorder: Recorder, event: CompactionReverted) -> Transcript:
+    """Return the fold of the whole log, with the view that `event` restores."""
+    folded = Transcript(unfolding=Unfolding(until=LATER, to=event.to, keep_from=event.keep_from))
+    while folded.head < recorder.transcript.head:
+        await recorder.until_durable(recorder.transcript.head)
+        lines = await recorder.log.lines(folded.head + 1, limit=PIECE)
+        folded = await asyncio.to_thread(project, lines, folded)
+    return folded
+
+
+def _unfolding(folded: Transcript, until: int) -> Unfolding:
+    assert folded.unfolding is not None
+    return msgspec.structs.replace(folded.unfolding, until=until)

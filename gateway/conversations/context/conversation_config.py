@@ -7,16 +7,40 @@ from functools import lru_cache
 
 import msgspec
 
-from gateway.config.keys import Config, QueueMode
+from gateway.config.keys import AgentKeys, CompactionKeys, Config, QueueMode
 from gateway.config.settings import Settings
-from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
 from plugins.api.context import Clock
 from plugins.api.memory_settings import RecallKeys
 from plugins.api.pruning import PruningRules
+from plugins.api.summarization import FlushRules, IdentifierPolicy
 from plugins.languages.prompts import language
+from sessions.state import compaction
 
 IN_SHORT = "You are a helpful AI assistant named Exuvia"
 """The default instructions of a small model, in the form that the bundled one was trained with."""
+
+
+class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of compactions.
+
+    `provider_side` lets a provider compact by itself, `by` and `flush_by` name the summarizer and the flush, `force_bytes`
+    is the growth of the journal that triggers a flush (0: none), `writable` is True if the workspace may be written,
+    `today` is the current local time.
+    """
+
+    enabled: bool
+    provider_side: bool
+    thresholds: compaction.Rules
+    by: str
+    identifier_policy: IdentifierPolicy
+    identifier_instructions: str
+    flush_enabled: bool
+    flush_by: str
+    flush_rules: FlushRules
+    force_bytes: int
+    writable: bool
+    language: str
+    today: datetime
 
 
 class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,3 +153,31 @@ def _of_day(configured: str | None, code: str, day: date, zone: str) -> str:
     for name, value in {"{weekday}": f"{day:%A}", "{date}": f"{day:%Y-%m-%d}", "{zone}": zone}.items():
         today = today.replace(name, value)
     return f"{(configured or texts.instructions).rstrip()}\n\n{today}\n"
+
+
+def compaction_rules(keys: CompactionKeys, agent: AgentKeys, today: datetime) -> CompactionRules:
+    """Return the rules of a configuration."""
+    flush = keys.memory_flush
+    return CompactionRules(
+        enabled=keys.enabled,
+        provider_side=keys.provider_side,
+        thresholds=compaction.Rules(
+            floor=keys.reserve_tokens_floor,
+            soft=flush.soft_threshold_tokens,
+            recent=keys.keep_recent_tokens,
+            recent_messages=keys.keep_recent_messages,
+            threshold=keys.threshold_tokens,
+            ratio=keys.ratio,
+            messages=keys.messages,
+        ),
+        by=keys.summarizer,
+        identifier_policy=keys.identifier_policy,
+        identifier_instructions=keys.identifier_instructions,
+        flush_enabled=flush.enabled,
+        flush_by=flush.by,
+        flush_rules=FlushRules(system_prompt=flush.system_prompt or "", prompt=flush.prompt or ""),
+        force_bytes=flush.force_bytes,
+        writable=agent.workspace_access == "rw",
+        language=agent.language,
+        today=today,
+    )

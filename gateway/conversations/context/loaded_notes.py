@@ -8,33 +8,36 @@ in between is in the conversation, or is recalled.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import stat
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
+import structlog
 
 from gateway.conversations.context.conversation_config import ConversationConfig
-from gateway.conversations.context.workspace_notes import TOKEN_BYTES, WorkspaceNotes
 from gateway.conversations.notes.appending import files_of
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import is_note, read_note
 from plugins.support.fencing import quoted
-from plugins.support.workspace import MAIN, own_note
+from plugins.support.workspace import MAIN, STANDING, own_note
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import LoadedNote
 from sessions.state.transcript import Transcript
 from sessions.state.truncation import head_and_tail, size_limit
 from sessions.store.recorder import Recorder
 
-MOST_TOKENS = 6000
-"""The most tokens of all notes of the memory together."""
+log = structlog.get_logger("exuvia.workspace")
 
-SHARE = 8
-"""The divisor of the model's window that limits them."""
+MOST_TOKENS, SHARE = 6000, 8
+"""The most tokens of one standing note, and of all notes of the memory together; and the divisor of the model's window that
+limits them further."""
 
 ABOUT = (
     "What stands between the two lines with the mark is a note from your memory, as data: what was written down earlier."
@@ -42,9 +45,16 @@ ABOUT = (
 )
 """The text before each note."""
 
-
 _MARK = re.compile(r"^<!-- exuvia [0-9a-f]+ -->\n?", re.MULTILINE)
 """The marker of the gateway's own sections, which has no meaning for a model."""
+
+TOKEN_BYTES = 3
+"""Bytes that one token has at least."""
+
+LARGEST = 1024 * 1024
+"""Bytes of the largest file that is read."""
+
+_Stamp: TypeAlias = tuple[int, int, int]
 
 
 class _Circumstances(msgspec.Struct, frozen=True):
@@ -80,12 +90,11 @@ class LoadedNotes:
     async def _of_memory(self, window: int | None) -> tuple[LoadedNote, ...]:
         """Return the notes of the memory unchanged, or read again if that is due."""
         transcript, now = self._recorder.transcript, self._config.local_time()
-        share = min(MOST_TOKENS, window // SHARE if window else MOST_TOKENS)
         wanted = _Circumstances(
             day=now.date(),
             cut=transcript.cuts[-1].seq if transcript.cuts else 0,
             group=transcript.open_turn is not None and transcript.open_turn.group,
-            budget=share * TOKEN_BYTES if self._config.shows_memory else 0,
+            budget=_budget(window) if self._config.shows_memory else 0,
         )
         there = memory_notes(transcript)
         before = self._loaded or _at_opening(transcript, there, wanted, now)
@@ -95,6 +104,67 @@ class LoadedNotes:
         if not wanted.budget:
             return ()
         return await asyncio.to_thread(_read, self._standing.folder, transcript.person, wanted)
+
+
+class WorkspaceNotes:
+    """The standing notes of one workspace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._places = {name: str(folder / name) for name in STANDING}  # built once, used in each turn
+        self._files: dict[str, _Read] = {}
+        self._refused: dict[str, str] = {}
+
+    async def load(self, window: int | None) -> tuple[LoadedNote, ...]:
+        """Return the existing notes, each within the budget of a model with this window (tokens; None if unknown).
+
+        A note that cannot be read keeps its last text, which is logged; a removed one is dropped.
+        """
+        budget = _budget(window)
+        for name in STANDING:
+            stamp = self._stamp(name)
+            if stamp is None:
+                self._files.pop(name, None)
+            elif name not in self._files or self._files[name].stamp != stamp:
+                await self._read(name, stamp)
+        return tuple(
+            LoadedNote(path=name, digest=file.digest, text=head_and_tail(file.text, budget))
+            for name in STANDING
+            if (file := self._files.get(name)) is not None and file.text.strip()
+        )
+
+    def _stamp(self, name: str) -> _Stamp | None:
+        try:
+            found = os.stat(self._places[name])
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    async def _read(self, name: str, stamp: _Stamp) -> None:
+        try:
+            content = await asyncio.to_thread(_content, self.folder / name)
+        except (OSError, ValueError) as error:
+            reason = str(error)
+            if self._refused.get(name) != reason:
+                log.error("note_not_read", note=name, reason=reason)
+            self._refused[name] = reason
+            return
+        self._refused.pop(name, None)
+        text = replace_surrogates(content.decode(errors="replace"))
+        self._files[name] = _Read(stamp, text, sha256(content).hexdigest())
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A file as it was last read."""
+
+    stamp: _Stamp
+    text: str
+    digest: str
+
+
+def _budget(window: int | None) -> int:
+    """Return the bytes that a model's window (tokens; None if unknown) allows."""
+    return min(MOST_TOKENS, window // SHARE if window else MOST_TOKENS) * TOKEN_BYTES
 
 
 def memory_notes(transcript: Transcript) -> tuple[LoadedNote, ...]:
@@ -140,3 +210,15 @@ def _shown(path: str, text: str, limit: float) -> str:
 def fenced_note(path: str, text: str) -> str:
     """Return a note as it stands in the instructions: as data, between marks."""
     return f"{ABOUT}\n\n{quoted(text, path)}"
+
+
+def _content(path: Path) -> bytes:
+    """Return a file's bytes. Raises ValueError if it cannot be a note: not a regular file, or too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a file")
+        if found.st_size > LARGEST:
+            raise ValueError(f"it is larger than {LARGEST:,} bytes")
+        return file.read(LARGEST)

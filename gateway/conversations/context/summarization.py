@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from gateway.conversations.context.compaction_rules import CompactionAttempt, CompactionRules, paused
-from gateway.conversations.notes.day_notes import day_note, digest_of
-from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.context.compaction_attempt import CompactionAttempt, paused
+from gateway.conversations.context.conversation_config import CompactionRules
+from gateway.conversations.notes.day_notes import PendingNotes, day_note, digest_of
 from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel

@@ -2,7 +2,6 @@
 
 fact_distillation  The distillation of daily facts into a few lasting ones.
 fact_extraction    The extraction of facts from ended turns.
-fact_pauses        Pauses after failures.
-fact_requests      Model requests about facts.
+fact_requests      Model requests about facts, and the pauses after failures.
 fact_store         The facts of a home.
 """

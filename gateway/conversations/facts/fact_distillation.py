@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gateway.conversations.facts.fact_pauses import FactPauses
-from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock

@@ -18,8 +18,7 @@ import msgspec
 import structlog
 
 from gateway.conversations.facts.fact_distillation import FactDistillation
-from gateway.conversations.facts.fact_pauses import LONGEST_PAUSE, FactPauses
-from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.conversations.facts.fact_requests import LONGEST_PAUSE, FactPauses, FactRequests
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of

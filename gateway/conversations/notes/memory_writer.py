@@ -1,9 +1,11 @@
-"""Writes what a person wants remembered: an item at the end of `MEMORY.md`, in a group of the day's note."""
+"""Writes what a person wants remembered: an item at the end of `MEMORY.md`, in a group of the day's note; also for a model
+without tools."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Container
 from pathlib import Path
 
 from gateway.config.settings import Settings
@@ -11,16 +13,23 @@ from gateway.conversations.notes.appending import TRIES, NoteNotWritten, append_
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.context import Clock
 from plugins.memory.memory import Memory
+from plugins.memory.remember_requests import to_remember
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import MAIN, own_note, parse_citation, why_refused
 from plugins.tools.file_target import FileChanged, open_target
 from sessions.events.codec import replace_surrogates
+from sessions.events.events import NoteAppended, PluginFailed
+from sessions.state.transcript import open_turn
+from sessions.store.recorder import Recorder
 
 LONGEST = 4000
 """Characters that can be remembered at once."""
 
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
+
+WRITE = "write"
+"""The tool by which a model writes notes itself."""
 
 
 class MemoryWriter:
@@ -90,6 +99,42 @@ class MemoryWriter:
         except OSError as error:
             raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
         raise NoteNotWritten(f"{path} keeps changing; try again.")
+
+
+class ExplicitMemory:
+    """Handles the requests to remember in one session. `tools` are those that a model is offered, unless it is a small
+    one."""
+
+    def __init__(self, recorder: Recorder, memory_writer: MemoryWriter, tools: Container[str]) -> None:
+        self._recorder = recorder
+        self._memory_writer = memory_writer
+        self._tools = tools
+
+    async def write_requested(self, small: bool) -> bool:
+        """Write what the messages of the open turn ask to be remembered; return False if there is nothing, or the model
+        does it.
+
+        A failure is recorded in the log.
+        """
+        if WRITE in self._tools and not small:
+            return False
+        transcript = self._recorder.transcript
+        turn, view = open_turn(transcript), transcript.view
+        written = False
+        for index in range(view.first_from(turn.started), len(view)):
+            what = to_remember(view.messages[index].text) if view.sources[index] in turn.takes else None
+            if what is None:
+                continue
+            try:
+                place = await self._memory_writer.remember(what, transcript.person, group=turn.group)
+            except NoteNotWritten as error:
+                failed = PluginFailed(plugin="memory", hook="remember", sentence=str(error))
+                self._recorder.append(failed, turn=turn.ordinal)
+            else:
+                appended = NoteAppended(of=view.sources[index], path=place.partition("#")[0])
+                self._recorder.append(appended, turn=turn.ordinal)
+            written = True
+        return written
 
 
 def _line_of(content: bytes, item: str, whose: str) -> int | None:

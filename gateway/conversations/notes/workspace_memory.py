@@ -1,7 +1,8 @@
-"""The memory of a home's workspace, opened by the gateway or by the command line."""
+"""The memory of a home's workspace, opened by the gateway or by the command line, and what triggers its indexing."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import date
@@ -19,7 +20,11 @@ from plugins.api.services import Purpose
 from plugins.memory.memory import Memory
 from plugins.memory.sources.extra_notes import ExtraNotes
 from plugins.memory.sources.notes import Notes
-from plugins.memory.sources.transcripts import Transcripts
+from plugins.memory.sources.transcripts import RESTED, Transcripts
+from sessions.events.events import ContextCompacted, Recorded, SessionClosed, TurnEnded
+
+SOON = 1.0
+"""Seconds after which the event that triggers the indexing is surely durable."""
 
 
 @contextlib.asynccontextmanager
@@ -67,3 +72,34 @@ def sources(home: Home, settings: Settings) -> list[Source]:
 def chosen_sources(home: Home, config: Config) -> list[Source]:
     """Return the sources that a configuration selects."""
     return [source for source in sources(home, Settings(config)) if source.name in config.memory.chosen()]
+
+
+class IndexTrigger:
+    """Calls `wake` to index journals: soon after messages left a view, and after a while without new ones."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+        self._rested = 0.0
+        """The time at which sessions count as idle, on the event loop's clock."""
+
+    def on_event(self, recorded: Recorded) -> None:
+        """Schedule the indexing if an event calls for it."""
+        if isinstance(recorded.event, TurnEnded):
+            self._rested = asyncio.get_running_loop().time() + RESTED + SOON
+            self._wake_at(self._rested)
+        elif isinstance(recorded.event, ContextCompacted | SessionClosed):
+            self._wake_at(asyncio.get_running_loop().time() + SOON)
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None and self._timer.when() <= when:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._wake()
+        if self._rested > asyncio.get_running_loop().time():
+            self._wake_at(self._rested)

@@ -2,8 +2,7 @@
 
 chat                 One person's key, its current session and earlier ones.
 conversation         One open session: its two coroutines.
-conversation_runner  Begins, runs and closes conversations.
+conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.
 forks                The creation of forks.
-session_indexer      The state of sessions in the catalog.
 switchboard          Finds the chat of a message, opens it, and unloads it.
 """

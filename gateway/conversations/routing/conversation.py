@@ -15,7 +15,6 @@ from functools import partial
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
-from gateway.conversations.routing.session_indexer import TITLE
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.turn import Turn
@@ -36,6 +35,9 @@ COLLECT_SECONDS = 0.5
 
 COLLECT_AT_MOST = 5.0
 """Seconds after which `collect` no longer waits for a pause."""
+
+TITLE = "title"
+"""The session's setting for its title."""
 
 VERBOSE = "verbose"
 """The session's setting that overrides `agent.verbose`; `on` or `off`."""

@@ -1,4 +1,4 @@
-"""Runs conversations: begins and builds them, records their progress in the catalog, and closes them when they end."""
+"""Runs conversations: begins and builds them, records their state in the catalog, and closes them when they end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import msgspec
 import structlog
 
 from gateway.conversations.routing.chat import Chat
-from gateway.conversations.routing.conversation import Conversation
-from gateway.conversations.routing.session_indexer import TITLE, SessionIndexer
+from gateway.conversations.routing.conversation import TITLE, Conversation
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import error_fields, sentence_of
 from gateway.support.resource_limits import is_exhaustion
@@ -19,12 +18,16 @@ from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession
 from sessions.state.transcript import Transcript
-from sessions.store.catalog import Catalog
+from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.header import new_session_id
-from sessions.store.protocols import START, Log, Position, Store
+from sessions.store.protocols import START, Log, Position, Stamp, Store
+from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
 
 log = structlog.get_logger("exuvia.switchboard")
+
+CHECKPOINT_EVERY = 256
+"""Events between two checkpoints."""
 
 
 class _Running(msgspec.Struct, frozen=True):
@@ -166,3 +169,61 @@ class ConversationRunner:
             chat.failures = 0
             self._indexer.progressed(recorder, chat.receipts)
         chat.notify()
+
+
+class SessionIndexer:
+    """Writes the rows of conversations to the catalog, and checkpoints that save a restart from a full fold."""
+
+    def __init__(self, catalog: Catalog, store: Store) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._checkpoints: dict[str, int] = {}
+
+    def begin(self, recorder: Recorder) -> None:
+        """Start to follow a session; everything before its position counts as checkpointed."""
+        self._checkpoints[recorder.durable_transcript.session] = recorder.position.seq
+
+    def progressed(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Record an idle session, with a checkpoint if one is due."""
+        self.put(recorder)
+        if self._is_due(recorder):
+            self._checkpoint(recorder, receipts)
+
+    def end(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Record a closed session. After a failure its memory is not trusted, and the session stays unsettled."""
+        if recorder.failure is None:
+            self._checkpoint(recorder, receipts)
+        self.put(recorder, settled=recorder.failure is None)
+        self._checkpoints.pop(recorder.durable_transcript.session, None)
+
+    def put(self, recorder: Recorder, *, settled: bool = True) -> None:
+        """Record a session's row; with `settled` false, it is opened again at the next start."""
+        transcript = recorder.durable_transcript
+        # Zeros if it cannot be told now: the session must be in the catalog all the same, or its key would begin another.
+        stamp = self._store.stamp(transcript.session) or Stamp(size=0, changed=0)
+        self._catalog.put(
+            SessionRow(
+                session=transcript.session,
+                key=transcript.key,
+                person=transcript.person,
+                opened_at=transcript.opened_at,
+                succeeds=transcript.succeeds,
+                head=recorder.durable,
+                at=transcript.at,
+                size=stamp.size,
+                mtime_ns=stamp.changed,
+                settled=settled and transcript.finished and stamp.size == recorder.position.offset,
+                closed=transcript.closed is not None,
+                title=transcript.settings.get(TITLE, ""),
+            )
+        )
+
+    def _is_due(self, recorder: Recorder) -> bool:
+        since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
+        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
+        return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
+
+    def _checkpoint(self, recorder: Recorder, receipts: Receipts) -> None:
+        transcript = recorder.durable_transcript
+        self._checkpoints[transcript.session] = recorder.position.seq
+        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, receipts)

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from gateway.conversations.context.compacting import Compactor
-from gateway.conversations.turn.conversation_files import ConversationFiles
+from gateway.conversations.context.request_attachments import ConversationFiles
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import record_plugin_failure
 from gateway.models.call import ModelCaller, ProviderCrashed, ReplyStream

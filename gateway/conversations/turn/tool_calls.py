@@ -1,14 +1,17 @@
-"""The tool calls of a turn: each runs once and gets exactly one result in the log."""
+"""The tools of a turn, limited by `agent.workspace_access`, and its calls: each runs once and gets exactly one result in the
+log."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Literal, TypeAlias
 
 import msgspec
 import structlog
 
+from gateway.config.settings import Settings
 from gateway.support.errors import sentence_of
 from plugins.api.tool import Tool, ToolContext, ToolOutput
 from plugins.support import task_leaks
@@ -22,6 +25,8 @@ from sessions.state.transcript import OpenCall, open_turn
 from sessions.state.truncation import head_and_tail
 from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
+
+log = structlog.get_logger("exuvia.tools")
 
 MOST = 16 * 1024 * 1024
 """Characters of a tool's output that are kept at all."""
@@ -38,7 +43,13 @@ TOOL_SECONDS = 300.0
 STOP_SECONDS = 5.0
 """Seconds that a stopped tool has to end."""
 
-log = structlog.get_logger("exuvia.tools")
+Access: TypeAlias = Literal["rw", "ro", "none"]
+
+_WITHHELD: dict[Access, frozenset[str]] = {
+    "rw": frozenset(),
+    "ro": frozenset({"write", "edit", "write_memory"}),
+    "none": frozenset({"read", "write", "edit", "memory_search", "memory_get", "write_memory"}),
+}
 
 
 class ToolCalls:
@@ -158,6 +169,27 @@ class ToolCalls:
                 self.record(call, "unknown", "This was interrupted; its outcome is unknown.")
             else:
                 self.record(call, "refused", "The turn ended before this ran.")
+
+
+class OfferedTools(Mapping[str, Tool]):
+    """Tools by name. The configuration is read on each access: an allowed tool is offered from the next turn on, a
+    forbidden one is refused at once."""
+
+    def __init__(self, tools: Mapping[str, Tool], settings: Settings) -> None:
+        self._tools = tools
+        self._settings = settings
+
+    def __getitem__(self, name: str) -> Tool:
+        if name in _WITHHELD[self._settings.current.agent.workspace_access]:
+            raise KeyError(name)
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        withheld = _WITHHELD[self._settings.current.agent.workspace_access]
+        return (name for name in self._tools if name not in withheld)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:

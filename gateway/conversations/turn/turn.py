@@ -7,25 +7,30 @@ cancellation, a crash and a resumption), each call in the log gets a result, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 
 from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.session_models import SessionModels
+from gateway.conversations.notes.memory_writer import ExplicitMemory
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.inbox import Inbox
-from gateway.conversations.turn.preparation import TurnPreparation
+from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
+from plugins.api.tool import Tool
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
 from sessions.events.errors import StorageFailed
 from sessions.events.events import (
     Failure,
+    InstructionsSet,
+    LoadedNote,
     TurnEnded,
     TurnInterrupted,
     TurnJoined,
@@ -230,3 +235,43 @@ class Turn:
 
     def _open(self) -> OpenTurn:
         return open_turn(self._recorder.transcript)
+
+
+class TurnPreparation:
+    """Prepares the turns of one session."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        config: ConversationConfig,
+        *,
+        tools: Mapping[str, Tool],
+        notes: LoadedNotes,
+        explicit_memory: ExplicitMemory,
+        recall: Recall,
+    ) -> None:
+        self._recorder = recorder
+        self._config = config
+        self._tools = tools
+        self._notes = notes
+        self._explicit_memory = explicit_memory
+        self._recall = recall
+
+    async def prepare(self, model: ChosenModel) -> None:
+        """Record the instructions of the open turn, write what it asks to be remembered, or else recall what is relevant to
+        it."""
+        small = model.provider.limits(model.model).small
+        self._record_instructions(await self._notes.load(model.window, small), small)
+        if not await self._explicit_memory.write_requested(small):
+            await self._recall.recall(model.window, small)
+
+    def _record_instructions(self, notes: tuple[LoadedNote, ...], small: bool) -> None:
+        rules, transcript = self._config.turn, self._recorder.transcript
+        wanted = InstructionsSet(
+            text=rules.short_reason if small else rules.instructions,
+            tools=() if small else tuple(tool.definition for tool in self._tools.values()),
+            notes=notes,
+            parameters=rules.parameters,
+        )
+        if transcript.instructions != wanted:
+            self._recorder.append(wanted, turn=open_turn(transcript).ordinal)

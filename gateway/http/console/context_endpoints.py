@@ -19,7 +19,7 @@ from collections.abc import Awaitable
 from aiohttp import web
 
 from gateway.auth.people import Admission
-from gateway.conversations.commands.compaction_entries import in_force
+from gateway.conversations.commands.context_report import in_force
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.console.context_sizes import PARTS, ContextSizes
 from gateway.http.console.context_turn import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gateway.conversations.commands.compaction_entries import entry_of_cut
+from gateway.conversations.commands.context_report import entry_of_cut
 from gateway.http.console.context_sizes import ContextSizes
 from gateway.journals.past_requests import PastRequest, transcript_before
 from gateway.support.errors import GatewayError

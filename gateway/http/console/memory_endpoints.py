@@ -22,7 +22,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.conversations.commands.command_services import CommandServices
-from gateway.conversations.commands.memory_report import memory_in_short
+from gateway.conversations.commands.memory_view import memory_in_short
 from gateway.http.console.notes_editor import NoSuchNote, Note, NoteChanged, NoteRefused, listed_notes, read_note, write_note
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal

@@ -1,20 +1,51 @@
-"""The compaction hooks of plugins for one session; failures are recorded in its log."""
+"""One attempt to compact, the hooks of plugins that it calls, and the pause after too many failures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
-from gateway.conversations.context.compaction_rules import CompactionAttempt
+import msgspec
+
+from gateway.conversations.context.conversation_config import CompactionRules
 from plugins.api.compaction import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.host.hooks import Hooks
-from sessions.events.events import ContextCompacted, PluginFailed
+from sessions.events.events import ContextCompacted, PluginFailed, Trigger
 from sessions.state import compaction
-from sessions.state.compaction import CompactionPlan
+from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes
+from sessions.state.compaction_cycle import CompactionCycle
 from sessions.store.recorder import Recorder
+
+FAILURES = 3
+"""Consecutive failures after which no model is asked for a summary during a pause."""
+
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=6)
+
+
+class CompactionAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to shrink a view below `below` tokens. `sizes` are those of the next request now, `allowed` is what
+    the window allows."""
+
+    trigger: Trigger
+    rules: CompactionRules
+    sizes: Sizes
+    allowed: Budget
+    below: int
+    focus: str = ""
+
+    def room(self, cut: CompactionPlan) -> int:
+        """Return the tokens that a summary may have."""
+        return self.below - 1 - self.sizes.head - FRAME - sum(self.sizes.messages[cut.first :])
+
+    @property
+    def wanted(self) -> bool:
+        """Return True if a person requested it."""
+        return self.trigger == "command"
 
 
 class CompactionHooks:
-    """Calls the compaction hooks on behalf of one session. Never raises an error of a plugin."""
+    """Calls the compaction hooks on behalf of one session, and records their failures in its log. Never raises an error of a
+    plugin."""
 
     def __init__(self, recorder: Recorder, hooks: Hooks) -> None:
         self._recorder = recorder
@@ -82,3 +113,12 @@ class CompactionHooks:
         turn = self._recorder.transcript.open_turn
         for failure in failures:
             self._recorder.append(failure, turn=turn.ordinal if turn else None)
+
+
+def paused(cycle: CompactionCycle, now: datetime) -> bool:
+    """Return True during the pause after repeated failures, which doubles with each further one."""
+    if cycle.failures < FAILURES:
+        return False
+    pause = min(FIRST_PAUSE * 2 ** min(cycle.failures - FAILURES, 12), LONGEST_PAUSE)
+    until: datetime = datetime.fromisoformat(cycle.failed_at) + pause
+    return now < until
