@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from plugins.providers.hosted import openai_errors
-from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
+from plugins.providers.hosted import embedding_errors, openai_errors
+from plugins.support.errors import BadRequest, ContextOverflow, NoSuchModel, ProviderError
+from plugins.support.http_errors import StatusRefused
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, VENDORS, Vendor
@@ -60,7 +61,13 @@ def codeless(vendor: Vendor, words: str) -> bytes:
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
 @pytest.mark.parametrize(
     "words",
-    [QUOTED, PAYLOAD, *(f"Flagged: {phrase}" for phrase in ("it says input is too long", "“1. Prompt is too long”"))],
+    [
+        QUOTED,
+        PAYLOAD,
+        NO_MODEL,
+        *(f"Flagged: {phrase}" for phrase in ("it says input is too long", "“1. Prompt is too long”", "“Unknown model”")),
+        "The model refused to say why the one that was asked for does not exist",
+    ],
 )
 async def test_a_refusal_without_a_code_is_not_taken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
     async with vendor.serving(Fault(status=400, body=codeless(vendor, words))) as (client, _):
@@ -144,3 +151,36 @@ def test_a_vendors_own_sentence_says_enough_without_a_code(sentence: str) -> Non
         type(openai_errors.error_for(400, json.dumps({"error": {"message": sentence}}).encode(), model="m"))
         is ContextOverflow
     )
+
+
+MISSING_SENTENCES = """
+The model `nobody-9000` does not exist or you do not have access to it.
+The requested model 'nobody-9000' does not exist.
+litellm.NotFoundError: OpenAIException - The model `nobody-9000` does not exist.
+Error code: 404 - The model nobody-9000 does not exist or your team 9 does not have access to it.
+Model Not Exist
+Model not found, inaccessible, and/or not deployed
+Model "nobody-9000" not found. Please specify a valid model.
+model: nobody-9000 was not found
+model 'nobody-9000' not found, make sure the correct model ID was used
+models/nobody-9000 is not found for API version v1beta, or is not supported for generateContent.
+nobody-9000 is not a valid model ID
+Invalid model: nobody-9000
+Invalid model 'nobody-9000'. Permitted models can be found in the documentation.
+invalid params, unknown model 'nobody-9000' (2013)
+No such model: nobody-9000
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("sentence", MISSING_SENTENCES)
+def test_a_vendors_own_sentence_for_an_unknown_model_needs_no_code(sentence: str) -> None:
+    body = json.dumps({"error": {"message": sentence}}).encode()
+    assert type(openai_errors.error_for(400, body, model="nobody-9000")) is NoSuchModel
+    assert type(openai_errors.stream_error({"message": sentence}, "nobody-9000")) is NoSuchModel
+
+
+def test_an_embedding_server_that_quotes_a_text_has_the_model() -> None:
+    refused = StatusRefused(400, json.dumps({"detail": "Flagged: 'the model is not supported'"}).encode())
+    assert type(embedding_errors.error_for(refused, "m")) is BadRequest
+    refused = StatusRefused(400, json.dumps({"detail": "Model m is not supported. Supported models are [n]."}).encode())
+    assert type(embedding_errors.error_for(refused, "m")) is NoSuchModel

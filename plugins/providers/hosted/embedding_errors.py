@@ -19,8 +19,8 @@ _SIZE_WORDS = re.compile(
 """The words of OpenAI, Google, Voyage, Mistral, Ollama, DashScope, llama.cpp, vLLM and TEI, for one text or the whole
 request."""
 
-_UNKNOWN_MODEL = re.compile(r"\bmodel\b(?:(?!\bmodel\b).){0,200}?\bnot supported\b", re.I)
-"""Voyage's words for an unknown model."""
+_UNKNOWN_MODEL = re.compile(r"model \S{1,200} is not supported\b", re.I)
+"""How Voyage's message about an unknown model begins."""
 
 
 def is_too_large(refused: StatusRefused) -> bool:
@@ -49,7 +49,7 @@ def error_for(refused: StatusRefused, model: str) -> ProviderError:
     """Return the error for a refusal in OpenAI's format, or in Voyage's or Mistral's, which are similar."""
     if is_too_large(refused):
         return too_large(refused)
-    if refused.status == 400 and _UNKNOWN_MODEL.search(error_message(refused.body)):
+    if refused.status == 400 and _UNKNOWN_MODEL.match(error_message(refused.body)):
         return NoSuchModel(f"The provider has no model {model!r}: {error_message(refused.body)}")
     return openai_errors.error_for(refused.status, refused.body, model=model, after=refused.retry_after)
 

@@ -56,24 +56,26 @@ _OVERFLOW_SENTENCES = (
 """How the messages of OpenAI, Gemini, xAI, Mistral, Groq, Kimi, MiniMax, Qwen, vLLM, SGLang, llama.cpp, LM Studio, Bedrock,
 Anthropic and Ollama begin. Inside a message the same words may be a person's, which the server quotes."""
 
-_OVERFLOW = re.compile(
+_ERROR_NAMES = (
     r"\s*(<\d{3}> |error code: \d{3} - |[\w.]{0,80}?(error|exception|parameter|exceeded)[\w.]{0,80}(:| -) "
-    rf"|invalid (request:|params,) ){{0,4}}({'|'.join(_OVERFLOW_SENTENCES)})",
-    re.I,
+    r"|invalid (request:|params,) ){0,4}"
 )
-"""One of the sentences, behind the names of errors that proxies put before it."""
+"""The names of errors that proxies put before a message."""
+
+_OVERFLOW = re.compile(f"{_ERROR_NAMES}({'|'.join(_OVERFLOW_SENTENCES)})", re.I)
 
 _ABOUT_LENGTH = re.compile(r"context|exceed|large|length|limit|long|max|size|token|window", re.I)
 """Matches error codes that may mean that a request is too long."""
 
 _MISSING_CODES = frozenset({"model_not_found", "invalid_model", "DeploymentNotFound"})
-_MISSING_WORDS = re.compile(
-    r"\bmodel\b(?:(?!\bmodel\b).){0,200}?\b(not found|does not exist|not exist)\b|not a valid model"
-    r"|\b(invalid|unknown|no such) model\b",
+_NAME = r"['\"`]?[^\s'\"`]{1,200}['\"`]?"
+_MISSING = re.compile(
+    rf"{_ERROR_NAMES}((the )?((requested|specified) )?models?(/| |: )({_NAME} )?((is|was) )?"
+    rf"(not found|does not exist|not exist)|{_NAME} is not a valid model|(invalid|unknown|no such) model\b)",
     re.I,
 )
-"""The words of OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio for an unknown model; some send
-them with status 400 or 403."""
+"""How the messages of OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio about an unknown model
+begin; some send them with status 400 or 403. Inside a message the same words may be a person's, which the server quotes."""
 
 _ABOUT_MODELS = re.compile(r"access|deployment|exist|found|model|permission", re.I)
 
@@ -159,11 +161,12 @@ def is_missing(status: int, body: bytes) -> bool:
 
 
 def says_missing(body: bytes) -> bool:
-    """Return True if the body of an error says that the model is unknown."""
+    """Return True if the body of an error says that the model is unknown: by its code, or by beginning with one of the known
+    sentences if the code says nothing else."""
     error = error_object(body)
     if {str(error.get("code")), str(error.get("type"))} & _MISSING_CODES:
         return True
-    return _MISSING_WORDS.search(str(error.get("message", ""))) is not None and not names_another_reason(body, _ABOUT_MODELS)
+    return _MISSING.match(str(error.get("message", ""))) is not None and not names_another_reason(body, _ABOUT_MODELS)
 
 
 def _is_barred(body: bytes) -> bool:
