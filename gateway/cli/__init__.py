@@ -1,12 +1,13 @@
 """The command line.
 
-config/    `exuvia config`
-doctor     `exuvia doctor`
-main       The entry point and its commands
-memory/    `exuvia memory`
-models     `exuvia models list|refresh`
-options    Options and exit codes shared by the commands
-plugins    `exuvia plugins list|check|new`
-sessions/  `exuvia sessions` and `exuvia context`
-status     `exuvia status`
+config_commands   `exuvia config`
+context           `exuvia context`
+doctor            `exuvia doctor`
+main              The entry point and its commands
+memory/           `exuvia memory`
+models            `exuvia models list|refresh`
+options           Options, exit codes and JSON output shared by the commands
+plugins           `exuvia plugins list|check|new`
+session_commands  `exuvia sessions`
+status            `exuvia status`
 """

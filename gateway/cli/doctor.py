@@ -12,7 +12,7 @@ from typing import TextIO, TypeAlias
 
 import msgspec
 
-from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.doctor import home_checks, machine_checks, provider_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
@@ -53,28 +53,28 @@ CHECKS: Mapping[str, Check] = {
 }
 """All checks by name, in the order of the report. The findings of a running gateway replace those of the same name."""
 
-OTHERS = "keys, models and plugins were looked at as this terminal's environment has them"
+OTHERS = "keys, models and plugins were checked in this terminal's environment"
 
 
-def ask_running(patient: DoctorContext) -> Report | Finding:
+def ask_running(context: DoctorContext) -> Report | Finding:
     """Ask the running gateway to examine itself; return a note with the reason if that is not possible."""
-    home = patient.home
-    if instance_address.found(home.address) is None and patient.process() is None:
+    home = context.home
+    if instance_address.found(home.address) is None and context.process() is None:
         return Finding(
             level="note",
             what=f"No gateway runs on {home.root}: {OTHERS}.",
-            mend="`exuvia run` starts one; ask again while it runs to see what it has.",
+            mend="Start one with `exuvia run` and run this again to check its own environment.",
         )
     try:
-        door = local_gateway.find_gateway(home, patient.environment, url=None, token=None)
-        path = f"/api/doctor{'?offline=1' if patient.offline else ''}"
-        body = request("POST", address_of(door.url), path, door.token, patience=EXAMINE_SECONDS + 10)
+        endpoint = local_gateway.find_gateway(home, context.environment, url=None, token=None)
+        path = f"/api/doctor{'?offline=1' if context.offline else ''}"
+        body = request("POST", address_of(endpoint.url), path, endpoint.token, patience=EXAMINE_SECONDS + 10)
         return msgspec.json.decode(body, type=Report)
     except (TokenMissing, RequestFailed, ConfigRefused, OSError, msgspec.MsgspecError, UnicodeError) as error:
         return Finding(
             level="note",
             what=f"The gateway that runs on {home.root} could not be asked, so {OTHERS}: {sentence_of(error)}",
-            mend="Ask with its own token, from HOME/token or in EXUVIA_TOKEN; and restart it if it is of an older version.",
+            mend="Use its own token, in HOME/token or EXUVIA_TOKEN; restart it if it runs an older version.",
         )
 
 
@@ -88,23 +88,23 @@ class CheckResult(msgspec.Struct, frozen=True):
 def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool) -> int:
     """Run all checks and print their findings. Return 0 if there is no problem, else 1."""
     logs.configure("error", "auto")
-    patient = DoctorContext(home=home, checked=check(config, environment), environment=environment, offline=offline)
-    report = ask_running(patient)
-    there = _reported(report, config)
-    found = []
+    context = DoctorContext(home=home, checked=check(config, environment), environment=environment, offline=offline)
+    report = ask_running(context)
+    reported = _reported(report, config)
+    results = []
     for name in (GATEWAY, *CHECKS):
-        found.append(CheckResult(name, there[name] if name in there else examined(CHECKS[name], patient)))
+        results.append(CheckResult(name, reported[name] if name in reported else run_check(CHECKS[name], context)))
         if not as_json:
-            out.write(_lines(found[-1]))
+            out.write(_lines(results[-1]))
             out.flush()  # some take a while
-    wrong = sum(finding.level == "wrong" for each in found for finding in each.findings)
+    wrong = sum(finding.level == "wrong" for each in results for finding in each.findings)
     if as_json:
-        print_json(found, out)
+        print_json(results, out)
     else:
-        passed = count_of(sum(not each.findings for each in found), "check")
+        passed = count_of(sum(not each.findings for each in results), "check")
         scope = "" if isinstance(report, Report) else ", in this terminal's environment"
         out.write(f"{passed} passed, {count_of(wrong, 'problem')} found{scope}.\n")
-    return WRONG if wrong else WELL
+    return PROBLEM if wrong else SUCCESS
 
 
 def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Finding, ...]]:
@@ -115,16 +115,16 @@ def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Find
         return report.findings
     other = Finding(
         level="note",
-        what=f"The gateway runs with {report.config}, which was looked at in place of {config}.",
-        mend=f"`exuvia config check {config}` looks at that file.",
+        what=f"The gateway runs with {report.config}, which was checked instead of {config}.",
+        mend=f"`exuvia config check {config}` checks that file.",
     )
     return {**report.findings, GATEWAY: (*report.findings[GATEWAY], other)}
 
 
-def examined(look: Check, patient: DoctorContext) -> tuple[Finding, ...]:
+def run_check(check: Check, context: DoctorContext) -> tuple[Finding, ...]:
     """Run a check; an exception becomes a finding, so that the other checks still run."""
     try:
-        return tuple(look(patient))
+        return tuple(check(context))
     except Exception as error:
         return (Finding.of_failure(error),)
 

@@ -173,7 +173,7 @@ def sessions() -> None:
 @json_option
 def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the most recent last."""
-    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.list_sessions(made_home(home), sys.stdout, as_json=as_json))
 
@@ -186,7 +186,7 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), help="Print only the last entries.")
 def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
     """Print the transcript of SESSION, an id or a name such as `main`. A name is the owner's unless --person is given."""
-    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
 
@@ -198,7 +198,7 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 @click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
 def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
     """Write SESSION to standard output: its journal as stored, or Markdown."""
-    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
     markdown = form == "markdown"
     end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
@@ -210,7 +210,7 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
 @json_option
 def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
     """Verify the sequence, checksums and attachments of SESSION or of all. Exit code 1 if there is damage."""
-    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.verify_sessions(made_home(home), session, sys.stdout, as_json=as_json))
 
@@ -221,7 +221,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
 @json_option
 def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
     """Accept the loss of a journal, or of its end, for each SESSION that `verify` reports. The gateway must be stopped."""
-    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.forget_sessions(made_home(home), names, sys.stdout, as_json=as_json))
 
@@ -233,9 +233,9 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
 @json_option
 def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
     """List the compactions of SESSION: when, why, by which model, what was kept and lost, and whether each is in force."""
-    from gateway.cli.sessions import compactions  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: compactions.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
+    end(lambda: session_commands.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
 
 
 @sessions.command("fork")
@@ -246,9 +246,9 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
 @click.option("--key", help="The name of the new conversation [SESSION-fork].")
 def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
     """Start a new session from an earlier event of SESSION, which is not changed. The gateway must be stopped."""
-    from gateway.cli.sessions import fork  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: fork.fork_session(made_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+    end(lambda: session_commands.fork_session(made_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
 @cli.command()
@@ -259,7 +259,7 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
 @click.option("--call", type=click.IntRange(min=1), help="Only this model call of the turn.")
 def context(session: str, home: Path | None, as_json: bool, turn: int | None, call: int | None) -> None:
     """Rebuild the requests of a turn of SESSION and compare them with what was sent. Exit code 1 if they differ."""
-    from gateway.cli.sessions import context as context_command  # noqa: PLC0415 - for quick help
+    from gateway.cli import context as context_command  # noqa: PLC0415 - for quick help
 
     def show() -> int:
         return context_command.show_context(made_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
@@ -281,7 +281,7 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
     """Write a configuration with every key, its default and its explanation."""
-    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
 
     def init() -> int:
         pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
@@ -298,7 +298,7 @@ def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], f
 @json_option
 def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
     """Report every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
-    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: config_commands.check_config(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
 
@@ -310,7 +310,7 @@ def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
 @click.option("--sources", is_flag=True, help="Show the source of each value.")
 def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
     """Print every value in force, secrets as references."""
-    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
 
     path = file or home_at(home).config
     end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
@@ -352,10 +352,10 @@ def rotate(home: Path | None, file: Path | None) -> None:
 @json_option
 def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
     """Find problems around the gateway, and say how to fix them. Exit code 1 if there is one."""
-    from gateway.cli.doctor import doctor as look  # noqa: PLC0415 - for quick help
+    from gateway.cli import doctor as doctor_command  # noqa: PLC0415 - for quick help
 
     place = home_at(home)
-    end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
+    end(lambda: doctor_command.doctor(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
 
 
 @cli.command()

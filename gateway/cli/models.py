@@ -12,7 +12,7 @@ from typing import TextIO
 
 import msgspec
 
-from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.keys import Config
 from gateway.doctor.config_check import CheckedConfig, check
 from gateway.models.model_list_cache import CachedModelList, CachedModelLists, cacheable, read_model_lists, write_model_lists
@@ -113,7 +113,7 @@ async def _list(
     else:
         out.writelines(f"{line}\n" for line in _table(offered))
         out.writelines(f"{one_line(line, 500)}\n" for line in (*notes, *_notes(offered, told)))
-    return WRONG if any(isinstance(answer, str) for answer in lists.values()) else WELL
+    return PROBLEM if any(isinstance(answer, str) for answer in lists.values()) else SUCCESS
 
 
 async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
@@ -134,7 +134,7 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
         out.writelines(f"{one_line(line, 500)}\n" for line in (*map(str, asked), *troubles))
         if any(each.error is None for each in asked):
             out.write(f"{home.models} was written; a gateway uses it from its next start.\n")
-    return WRONG if troubles or any(each.error is not None for each in asked) else WELL
+    return PROBLEM if troubles or any(each.error is not None for each in asked) else SUCCESS
 
 
 def _usable(config: Path, environment: Mapping[str, str]) -> tuple[CheckedConfig, Config]:

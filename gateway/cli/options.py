@@ -1,4 +1,4 @@
-"""Options and exit codes shared by the commands."""
+"""Options, exit codes and JSON output shared by the commands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from gateway.support.home import Home
+
+SUCCESS, PROBLEM = 0, 1
+"""Exit codes; 1 means that the command found a problem, or nothing. Errors end with 2."""
 
 home_option = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), help="The gateway's folder [$EXUVIA_HOME or ~/.exuvia]."
@@ -57,3 +60,12 @@ def end(command: Callable[[], int]) -> None:
         click.echo(f"exuvia: {sentence_of(error)}", err=True)
         code = 1 if isinstance(error, JournalDamaged) else 2
     sys.exit(code)
+
+
+def print_json(value: object, out: TextIO) -> None:
+    """Print a value as indented JSON."""
+    import msgspec  # noqa: PLC0415 - for quick help
+
+    from gateway.support.printable import escaped  # noqa: PLC0415 - as above
+
+    out.write(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.allowed_plugins import allowed_plugins, plugin_tables
 from gateway.config.keys import Config, load_config
 from gateway.support.printable import one_line
@@ -64,7 +64,7 @@ def list_plugins(file: Path, environment: Mapping[str, str], out: TextIO, *, as_
         print_json(listed, out)
     else:
         out.writelines(_line(each) + "\n" for each in listed)
-    return WRONG if hooks.refused else WELL
+    return PROBLEM if hooks.refused else SUCCESS
 
 
 def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
@@ -85,7 +85,7 @@ def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: Tex
         out.writelines(f"{one_line(line, 600)}\n" for line in _report(checked))
         if _state(config, hooks, name) == "loaded" and name not in config.plugins.allow:
             out.write("It is not allowed yet: add it to plugins.allow.\n")
-    return WRONG if hooks.refused else WELL
+    return PROBLEM if hooks.refused else SUCCESS
 
 
 def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
@@ -101,7 +101,7 @@ def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
         raise click.ClickException(str(error)) from error
     out.writelines(f"{file}\n" for file in files)
     out.write(f"\nNext: cd {folder} && pip install -e '.[test]' && pytest\nThen: exuvia run --plugin {folder}\n")
-    return WELL
+    return SUCCESS
 
 
 def _load(hooks: Hooks, name: str, config: Config) -> str:

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import msgspec
 
-from gateway.cli.sessions.session_commands import print_json
+from gateway.cli.options import print_json
 from gateway.status.overview import Overview, describe_overview, is_well
 from gateway.support import instance_address
 from gateway.support.errors import GatewayError, sentence_of

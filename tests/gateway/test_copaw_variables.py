@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.config.writing import initial
+from gateway.cli.config_commands import initial
 from gateway.config.keys import CompactionKeys, Sections, load_config
 from gateway.config.sources import SHIPPED
 from plugins.testing.servers.faulty_server import Json

@@ -25,7 +25,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from gateway.cli.doctor import CHECKS, examined
+from gateway.cli.doctor import CHECKS, run_check
 from gateway.cli.memory.facts_commands import import_facts
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import DoctorContext, Finding
@@ -60,7 +60,7 @@ def patient(home: Path, text: str = "", *, offline: bool = True, **variables: st
 
 def found(name: str, of: DoctorContext) -> list[Finding]:
     """What one check finds."""
-    return list(examined(CHECKS[name], of))
+    return list(run_check(CHECKS[name], of))
 
 
 def wrong(name: str, of: DoctorContext) -> Finding:
@@ -146,7 +146,7 @@ def test_a_check_that_fails_is_a_finding_and_keeps_no_other_from_being_made(tmp_
     def fails(_: DoctorContext) -> Iterator[Finding]:
         raise PermissionError(13, "Permission denied")
 
-    (finding,) = examined(fails, patient(tmp_path))
+    (finding,) = run_check(fails, patient(tmp_path))
     assert finding.what == "The check failed: PermissionError: [Errno 13] Permission denied"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
-from gateway.cli.sessions.fork import fork_session
+from gateway.cli.session_commands import fork_session
 from gateway.support.home import Home
 from tests.gateway.gateways import Gateway, gateway
 from tests.waiting import deadline, until

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.memory.eval_questions import InvalidQuestions, read_questions
-from gateway.cli.memory.evaluation import evaluate
+from gateway.cli.memory.evaluation import InvalidQuestions, evaluate, read_questions
 from gateway.support.home import Home
 from tests.memory.test_memory_commands import exuvia
 

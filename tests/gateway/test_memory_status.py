@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.memory import memory_status
+from gateway.cli.memory import memory_commands
 from gateway.cli.memory.memory_commands import SearchFailed
 from gateway.conversations.commands.memory_view import memory_in_short, memory_report
 from gateway.support import logs
@@ -62,8 +62,8 @@ async def test_without_full_text_search_the_notes_are_found_and_status_says_wher
         told = await client.command("/status")
     why = "this Python's SQLite has no full-text search (FTS5)"
     assert f"The memory uses the backend local, since sqlite cannot be used: {why}." in told
-    with pytest.raises(SearchFailed, match="The index rests in local"):
-        memory_status.show_status(
+    with pytest.raises(SearchFailed, match="The index is in the backend local"):
+        memory_commands.show_status(
             Home(tmp_path), None, {}, io.StringIO(), now=datetime(2026, 11, 22, tzinfo=UTC), as_json=False
         )
 
@@ -94,7 +94,7 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
 
 def described_index(keys: MemoryKeys) -> list[str]:
     """The lines of `exuvia memory status`."""
-    return memory_status._lines(IndexStats(), None, 0, keys, None)
+    return memory_commands._status_lines(IndexStats(), None, 0, keys, None)
 
 
 async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_log_until_it_does(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.config.config_commands import check_config, show_config
+from gateway.cli.config_commands import check_config, show_config
 from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from benchmarks.pruned_session import repeats
 from benchmarks.stage import Answer, Instrument, Model, Stage, hangs_after, says
 from exuvia import Clear, PruningContext, hookimpl
-from gateway.cli.sessions.context import show_context
+from gateway.cli.context import show_context
 from gateway.conversations.commands.context_report import pruned
 from gateway.support.home import Home
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply

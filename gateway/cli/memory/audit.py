@@ -10,10 +10,11 @@ from typing import TextIO
 
 import msgspec
 
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.keys import load_config
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home
-from gateway.support.printable import escaped, printable
+from gateway.support.printable import printable
 from gateway.support.session_status import count_of
 from gateway.support.storage import session_logs
 from plugins.api.memory.chunks import Chunk
@@ -23,8 +24,6 @@ from plugins.memory.note_audit import Finding, findings
 from plugins.memory.recall_usage import NoteUsage, used
 from plugins.memory.sources.transcripts import Transcripts
 from plugins.support.workspace import is_private
-
-WELL, WRONG = 0, 1
 
 NEW = timedelta(days=7)
 """The age below which a note is not reported as never recalled."""
@@ -60,10 +59,10 @@ def audit_notes(
         never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used(session_logs(home)), now),
     )
     if as_json:
-        out.write(escaped(msgspec.json.encode(audit).decode()) + "\n")
+        print_json(audit, out)
     else:
         _print(audit, out)
-    return WRONG if audit.findings else WELL
+    return PROBLEM if audit.findings else SUCCESS
 
 
 def _notes(sources: Sequence[Source]) -> tuple[dict[str, str], list[Chunk]]:

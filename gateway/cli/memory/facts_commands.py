@@ -10,13 +10,14 @@ from typing import TextIO, TypeVar
 
 import msgspec
 
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.keys import Config, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_store import facts_of, read_facts
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
-from gateway.support.printable import escaped, printable
+from gateway.support.printable import printable
 from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
 from gateway.support.storage import fact_logs
@@ -33,7 +34,6 @@ from sessions.files.home_lock import HomeLock
 
 T = TypeVar("T")
 
-WELL, FOUND_WRONG = 0, 1
 
 OPERATOR = "operator"
 
@@ -56,8 +56,8 @@ def list_facts(
     facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
     if as_json:
         rows = [{**msgspec.to_builtins(fact), "worth": round(current_importance(fact, now), 3)} for fact in facts]
-        out.write(escaped(msgspec.json.encode({"facts": rows}).decode()) + "\n")
-        return WELL
+        print_json({"facts": rows}, out)
+        return SUCCESS
     for fact in facts:
         what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
         out.write(
@@ -66,7 +66,7 @@ def list_facts(
         )
     if not facts:
         out.write("No facts.\n")
-    return WELL
+    return SUCCESS
 
 
 def export_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path | None, out: TextIO) -> int:
@@ -75,13 +75,13 @@ def export_facts(home: Home, config: Path | None, environment: Mapping[str, str]
     document = encode_facts(facts)
     if file is None:
         out.write(document.decode())
-        return WELL
+        return SUCCESS
     try:
         write_new(file, [document])
     except FileExistsError:
         raise FactsCommandFailed(f"{file} exists; nothing was written.") from None
     out.write(f"{count_of(len(facts), 'fact')} written to {file}.\n")
-    return WELL
+    return SUCCESS
 
 
 def import_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path, out: TextIO) -> int:
@@ -108,7 +108,7 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
     for refusal in found.refused:
         out.write(printable(refusal) + "\n")
     out.write(f"{count_of(len(found.entries), 'fact')} imported, {len(found.refused)} refused.\n")
-    return FOUND_WRONG if found.refused else WELL
+    return PROBLEM if found.refused else SUCCESS
 
 
 def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
@@ -124,12 +124,12 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
 
     gone = _locked(home, config, environment, work)
     if as_json:
-        out.write(escaped(msgspec.json.encode({"dropped": gone}).decode()) + "\n")
-        return WELL
+        print_json({"dropped": gone}, out)
+        return SUCCESS
     for each, kept in gone.items():
         out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
     out.write(f"{count_of(len(gone), 'fact')} removed.\n")
-    return WELL
+    return SUCCESS
 
 
 def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:

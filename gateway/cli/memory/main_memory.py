@@ -5,44 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from gateway.cli.memory.facts import facts
 from gateway.cli.options import config_option, end, home_option, json_option, made_home
-
-
-@click.command("eval")
-@click.argument("questions", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@home_option
-@config_option
-@json_option
-@click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
-@click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
-def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str, *, every: bool, as_json: bool) -> None:
-    """Measure how well the memory answers the questions of FILE: JSON lines or TOML, each with the notes that answer it."""
-    from gateway.cli.memory import evaluation  # noqa: PLC0415 - for quick help
-
-    def run() -> int:
-        depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
-        if not depths or len(depths) != len(cutoffs.split(",")) or not 1 <= depths[0] <= depths[-1] <= evaluation.MOST:
-            raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
-        return evaluation.evaluate(
-            made_home(home), file, os.environ, questions, sys.stdout, cutoffs=depths, every=every, as_json=as_json
-        )
-
-    end(run)
 
 
 @click.group()
 def memory() -> None:
     """Index and search the notes of the workspace, with or without a running gateway."""
-
-
-memory.add_command(facts)
-
-
-memory.add_command(evaluate)
 
 
 @memory.command("index")
@@ -93,10 +65,14 @@ def show_memory(place: str, home: Path | None, file: Path | None) -> None:
 @json_option
 def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
     """Show the contents and progress of the index. Exit code 1 if something is still to be indexed or embedded."""
-    from gateway.cli.memory import memory_status as command  # noqa: PLC0415 - for quick help
+    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
     from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
 
-    end(lambda: command.show_status(made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
+    end(
+        lambda: memory_commands.show_status(
+            made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json
+        )
+    )
 
 
 @memory.command("audit")
@@ -112,3 +88,78 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
 
     end(lambda: audit.audit_notes(made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
+
+
+@memory.command("eval")
+@click.argument("questions", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@home_option
+@config_option
+@json_option
+@click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
+@click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
+def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str, *, every: bool, as_json: bool) -> None:
+    """Measure how well the memory answers the questions of FILE: JSON lines or TOML, each with the notes that answer it."""
+    from gateway.cli.memory import evaluation  # noqa: PLC0415 - for quick help
+
+    def run() -> int:
+        depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
+        if not depths or len(depths) != len(cutoffs.split(",")) or not 1 <= depths[0] <= depths[-1] <= evaluation.MOST:
+            raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
+        return evaluation.evaluate(
+            made_home(home), file, os.environ, questions, sys.stdout, cutoffs=depths, every=every, as_json=as_json
+        )
+
+    end(run)
+
+
+@memory.group()
+def facts() -> None:
+    """List, export and import facts."""
+
+
+@facts.command("list")
+@home_option
+@config_option
+@json_option
+@click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only long-term facts.")
+def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
+    """Print the facts with their current scores, oldest first; with or without a running gateway."""
+    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: facts_commands.list_facts(made_home(home), file, os.environ, sys.stdout, layer=layer, as_json=as_json))
+
+
+@facts.command("export")
+@click.argument("document", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@home_option
+@config_option
+def export_facts(document: Path | None, home: Path | None, file: Path | None) -> None:
+    """Write all facts as JSON to a new DOCUMENT, or print them; with or without a running gateway."""
+    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: facts_commands.export_facts(made_home(home), file, os.environ, document, sys.stdout))
+
+
+@facts.command("import")
+@click.argument("document", type=click.Path(path_type=Path, dir_okay=False))
+@home_option
+@config_option
+def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
+    """Import the facts of DOCUMENT; the gateway must be stopped.
+
+    Each refused entry is printed; exit code 1 if there is one.
+    """
+    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: facts_commands.import_facts(made_home(home), file, os.environ, document, sys.stdout))
+
+
+@facts.command("dedupe")
+@home_option
+@config_option
+@json_option
+def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Remove duplicate facts; the gateway must be stopped."""
+    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: facts_commands.dedupe_facts(made_home(home), file, os.environ, sys.stdout, as_json=as_json))

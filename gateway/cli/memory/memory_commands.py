@@ -1,28 +1,34 @@
-"""The work of `exuvia memory index|search|show`. Each function prints and returns an exit code."""
+"""The work of `exuvia memory index|search|show|status`. Each function prints and returns an exit code."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import msgspec
 
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.allowed_plugins import allowed_plugins
 from gateway.config.keys import Config, check_backend, check_embedding, load_config
 from gateway.config.settings import Settings
-from gateway.conversations.notes.workspace_memory import open_memory
+from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
 from gateway.models.providers import open_embeddings
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
-from gateway.support.printable import escaped, printable
+from gateway.support.printable import printable
+from gateway.support.session_status import count_of, span
 from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import SQLITE, MemoryKeys
 from plugins.api.services import IndexUnusable
 from plugins.http.client import Transport
+from plugins.memory.index.backend_lifecycle import LOCAL
+from plugins.memory.index.index_stats import IndexStats, holdings
 from plugins.memory.index.indexer import IndexState
 from plugins.memory.memory import Memory, SearchResult
 from plugins.memory.search.candidates import Ranked
@@ -31,10 +37,9 @@ from plugins.memory.search.search import Hit
 from plugins.support.errors import ProviderError
 from plugins.support.text.words import occurrences
 from plugins.support.workspace import parse_citation
+from sessions.catalog.sqlite import Error, lacks_full_text
 
 T = TypeVar("T")
-
-WELL, NOTHING = 0, 1
 
 
 class SearchFailed(GatewayError):
@@ -55,19 +60,15 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
 
     state, model, by_words = run_search(index())
     if as_json:
-        out.write(
-            msgspec.json.encode(
-                {"notes": state.documents, "chunks": state.chunks, "unembedded": state.unembedded, "model": model or None}
-            ).decode()
-            + "\n"
-        )
-        return WELL
+        counts = {"notes": state.documents, "chunks": state.chunks, "unembedded": state.unembedded}
+        print_json({**counts, "model": model or None}, out)
+        return SUCCESS
     embedded = f"{state.chunks - state.unembedded} have vectors by {model}"
     how = embedded if model else found_without_vectors(by_words=by_words)
     out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
     if state.unmade:
         out.write(f"({printable(state.unmade)})\n")
-    return WELL
+    return SUCCESS
 
 
 @contextlib.contextmanager
@@ -110,14 +111,14 @@ def search_notes(
     found = run_search(search())
     if as_json:
         rows = [_row(hit) for hit in found.hits]
-        out.write(escaped(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode()) + "\n")
-        return WELL if found.hits else NOTHING
+        print_json({"results": rows, "remarks": found.remarks}, out)
+        return SUCCESS if found.hits else PROBLEM
     shown = _bold if out.isatty() and "NO_COLOR" not in environment else lambda text, _: text
     for hit in found.hits:
         out.write(f"{printable(_heading(hit, explain=explain))}\n{shown(printable(hit.chunk.text), query)}\n\n")
     for remark in found.remarks:
         out.write(f"({printable(remark)})\n")
-    return WELL if found.hits else NOTHING
+    return SUCCESS if found.hits else PROBLEM
 
 
 def _row(hit: Hit) -> dict[str, Any]:
@@ -148,9 +149,9 @@ def show_place(home: Home, file: Path | None, environment: Mapping[str, str], pl
 
     if text := run_search(read()):
         out.write(printable(text).rstrip("\n") + "\n")
-        return WELL
+        return SUCCESS
     out.write(f"(There is nothing at {printable(place)}.)\n")
-    return NOTHING
+    return PROBLEM
 
 
 def _heading(hit: Hit, *, explain: bool) -> str:
@@ -221,3 +222,75 @@ def run_search(work: Coroutine[Any, Any, T]) -> T:
         raise SearchFailed(f"The notes could not be embedded: {error}") from error
     except IndexUnusable as error:
         raise SearchFailed(str(error)) from error
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def show_status(
+    home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, now: datetime, as_json: bool
+) -> int:
+    """Print the state of the index; return 1 if something is still to be indexed or embedded.
+
+    Raises:
+        SearchFailed: The index cannot be read, or is not in SQLite.
+    """
+    config = load_config(file or home.config, environment=environment, overrides={})
+    backend = LOCAL if config.memory.resting == SQLITE and lacks_full_text() else config.memory.resting
+    if backend != SQLITE:
+        raise SearchFailed(
+            f"The index is in the backend {backend}, which cannot be examined; `exuvia memory index` counts it."
+        )
+    try:
+        held = holdings(home.memory, chosen_sources(home, config))
+    except Error as error:
+        raise SearchFailed(
+            f"The memory index {home.memory} cannot be read: {error}. Delete it to have it rebuilt."
+        ) from error
+    provider = asyncio.run(_provider(home, config, environment))
+    at = datetime.fromtimestamp(_last_written(home.memory), UTC) if home.memory.exists() else None
+    model = provider.rpartition(":")[0] if provider else None
+    left = held.texts - max((n for name, n in held.embedded.items() if name.rpartition(":")[0] == model), default=0)
+    values: dict[str, Any] = {
+        **msgspec.structs.asdict(held),
+        "provider": model,
+        "unembedded": left if model else None,
+        "cache": config.memory.embedding.cache,
+        "updated": at and at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+    if as_json:
+        print_json(values, out)
+    else:
+        lines = _status_lines(held, model, left, config.memory, None if at is None else (now - at).total_seconds())
+        out.write(printable("\n".join(lines)) + "\n")
+    return PROBLEM if held.behind or (model and left) else SUCCESS
+
+
+def _status_lines(held: IndexStats, model: str | None, left: int, keys: MemoryKeys, age: float | None) -> list[str]:
+    counted = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.documents.items()))
+    chunks = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.chunks.items()))
+    written = "none yet" if age is None else f"{held.size / 1e6:,.1f} MB, written {span(age)} ago"
+    none = f"none, {found_without_vectors(by_words=keys.search.keywords)}"
+    vectors = none if model is None else f"{model}, {count_of(left, 'text')} without one"
+    lines = [
+        f"Index: {written}",
+        f"Documents: {sum(held.documents.values()):,}{f' ({counted})' if counted else ''}",
+        f"Chunks: {sum(held.chunks.values()):,}{f' ({chunks})' if chunks else ''}",
+        f"Vectors: {vectors}",
+        *(f"  {count_of(number, 'text')} by {name}" for name, number in held.embedded.items()),
+        f"Cache: {count_of(held.cached, 'vector')} of text that no note contains any more, at most {keys.embedding.cache:,}",
+    ]
+    if held.behind:
+        lines.append(f"Behind: {count_of(len(held.behind), 'document')} changed since, first {held.behind[0]}")
+    return lines
+
+
+def _last_written(path: Path) -> float:
+    return max(each.stat().st_mtime for each in path.parent.glob(f"{path.name}*"))
+
+
+async def _provider(home: Home, config: Config, environment: Mapping[str, str]) -> str:
+    """Return the current embedding provider as `provider:model:dimensions`; empty if there is none."""
+    async with opened_memory(home, config, environment) as memory:
+        provider = memory.provider()
+        return f"{provider.name}:{provider.model()}:{provider.dimensions()}" if provider else ""

@@ -1,34 +1,53 @@
-"""`exuvia sessions list|show|export|verify|forget`.
+"""`exuvia sessions list|show|export|verify|forget|compactions|fork`.
 
-Each function prints and returns an exit code: 0 success, 1 a problem was found, 2 failure.
+Each command prints and returns an exit code: 0 success, 1 a problem was found.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
 
-from gateway.journals.session_lookup import Entry, SessionUnknown, entry_of, find_session, session_listings
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
+from gateway.conversations.commands.context_report import entry_of_cut
+from gateway.journals.session_lookup import (
+    Entry,
+    SessionListing,
+    SessionUnknown,
+    entry_of,
+    find_session,
+    session_listings,
+)
+from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
-from gateway.support.printable import escaped, one_line, printable
+from gateway.support.printable import one_line, printable
 from gateway.support.storage import attachments_of, session_logs
+from plugins.api.command import CompactionEntry
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
+from sessions.events.events import ContextCompacted
 from sessions.files.home_lock import HomeLock
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript
+from sessions.store.fork import Fork, ForkRefused, fork, fork_key
+from sessions.store.header import new_session_id
 from sessions.store.protocols import START
 from sessions.store.reading import StoredLog
 
-WELL, WRONG, IMPOSSIBLE = 0, 1, 2
-
 TOOL_CHARACTERS = 200
 """Characters of a tool's output in a transcript; `--json` and `export` have all of it."""
+
+LINE = 300
+"""Characters of an identifier or check that are printed; `--json` has all of it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +84,7 @@ def list_sessions(home: Home, out: TextIO, *, as_json: bool) -> int:
     found = session_listings(session_logs(home))
     if as_json:
         print_json(found, out)
-        return WELL
+        return SUCCESS
     several = len({each.person for each in found if each.readable}) > 1
     rows = [("KEY", *(("PERSON",) if several else ()), "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
     for each in found:
@@ -76,7 +95,7 @@ def list_sessions(home: Home, out: TextIO, *, as_json: bool) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows if found else ():
         out.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
-    return WELL
+    return SUCCESS
 
 
 def show_session(home: Home, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
@@ -87,7 +106,7 @@ def show_session(home: Home, name: str, out: TextIO, *, as_json: bool, limit: in
         print_json(list(entries), out)
     for entry in () if as_json else entries:
         out.write(printable(_paragraph(entry)) + "\n\n")
-    return WELL
+    return SUCCESS
 
 
 def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
@@ -112,7 +131,7 @@ def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: b
                 out.write(f"The loss in {name} was accepted. {goes_on}\n")
     if as_json:
         print_json(forgotten, out)
-    return WELL
+    return SUCCESS
 
 
 def export_session(home: Home, name: str, out: BinaryIO, *, markdown: bool) -> int:
@@ -120,12 +139,12 @@ def export_session(home: Home, name: str, out: BinaryIO, *, markdown: bool) -> i
     log = find_session(session_logs(home), name)
     if not markdown:
         out.writelines(_whole_lines(log))
-        return WELL
+        return SUCCESS
     out.write(f"# Session {log.session}\n".encode())
     for event in log.events():
         if (entry := entry_of(event)) is not None:
             out.write(_section(entry).encode())
-    return WELL
+    return SUCCESS
 
 
 def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool) -> int:
@@ -153,7 +172,7 @@ def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool)
     else:
         attachments = f" Attachments: {len(known)} checked, {lost} missing or altered." if known else ""
         out.write(f"{len(verdicts)} checked, {damaged} damaged.{attachments}{unread}\n")
-    return WRONG if damaged or lost else WELL
+    return PROBLEM if damaged or lost else SUCCESS
 
 
 def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
@@ -248,6 +267,86 @@ def _whole_lines(log: StoredLog) -> Iterator[bytes]:
                 yield line
 
 
-def print_json(value: object, out: TextIO) -> None:
-    """Print a value as indented JSON."""
-    out.write(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")
+# --- compactions ------------------------------------------------------------------------------------------------------
+
+
+def list_compactions(home: Home, name: str, out: TextIO, *, as_json: bool) -> int:
+    """Print every compaction of a session, reverted ones included, oldest first. Raises SessionUnknown, JournalDamaged."""
+    entries = _compactions(find_session(session_logs(home), name))
+    if as_json:
+        print_json(entries, out)
+    elif not entries:
+        out.write("No compactions in this session.\n")
+    for entry in () if as_json else entries:
+        out.writelines(f"{printable(line)}\n" for line in _compaction_lines(entry))
+    return SUCCESS
+
+
+def _compactions(log: StoredLog) -> list[CompactionEntry]:
+    transcript, made = Transcript(), dict[int, tuple[ContextCompacted, str]]()
+    for event in log.events():
+        transcript = evolve(transcript, event)
+        if isinstance(event.event, ContextCompacted):
+            made[event.seq] = event.event, event.at
+    return [entry_of_cut(transcript, cut, *made[cut.seq]) for cut in transcript.cuts]
+
+
+def _compaction_lines(entry: CompactionEntry) -> Iterator[str]:
+    state = "in force" if entry.in_force else "reverted"
+    yield f"{entry.number}. {entry.at} ({entry.why}), {state}"
+    asked = f" ({one_line(entry.model, LINE)})" if entry.model else ""
+    yield (
+        f"   {entry.messages} messages, {entry.tokens_before:,} → {entry.tokens_after:,} tokens,"
+        f" by {one_line(entry.by, LINE)}{asked}"
+    )
+    if entry.failed:
+        yield f"   the model's summary was rejected: {one_line(entry.failed, LINE)}"
+    for check in entry.checks:
+        yield f"   check: {one_line(check, LINE)}"
+    for what, found in (("kept", entry.kept), ("lost", entry.lost)):
+        for identifier in found:
+            yield f"   {what} {one_line(identifier, LINE)}"
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
+    """Fork a session at an event, by default after its last complete turn, under a new key.
+
+    The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
+    ForkRefused, StorageFailed, JournalDamaged.
+    """
+    with HomeLock(home.lock):
+        logs = session_logs(home)
+        session, sessions = find_session(logs, name).session, session_listings(logs)
+        parent = next(listing for listing in sessions if listing.session == session)
+        if not parent.readable:
+            raise ForkRefused(f"{session} cannot be read; see `exuvia sessions verify`.")
+        used = {listing.key for listing in sessions if listing.person == parent.person}
+        made = asyncio.run(_fork(home, session, _fork_key(parent, key, used), at))
+    if as_json:
+        print_json(made, out)
+    else:
+        out.write(f"{made.key} ({made.session}) continues from event {made.parent_seq} of {made.parent}.\n")
+    return SUCCESS
+
+
+async def _fork(home: Home, session: str, key: str, at: int | None) -> Fork:
+    now = datetime.now(UTC)
+    from gateway.wiring.open_stores import open_log_stores  # noqa: PLC0415 - the writers, for this command only
+
+    async with open_log_stores(home) as stores:
+        return await fork(stores.sessions, session, new_session_id(now), key, now, at=at)
+
+
+def _fork_key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:
+    if wanted is None:
+        return fork_key(parent.key, used)
+    try:
+        key = msgspec.convert(wanted, Key)
+    except msgspec.ValidationError:
+        raise ForkRefused(f"{wanted!r} is not a valid key; a key is {KEY_RULE}.") from None
+    if key in used:
+        raise ForkRefused(f"A session {key!r} exists already; choose another key.")
+    return key

@@ -1,7 +1,7 @@
-"""Writing a new configuration file: the shipped text, with every key explained, and the user's values.
+"""`exuvia config init|check|show`. Each command prints and returns an exit code: 0 success, 1 a fault was found.
 
-No library: tomlkit keeps comments, but cannot replace the commented line of a key, and adds the key below the table's last
-comment, which may be the heading of the next.
+A new file is the shipped text with the user's values. It is written without a library: tomlkit keeps comments, but cannot
+replace the commented line of a key, and adds the key below the table's last comment, which may be the heading of the next.
 """
 
 from __future__ import annotations
@@ -9,20 +9,69 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import tomli_w
 
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.keys import Sections
+from gateway.config.rendering import as_toml, shown, sources_of
 from gateway.config.validation import typed_as
 from gateway.doctor.config_check import check
 from gateway.support.errors import ConfigRefused
+from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from plugins.host.loading import load_plugins
 from sessions.files.fsync import sync_folder, write_new
 
 EXAMPLE = Path(__file__).with_name("config.example.toml")
+
+
+def init_config(
+    path: Path, wishes: Sequence[tuple[str, str]], environment: Mapping[str, str], out: TextIO, *, force: bool
+) -> int:
+    """Write a commented configuration with the given keys set. Raises ConfigRefused or OSError."""
+    warnings = write(path, initial(dict(wishes)), environment, force=force)
+    out.writelines(_warning(warning) for warning in warnings)
+    out.write(f"{path} was written; a running gateway applies changes when you save it.\n")
+    return SUCCESS
+
+
+def check_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Print each fault and warning of the file and of the environment."""
+    checked = check(path, environment)
+    if as_json:
+        print_json({"file": str(path), "faults": checked.faults, "warnings": checked.warnings}, out)
+    else:
+        out.writelines(one_line(fault, 600) + "\n" for fault in checked.faults)
+        out.writelines(_warning(warning) for warning in checked.warnings)
+        count = len(checked.faults)
+        state = "is valid" if path.exists() else "does not exist; the defaults are used"
+        out.write(f"{count_of(count, 'fault')}.\n" if count else f"{path} {state}.\n")
+    return PROBLEM if checked.faults else SUCCESS
+
+
+def show_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool, sources: bool) -> int:
+    """Print every value in force, secrets as references. Raises ConfigRefused if the configuration is invalid."""
+    checked = check(path, environment)
+    if checked.faults or checked.config is None:
+        raise ConfigRefused(" ".join(checked.faults))
+    tree = shown(checked.config, checked.settings, checked.plugins)
+    origins = sources_of(tree, checked.config.sources) if sources else None
+    if as_json:
+        print_json(tree if origins is None else {"values": tree, "sources": origins}, out)
+    else:
+        out.write(as_toml(tree, origins))
+    return SUCCESS
+
+
+def _warning(sentence: str) -> str:
+    return f"(warning) {one_line(sentence, 600)}\n"
+
+
+# --- writing a new file -----------------------------------------------------------------------------------------------
 
 
 def initial(wishes: Mapping[str, str]) -> str:

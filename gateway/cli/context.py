@@ -7,7 +7,7 @@ from typing import TextIO
 
 import msgspec
 
-from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.journals.past_requests import PastRequest, requests_of_turn
 from gateway.journals.session_lookup import SessionUnknown, find_session
 from gateway.support.home import Home
@@ -66,7 +66,7 @@ def show_context(home: Home, name: str, out: TextIO, *, turn: int | None, call: 
         print_json(rebuilt, out)
     else:
         out.writelines(f"{printable(line)}\n" for line in _lines(rebuilt))
-    return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
+    return SUCCESS if all(request.agrees for request in rebuilt.requests) else PROBLEM
 
 
 def _rebuilt(session: str, asked: list[PastRequest]) -> RebuiltRequest:

@@ -1,5 +1,0 @@
-"""`exuvia config`.
-
-config_commands  `exuvia config init|check|show`
-writing          Writing a new configuration file
-"""
