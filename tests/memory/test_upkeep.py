@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING, Scope
@@ -17,6 +18,7 @@ from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources import watcher
 from plugins.memory.sources.extra_notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
+from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly
 from tests.memory.places import Place, citations
 from tests.waiting import until
@@ -220,3 +222,47 @@ async def test_what_came_in_many_parts_is_searched_as_one(place: Place) -> None:
             await memory.update(lambda _: None)
     with contextlib.closing(connect_readonly(place.file)) as db:
         assert db.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone() == (1,)
+
+
+# --- errors of third parties ------------------------------------------------------------------------------------------
+
+HUGE = "first line\nsecond \x1b[31m line " + "x" * 1_000_000
+
+
+class Broken(Slow):
+    """A source whose listing fails with a long message."""
+
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
+        raise RuntimeError(HUGE)
+
+
+async def test_an_unexpected_error_of_a_source_is_logged_and_shown_as_one_bounded_line(place: Place) -> None:
+    with capture_logs() as logs:
+        async with place.memory("none", Broken(0)) as memory:
+            await memory.refresh()
+            await until(lambda: bool(memory.state.trouble))
+    assert_is_bounded(memory.state.trouble.removeprefix("RuntimeError: "))
+    logged = [line for line in logs if line["event"] == "memory_not_looked_at"]
+    assert logged[0] == {"event": "memory_not_looked_at", "log_level": "error", "reason": memory.state.trouble}
+
+
+async def test_an_unexpected_error_of_a_provider_is_logged_and_shown_as_one_bounded_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(texts: object, purpose: object) -> Sequence[Sequence[float]]:
+        raise RuntimeError(HUGE)
+
+    monkeypatch.setattr(place.provider, "embed", crash)
+    place.put("MEMORY.md", "the door code is 4711\n")
+    with capture_logs() as logs:
+        async with place.memory("counted") as memory:
+            await memory.refresh()
+            await until(lambda: bool(memory.state.unmade))
+    assert_is_bounded(memory.state.unmade.removeprefix("RuntimeError: "))
+    logged = [line for line in logs if line["event"] == "memory_not_embedded"]
+    assert logged[0] == {"event": "memory_not_embedded", "log_level": "error", "reason": memory.state.unmade}
+
+
+def assert_is_bounded(message: str) -> None:
+    assert message.startswith("first line second [31m line xx")
+    assert len(message) <= SENTENCE

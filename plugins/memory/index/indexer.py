@@ -23,6 +23,7 @@ from plugins.api.services import IndexUnusable, Purpose
 from plugins.memory.index.batching import PLAIN, BatchedEmbedding, EmbeddingFailures
 from plugins.memory.index_errors import IndexRebuilt
 from plugins.support.errors import BadAnswer, BadRequest, ProviderError, Unreachable
+from plugins.support.untrusted import call_failure
 from sessions.events.tokens import estimate
 
 if TYPE_CHECKING:
@@ -147,9 +148,9 @@ class Indexer:
             except IndexUnusable as error:
                 self._note(trouble=str(error))
             except Exception as error:  # an error of one source must not stop the indexer
-                sentence = f"{type(error).__name__}: {error}"
-                log.error("memory_not_looked_at", reason=sentence, exc_info=not isinstance(error, OSError))
-                self._note(trouble=sentence)
+                reason = str(call_failure(error))  # a traceback has no bound
+                log.error("memory_not_looked_at", reason=reason)
+                self._note(trouble=reason)
             finally:
                 _answer(waiting)
             self._more.set()
@@ -236,8 +237,9 @@ class Indexer:
             except IndexUnusable as error:
                 self._note(trouble=str(error))
             except Exception as error:  # an error of the provider, as above
-                log.exception("memory_not_embedded")
-                self._note(unmade=f"{type(error).__name__}: {error}")
+                reason = str(call_failure(error))
+                log.error("memory_not_embedded", reason=reason)
+                self._note(unmade=reason)
                 await self._rest(rest)
 
     def _is_worth_a_model(self) -> bool:
