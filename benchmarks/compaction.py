@@ -18,8 +18,8 @@ from benchmarks.figures import Figure, figure
 from benchmarks.planted import KINDS, Planted, session
 from benchmarks.setting import Setting
 from gateway.conversations.notes.day_notes import as_section
-from plugins.api.services import ModelAnswer
-from plugins.api.summarization import CompactionInput, IdentifierPolicy, Summarizer
+from plugins.api.compaction import CompactionInput, IdentifierPolicy, Summarizer
+from plugins.api.plugin_services import ModelAnswer
 from plugins.policies.extract import Extract
 from plugins.policies.model_summary import ModelSummary
 from plugins.policies.summary_sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, format_sections

@@ -27,8 +27,8 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
+from plugins.api.memory_settings import FactKeys
 from plugins.facts.fact_selection import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats

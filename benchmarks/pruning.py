@@ -13,7 +13,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.fitted import figures_of, fitted
 from benchmarks.pruned_session import PrunedSession, Sent
 from benchmarks.setting import Setting
-from plugins.api.pruning import Mode, PruningRules
+from plugins.api.pruning import PruningMode, PruningRules
 from sessions.events.events import RequestedCall
 
 BAR_MILLIS = 15.0
@@ -32,7 +32,7 @@ def run(setting: Setting) -> list[Figure]:
 async def _run(setting: Setting) -> list[Figure]:
     figures: list[Figure] = []
     turns = min(TURNS, setting.turns)
-    for mode in get_args(Mode):
+    for mode in get_args(PruningMode):
         figures += _figures(f"{turns} busy turns, {mode}", await busy(mode, turns))
     for what, window in (("nothing to prune", 10**6), ("much to prune", 150_000)):
         samples = [await _large(window) for _ in range(setting.runs)]
@@ -42,7 +42,7 @@ async def _run(setting: Setting) -> list[Figure]:
         print(f"  {DATA.name} is not there: left out", file=sys.stderr)
         return figures
     lines = lines_of(DATA)
-    for mode in get_args(Mode):
+    for mode in get_args(PruningMode):
         figures += _figures(f"agent's session, {mode}", await replay(lines, PrunedSession(PruningRules(mode=mode), WINDOW)))
     for each in await fitted(lines):
         figures += figures_of(each)
@@ -50,7 +50,7 @@ async def _run(setting: Setting) -> list[Figure]:
     return figures
 
 
-async def busy(mode: Mode, turns: int, window: int = WINDOW) -> PrunedSession:
+async def busy(mode: PruningMode, turns: int, window: int = WINDOW) -> PrunedSession:
     """Turns without a pause, each with one to five calls whose results have 200 to 40,000 characters, most of them few."""
     chance = random.Random(4)
     session = PrunedSession(PruningRules(mode=mode), window)

@@ -14,7 +14,7 @@ from benchmarks.agent_session import DATA, WINDOW, lines_of, replay
 from benchmarks.fitted import Fitted, fitted
 from benchmarks.pruned_session import PrunedSession
 from gateway.support import logs
-from plugins.api.pruning import Mode, PruningRules
+from plugins.api.pruning import PruningMode, PruningRules
 
 WIDTH, HEIGHT = 860, 850
 LEFT, RIGHT = 70, 840
@@ -38,7 +38,7 @@ SAVED = Panel(top=390, bottom=470, most=150_000, step=150_000)
 """In characters."""
 FITTED = Panel(top=560, bottom=800, most=400_000, step=100_000)
 
-COLOURS: dict[Mode, str] = {"off": "#8a8f98", "cache-ttl": "#c77700", "always": "#1a6fb5"}
+COLOURS: dict[PruningMode, str] = {"off": "#8a8f98", "cache-ttl": "#c77700", "always": "#1a6fb5"}
 
 FITTED_COLOURS = {
     ("unchanged", 200_000): "#8a8f98",
@@ -66,7 +66,7 @@ async def _drawn() -> str:
     return picture(modes, await fitted(lines))
 
 
-def picture(modes: dict[Mode, PrunedSession], fits: Sequence[Fitted]) -> str:
+def picture(modes: dict[PruningMode, PrunedSession], fits: Sequence[Fitted]) -> str:
     """The same session under several modes, and at several windows, as SVG."""
     requests = len(modes["off"].sent)
     parts = [

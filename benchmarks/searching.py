@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import NONE, EmbeddingKeys, MemoryKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
 

@@ -32,8 +32,7 @@ from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.command import Command
 from plugins.api.context import NoSettings
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.memory_settings import MemoryKeys, RecallKeys
+from plugins.api.memory_settings import FactKeys, MemoryKeys, RecallKeys
 from plugins.api.models import ModelLimits
 from plugins.api.pruning import PruningRules
 from plugins.api.tool import ToolContext, ToolOutput

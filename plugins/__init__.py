@@ -44,23 +44,47 @@ if TYPE_CHECKING:
     from plugins.api.command import CommandHelp as CommandHelp
     from plugins.api.command import CommandTime as CommandTime
     from plugins.api.command import CompactionEntry as CompactionEntry
+    from plugins.api.command import ContextItem as ContextItem
+    from plugins.api.command import ContextReport as ContextReport
     from plugins.api.command import ConversationView as ConversationView
+    from plugins.api.command import FactsView as FactsView
     from plugins.api.command import HistoryEntry as HistoryEntry
+    from plugins.api.command import MemoryMatches as MemoryMatches
+    from plugins.api.command import MemoryReport as MemoryReport
+    from plugins.api.command import NoteEntry as NoteEntry
+    from plugins.api.command import OfferedModels as OfferedModels
+    from plugins.api.command import PruningReport as PruningReport
+    from plugins.api.command import QueueState as QueueState
     from plugins.api.compaction import AfterCompaction as AfterCompaction
     from plugins.api.compaction import BeforeCompaction as BeforeCompaction
     from plugins.api.compaction import CompactionBudget as CompactionBudget
     from plugins.api.compaction import CompactionContext as CompactionContext
+    from plugins.api.compaction import CompactionInput as CompactionInput
+    from plugins.api.compaction import FlushResult as FlushResult
+    from plugins.api.compaction import FlushRules as FlushRules
+    from plugins.api.compaction import IdentifierPolicy as IdentifierPolicy
+    from plugins.api.compaction import MemoryFlush as MemoryFlush
+    from plugins.api.compaction import Summarizer as Summarizer
+    from plugins.api.compaction import Summary as Summary
     from plugins.api.context import Clock as Clock
     from plugins.api.context import NoSettings as NoSettings
     from plugins.api.context import PluginContext as PluginContext
     from plugins.api.context import ProviderAccount as ProviderAccount
     from plugins.api.context import ProviderContext as ProviderContext
     from plugins.api.embedding import EmbeddingProvider as EmbeddingProvider
-    from plugins.api.facts.fact_errors import FactsUnavailable as FactsUnavailable
-    from plugins.api.facts.fact_values import Fact as Fact
-    from plugins.api.facts.fact_values import FactDraft as FactDraft
-    from plugins.api.facts.fact_values import InvalidFact as InvalidFact
-    from plugins.api.facts.fact_values import draft_fact as draft_fact
+    from plugins.api.fact_values import Fact as Fact
+    from plugins.api.fact_values import FactDraft as FactDraft
+    from plugins.api.fact_values import FactHistory as FactHistory
+    from plugins.api.fact_values import FactHistoryEntry as FactHistoryEntry
+    from plugins.api.fact_values import FactLayer as FactLayer
+    from plugins.api.fact_values import FactOrigin as FactOrigin
+    from plugins.api.fact_values import FactsError as FactsError
+    from plugins.api.fact_values import FactSource as FactSource
+    from plugins.api.fact_values import FactsUnavailable as FactsUnavailable
+    from plugins.api.fact_values import FactType as FactType
+    from plugins.api.fact_values import InvalidFact as InvalidFact
+    from plugins.api.fact_values import NoSuchFact as NoSuchFact
+    from plugins.api.fact_values import draft_fact as draft_fact
     from plugins.api.hookspecs import EndedTurn as EndedTurn
     from plugins.api.hookspecs import hookimpl as hookimpl
     from plugins.api.memory.chunks import Chunk as Chunk
@@ -70,31 +94,30 @@ if TYPE_CHECKING:
     from plugins.api.memory.scope import Scope as Scope
     from plugins.api.memory.source import Reading as Reading
     from plugins.api.memory_settings import EmbeddingKeys as EmbeddingKeys
+    from plugins.api.models import LimitSource as LimitSource
     from plugins.api.models import ModelLimits as ModelLimits
     from plugins.api.models import ModelList as ModelList
     from plugins.api.models import ReportedLimits as ReportedLimits
+    from plugins.api.plugin_services import AskModel as AskModel
+    from plugins.api.plugin_services import EmbedTexts as EmbedTexts
+    from plugins.api.plugin_services import IndexUnusable as IndexUnusable
+    from plugins.api.plugin_services import LogEntry as LogEntry
+    from plugins.api.plugin_services import LogUnusable as LogUnusable
+    from plugins.api.plugin_services import MemoryHit as MemoryHit
+    from plugins.api.plugin_services import MemoryResults as MemoryResults
+    from plugins.api.plugin_services import ModelAnswer as ModelAnswer
+    from plugins.api.plugin_services import PluginLog as PluginLog
+    from plugins.api.plugin_services import PluginServices as PluginServices
+    from plugins.api.plugin_services import Purpose as Purpose
+    from plugins.api.plugin_services import WorkspaceFacts as WorkspaceFacts
+    from plugins.api.plugin_services import WorkspaceMemory as WorkspaceMemory
+    from plugins.api.pruning import HardClear as HardClear
+    from plugins.api.pruning import PrunedTools as PrunedTools
     from plugins.api.pruning import PruningBudget as PruningBudget
     from plugins.api.pruning import PruningContext as PruningContext
+    from plugins.api.pruning import PruningMode as PruningMode
     from plugins.api.pruning import PruningRules as PruningRules
-    from plugins.api.services import AskModel as AskModel
-    from plugins.api.services import EmbedTexts as EmbedTexts
-    from plugins.api.services import IndexUnusable as IndexUnusable
-    from plugins.api.services import LogEntry as LogEntry
-    from plugins.api.services import LogUnusable as LogUnusable
-    from plugins.api.services import MemoryHit as MemoryHit
-    from plugins.api.services import MemoryResults as MemoryResults
-    from plugins.api.services import ModelAnswer as ModelAnswer
-    from plugins.api.services import PluginLog as PluginLog
-    from plugins.api.services import PluginServices as PluginServices
-    from plugins.api.services import Purpose as Purpose
-    from plugins.api.services import WorkspaceFacts as WorkspaceFacts
-    from plugins.api.services import WorkspaceMemory as WorkspaceMemory
-    from plugins.api.summarization import CompactionInput as CompactionInput
-    from plugins.api.summarization import FlushResult as FlushResult
-    from plugins.api.summarization import FlushRules as FlushRules
-    from plugins.api.summarization import MemoryFlush as MemoryFlush
-    from plugins.api.summarization import Summarizer as Summarizer
-    from plugins.api.summarization import Summary as Summary
+    from plugins.api.pruning import SoftTrim as SoftTrim
     from plugins.api.tool import Tool as Tool
     from plugins.api.tool import ToolContext as ToolContext
     from plugins.api.tool import ToolOutput as ToolOutput
@@ -135,6 +158,9 @@ if TYPE_CHECKING:
     from plugins.testing.summarization_checks import SummarizerConformance as SummarizerConformance
     from plugins.testing.tool_checks import ToolConformance as ToolConformance
     from plugins.tools.file_target import workspace_file as workspace_file
+    from sessions.events.events import StopReason as StopReason
+    from sessions.events.events import Trigger as Trigger
+    from sessions.events.events import TurnOutcome as TurnOutcome
     from sessions.events.messages import AssistantMessage as AssistantMessage
     from sessions.events.messages import Attachment as Attachment
     from sessions.events.messages import Message as Message
@@ -145,6 +171,7 @@ if TYPE_CHECKING:
     from sessions.events.messages import UserMessage as UserMessage
     from sessions.events.pruning import Clear as Clear
     from sessions.events.pruning import Edit as Edit
+    from sessions.events.pruning import Edited as Edited
     from sessions.events.pruning import Trim as Trim
     from sessions.events.vision import VisionSupport as VisionSupport
     from sessions.state.context import Context as Context
@@ -155,8 +182,10 @@ API_VERSION = 1
 _NAMES = {
     "plugins.api.channel": "InboundMessage Channel OutboundMessage ChannelInbox MessageRejected TryLater Undeliverable",
     "plugins.testing.channel_checks": "ChannelConformance",
-    "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
-    "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView HistoryEntry",
+    "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
+    " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
+    "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem ContextReport"
+    " ConversationView FactsView HistoryEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport QueueState",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",
@@ -173,7 +202,7 @@ _NAMES = {
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",
     "plugins.api.tool": "Tool ToolContext ToolOutput",
-    "plugins.api.models": "ModelLimits ModelList ReportedLimits",
+    "plugins.api.models": "LimitSource ModelLimits ModelList ReportedLimits",
     "plugins.api.embedding": "EmbeddingProvider",
     "plugins.support.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
@@ -184,19 +213,19 @@ _NAMES = {
     "plugins.api.memory.scope": "Scope",
     "plugins.api.memory.source": "Reading",
     "plugins.api.memory_settings": "EmbeddingKeys",
-    "plugins.api.services": "ModelAnswer AskModel EmbedTexts IndexUnusable LogEntry LogUnusable MemoryHit MemoryResults"
-    " PluginLog PluginServices Purpose WorkspaceFacts WorkspaceMemory",
-    "plugins.api.facts.fact_errors": "FactsUnavailable",
-    "plugins.api.facts.fact_values": "Fact FactDraft InvalidFact draft_fact",
-    "plugins.api.pruning": "PruningBudget PruningContext PruningRules",
+    "plugins.api.plugin_services": "AskModel EmbedTexts IndexUnusable LogEntry LogUnusable MemoryHit MemoryResults"
+    " ModelAnswer PluginLog PluginServices Purpose WorkspaceFacts WorkspaceMemory",
+    "plugins.api.fact_values": "Fact FactDraft FactHistory FactHistoryEntry FactLayer FactOrigin FactSource FactType"
+    " FactsError FactsUnavailable InvalidFact NoSuchFact draft_fact",
+    "plugins.api.pruning": "HardClear PrunedTools PruningBudget PruningContext PruningMode PruningRules SoftTrim",
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",
-    "plugins.api.summarization": "MemoryFlush FlushRules FlushResult CompactionInput Summarizer Summary",
     "plugins.tools.file_target": "workspace_file",
     "plugins.http.client": "Timeouts Transport",
     "sessions.state.context": "Context",
     "sessions.events.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
-    "sessions.events.pruning": "Clear Edit Trim",
+    "sessions.events.events": "StopReason Trigger TurnOutcome",
+    "sessions.events.pruning": "Clear Edit Edited Trim",
     "sessions.events.vision": "VisionSupport",
 }
 

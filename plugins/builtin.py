@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
+from plugins.api.compaction import MemoryFlush, Summarizer
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.hookspecs import hookimpl
 from plugins.api.memory.memory_backend import MemoryBackend
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context_command import Context

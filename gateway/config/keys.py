@@ -18,9 +18,9 @@ from gateway.config.sources import Sources, merge, misspelt
 from gateway.config.validation import Seconds, Timezone, Validator
 from gateway.support import logs
 from gateway.support.errors import ConfigRefused
+from plugins.api.compaction import IdentifierPolicy
 from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.api.pruning import PruningRules
-from plugins.api.summarization import IdentifierPolicy
 from plugins.languages import prompts as language
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of

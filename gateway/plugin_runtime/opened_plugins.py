@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from plugins.api.command import Command
+from plugins.api.compaction import MemoryFlush, Summarizer
 from plugins.api.context import PluginContext
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.host.hooks import Hooks
 from plugins.support.untrusted import PluginCallFailed, attempt

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.services import LogEntry, LogUnusable
+from plugins.api.plugin_services import LogEntry, LogUnusable
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import START, Log, Position, Store

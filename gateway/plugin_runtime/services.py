@@ -14,7 +14,7 @@ from gateway.models.registry import ChosenModel
 from gateway.plugin_runtime.plugin_log import DurablePluginLog
 from gateway.support.errors import GatewayError
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.services import ModelAnswer, PluginServices, Purpose, WorkspaceFacts, WorkspaceMemory
+from plugins.api.plugin_services import ModelAnswer, PluginServices, Purpose, WorkspaceFacts, WorkspaceMemory
 from plugins.support.errors import BadRequest, Unreachable
 from sessions.events.messages import Usage
 from sessions.store.protocols import Store

@@ -50,7 +50,7 @@ from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
 from plugins.api.context import Clock, PluginContext, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.services import PluginServices
+from plugins.api.plugin_services import PluginServices
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.plugin_folder import PluginFolder

@@ -36,8 +36,8 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
+from plugins.api.compaction import MemoryFlush, Summarizer
 from plugins.api.context import Clock
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks

@@ -11,8 +11,7 @@ import msgspec
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
-    from plugins.api.facts.fact_events import FactHistory
-    from plugins.api.facts.fact_values import Fact, Layer
+    from plugins.api.fact_values import Fact, FactHistory, FactLayer
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +56,7 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class PrunedReport(msgspec.Struct, frozen=True, kw_only=True):
+class PruningReport(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of pruning on the next request: trimmed messages, cleared messages, and characters saved."""
 
     trimmed: int = 0
@@ -80,7 +79,7 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None
     counted: int | None
     reserve: int | None = None
-    pruned: PrunedReport = PrunedReport()
+    pruned: PruningReport = PruningReport()
 
 
 class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +128,7 @@ class NoteEntry(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
 
 
-class ModelsOffered(msgspec.Struct, frozen=True, kw_only=True):
+class OfferedModels(msgspec.Struct, frozen=True, kw_only=True):
     """The available models of one provider. `failed` gives the reason if the list is not available, else it is ""."""
 
     provider: str
@@ -159,7 +158,7 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     today: date | None = None
 
 
-class MemoryFound(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryMatches(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a search: pairs of location (`MEMORY.md#L3-L7`) and text, best first; messages about the index."""
 
     hits: tuple[tuple[str, str], ...]
@@ -172,7 +171,7 @@ class FactsView(Protocol):
     Every method raises `FactsError`: `NoSuchFact` if no fact matches, `FactsUnavailable` if the facts cannot be used now.
     """
 
-    async def listed(self, layer: Layer | None = None) -> Sequence[Fact]:
+    async def listed(self, layer: FactLayer | None = None) -> Sequence[Fact]:
         """Return the facts of a layer, or of both layers, oldest first."""
         ...
 
@@ -192,7 +191,7 @@ class FactsView(Protocol):
         """Delete all daily facts that are not pinned, and return their number."""
         ...
 
-    async def story(self, named: str) -> FactHistory:
+    async def history(self, named: str) -> FactHistory:
         """Return the history of a fact."""
         ...
 
@@ -231,7 +230,7 @@ class ConversationView(Protocol):
         """Return the default model (`provider:model`) of each configured provider."""
         ...
 
-    async def offered_models(self) -> Sequence[ModelsOffered]:
+    async def offered_models(self) -> Sequence[OfferedModels]:
         """Return the available models of each configured provider that can list them. May send requests."""
         ...
 
@@ -339,7 +338,7 @@ class ConversationView(Protocol):
         """Return the state of the memory."""
         ...
 
-    async def search_memory(self, query: str) -> MemoryFound:
+    async def search_memory(self, query: str) -> MemoryMatches:
         """Search the notes and conversations that may be shown here.
 
         Raises:

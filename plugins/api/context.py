@@ -13,7 +13,7 @@ from plugins.api.models import ModelList
 from plugins.support.secrets import Secret
 
 if TYPE_CHECKING:
-    from plugins.api.services import PluginServices
+    from plugins.api.plugin_services import PluginServices
     from plugins.http.client import Transport
 
 

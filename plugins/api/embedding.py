@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from plugins.api.context import ProviderContext
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 
 
 @runtime_checkable

@@ -23,12 +23,18 @@ import pluggy
 from plugins.api.channel import Channel
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
-from plugins.api.compaction import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
+from plugins.api.compaction import (
+    AfterCompaction,
+    BeforeCompaction,
+    CompactionBudget,
+    CompactionContext,
+    MemoryFlush,
+    Summarizer,
+)
 from plugins.api.context import PluginContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.pruning import PruningBudget, PruningContext
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from sessions.events.events import Trigger, TurnOutcome
 from sessions.events.pruning import Edit

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.facts.fact_settings import FactKeys
 from plugins.support.addresses import ServerAddress, web_fault
 from plugins.support.secrets import Secret
 
@@ -18,6 +17,9 @@ Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
 
 SourceName: TypeAlias = Literal["notes", "sessions"]
 """The values of `memory.sources`."""
+
+Formula: TypeAlias = Literal["measured", "coclaw"]
+"""How facts are ranked for recall; see `plugins.facts.fact_recall`."""
 
 AUTO, NONE = "auto", "none"
 """Values of `memory.embedding.provider` that name no provider."""
@@ -205,6 +207,34 @@ class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 4
     max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 1000
     min_cosine: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
+
+
+class FactKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[memory.facts]` section.
+
+    Attributes:
+        auto_extract: Extract facts from every turn.
+        model: The model for extraction; None for the session's.
+        quiet_seconds: Idle seconds of a session before extraction starts.
+        max_facts: The maximum number of facts extracted from a turn.
+        distill_threshold: Distill after this many daily facts; 0 to disable.
+        distill_interval_hours: Distill after this many hours; 0 to disable.
+        retention_days: Days that daily facts are kept.
+        cap: The maximum number of long-term facts.
+        stale_after_days: Days without use after which a fact's weight is halved.
+        formula: How facts are ranked for recall.
+    """
+
+    auto_extract: bool = True
+    model: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    quiet_seconds: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    max_facts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
+    distill_threshold: Annotated[int, msgspec.Meta(ge=0)] = 20
+    distill_interval_hours: Annotated[float, msgspec.Meta(ge=0)] = 24.0
+    retention_days: Annotated[int, msgspec.Meta(ge=1)] = 30
+    cap: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    stale_after_days: Annotated[float, msgspec.Meta(gt=0)] = 14.0
+    formula: Formula = "measured"
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

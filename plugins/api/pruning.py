@@ -16,7 +16,7 @@ from sessions.state.edit_validation import NOTE
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Characters = Annotated[int, msgspec.Meta(ge=0)]
 
-Mode: TypeAlias = Literal["cache-ttl", "always", "off"]
+PruningMode: TypeAlias = Literal["cache-ttl", "always", "off"]
 
 
 class SoftTrim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class PruningRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tools: The tools whose results may be pruned.
     """
 
-    mode: Mode = "cache-ttl"
+    mode: PruningMode = "cache-ttl"
     ttl: float = 300.0
     keep_last_assistants: Annotated[int, msgspec.Meta(ge=0)] = 3
     soft_trim_ratio: _Share = 0.3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from plugins.api.command import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PrunedReport
+from plugins.api.command import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PruningReport
 from plugins.commands.markdown import code, one_line
 
 MAX_ITEMS = 20
@@ -61,7 +61,7 @@ def _bar(report: ContextReport) -> list[str]:
     return [f"`{bar}` {total:,} used{beyond}, {free:,} free, {kept:,} reserve"]
 
 
-def _pruned(pruned: PrunedReport) -> list[str]:
+def _pruned(pruned: PruningReport) -> list[str]:
     if not pruned.saved:
         return []
     return [

@@ -7,19 +7,7 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationView
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_events import (
-    DailyCleared,
-    FactForgotten,
-    FactHistory,
-    FactPinned,
-    FactsDistilled,
-    FactsDropped,
-    FactsExtracted,
-    FactsWritten,
-    LoggedFactEvent,
-)
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact, FactsError
 from plugins.commands.markdown import code, one_line
 
 MAX_CHARACTERS = 300
@@ -158,16 +146,21 @@ class Why:
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with the fact's history; raise CommandFailed if it does not exist."""
         with _facts_errors():
-            story = await conversation.facts.story(_require_id(argument, self.usage))
-        lines = [format_fact(story.fact) + ("" if story.there else " (deleted)"), ""]
-        if (origin := story.fact.origin) is not None:
+            history = await conversation.facts.history(_require_id(argument, self.usage))
+        fact = history.fact
+        lines = [format_fact(fact) + ("" if history.exists else " (deleted)"), ""]
+        if (origin := fact.origin) is not None:
             said = await conversation.message(origin.session, origin.seq)
             quote = f": “{one_line(said, MAX_CHARACTERS)}”" if said else ", which no longer exists or is not yours"
             lines.append(f"- From message {origin.seq} of session {code(origin.session)}{quote}")
-        lines += [f"- {happened.at[:16].replace('T', ' ')} {describe_event(happened, story)}" for happened in story.happened]
-        if story.fact.used:
-            lines.append(f"- Last recalled {story.fact.used[:16].replace('T', ' ')}")
+        lines += [f"- {_minute(change.at)} {one_line(change.sentence, 2 * MAX_CHARACTERS)}" for change in history.changes]
+        if fact.used:
+            lines.append(f"- Last recalled {_minute(fact.used)}")
         return "\n".join(lines)
+
+
+def _minute(at: str) -> str:
+    return at[:16].replace("T", " ")
 
 
 def format_fact(fact: Fact) -> str:
@@ -194,37 +187,3 @@ def _require_id(argument: str, usage: str) -> str:
 def _derives_from(fact: Fact, gone: Fact) -> bool:
     """Return True if a remaining fact repeats the content of the forgotten one, which only a pin explains."""
     return fact.id in gone.made_of or fact.made_of == (gone.id,)
-
-
-def describe_event(happened: LoggedFactEvent, story: FactHistory) -> str:  # noqa: PLR0911, PLR0912 - one for each kind
-    """Describe in a sentence what an event did to the fact of a history."""
-    fact = story.fact
-    match happened.event:
-        case FactsExtracted() as event:
-            return f"Extracted from {'`/remember`' if event.typed else f'turn {event.ordinal}'}."
-        case FactsWritten() as event:
-            return f"Written by {one_line(event.by, 100)}."
-        case FactsDistilled(failed=reason) if reason:
-            return f"Kept unchanged, since it could not be distilled: {one_line(reason, MAX_CHARACTERS)}"
-        case FactsDistilled() as event if any(entry.id == fact.id for entry in event.entries):
-            return f"Distilled from {', '.join(code(each[:8]) for each in fact.made_of or event.taken) or 'the daily log'}."
-        case FactsDistilled() as event if old := next((each for each in event.superseded if each.id == fact.id), None):
-            return f"Superseded by {code(old.newer[:8])}; its importance was lowered to {old.importance:.2f}."
-        case FactsDistilled() as event:
-            made = ", ".join(code(entry.id[:8]) for entry in event.entries if fact.id in entry.made_of)
-            return f"Distilled into {made}." if made else "Distilled; no long-term fact was made from it."
-        case FactPinned() as event:
-            return f"{'Pinned' if event.pinned else 'Unpinned'} by {one_line(event.by, 100)}."
-        case FactForgotten() as event:
-            return f"Forgotten by {one_line(event.by, 100)}."
-        case DailyCleared() as event:
-            return f"Cleared with the daily log by {one_line(event.by, 100)}."
-        case FactsDropped(why="duplicate") as event:
-            kept = dict(zip(event.ids, event.kept, strict=False)).get(fact.id, "")
-            return f"Dropped as a duplicate of {code(kept[:8])}."
-        case FactsDropped(why="retention"):
-            return "Dropped from the daily log because it was too old."
-        case FactsDropped():
-            return "Dropped as the least important, since the limit was reached."
-        case _:
-            return "Unknown event, recorded by another version."

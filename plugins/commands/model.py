@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from plugins.api.command import CommandFailed, CommandTime, ConversationView, ModelsOffered
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, OfferedModels
 from plugins.commands.markdown import code
 from plugins.support.suggestions import did_you_mean
 
@@ -64,7 +64,7 @@ async def _models_of(name: str, conversation: ConversationView) -> str:
     raise CommandFailed(f"Write /model provider:model, such as /model openai:gpt-4.1, or /model default{guess}")
 
 
-def _format_models(offered: Sequence[ModelsOffered], most: int | None) -> Iterator[str]:
+def _format_models(offered: Sequence[OfferedModels], most: int | None) -> Iterator[str]:
     for each in offered:
         names = ", ".join(code(f"{each.provider}:{model}") for model in each.models[:most])
         left = len(each.models) - len(each.models[:most])

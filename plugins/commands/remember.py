@@ -7,8 +7,7 @@ from datetime import date
 from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact, FactsError
 from plugins.commands.facts_commands import format_fact
 from plugins.commands.markdown import code, highlighted, one_line
 from plugins.support.workspace import parse_citation

@@ -4,6 +4,7 @@ distillation    Distillation of daily facts into long-term facts
 ended_turns     The text of the ended turns of a session
 extraction      Extraction of facts from a turn
 fact_book       The state of all facts, reduced from their log
+fact_events     The events of the facts' log
 fact_export     Export and import of facts as JSON
 fact_log        The facts' log: its writer, and the decoding of its lines
 fact_recall     Retrieval of facts by the words of a message

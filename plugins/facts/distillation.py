@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from plugins.api.facts.fact_values import Fact, FactDraft, InvalidFact
+from plugins.api.fact_values import Fact, FactDraft, InvalidFact
 from plugins.facts.fact_book import FactBook
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.facts.scoring import equivalent_facts

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from plugins.api.facts.fact_values import FactDraft, InvalidFact
+from plugins.api.fact_values import FactDraft, InvalidFact
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.languages.prompts import FactTexts

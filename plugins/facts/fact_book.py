@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from plugins.api.facts.fact_events import (
+from plugins.api.fact_values import Fact, FactLayer
+from plugins.facts.fact_events import (
     DailyCleared,
     ExtractionFailed,
     FactEvent,
@@ -21,7 +22,6 @@ from plugins.api.facts.fact_events import (
     FactsWritten,
     LoggedFactEvent,
 )
-from plugins.api.facts.fact_values import Fact, Layer
 from sessions.events.messages import Usage
 
 
@@ -55,7 +55,7 @@ class FactBook:
         """The current facts by id, in the order of their creation."""
         return MappingProxyType(self._facts)
 
-    def layer(self, layer: Layer) -> list[Fact]:
+    def layer(self, layer: FactLayer) -> list[Fact]:
         """Return the facts of the daily log, or the long-term facts."""
         return [fact for fact in self._facts.values() if fact.layer == layer]
 
@@ -192,8 +192,8 @@ def _spoken_of(event: object) -> list[str]:
         case FactsExtracted() | FactsWritten():
             return [fact.id for fact in event.entries]
         case FactsDistilled():
-            build_book = (*event.taken, *(fact.id for fact in event.entries), *(old.id for old in event.superseded))
-            return list(dict.fromkeys(build_book))
+            ids = (*event.taken, *(fact.id for fact in event.entries), *(old.id for old in event.superseded))
+            return list(dict.fromkeys(ids))
         case FactPinned() | FactForgotten():
             return [event.id]
         case FactsDropped() | DailyCleared():

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft_fact
+from plugins.api.fact_values import Fact, FactOrigin, FactSource, InvalidFact, draft_fact
 from sessions.events.codec import replace_surrogates
 from sessions.store.log_writer import stamp
 
@@ -192,10 +192,10 @@ class Fields:
         except (ValueError, TypeError, OverflowError, OSError):
             raise InvalidFact(f"Its {name} is no time.") from None
 
-    def origin(self) -> Origin | None:
+    def origin(self) -> FactOrigin | None:
         """Return the message that the fact came from, None if it is missing."""
         value = self._row.get("origin")
         try:
-            return None if value is None else msgspec.convert(value, Origin)
+            return None if value is None else msgspec.convert(value, FactOrigin)
         except msgspec.ValidationError as error:
             raise InvalidFact(f"Its origin has no session and seq: {error}.") from None

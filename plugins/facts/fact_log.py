@@ -7,9 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from plugins.api.facts.fact_events import KINDS, FactEvent, LoggedFactEvent, Unknown
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
 from plugins.facts.fact_book import FactBook
+from plugins.facts.fact_events import KINDS, FactEvent, LoggedFactEvent, Unknown
 from sessions.events.codec import InvalidLine, decode_fields
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import LONGEST_LINE, Log, Position

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from plugins.api.facts.fact_settings import Formula
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
+from plugins.api.memory_settings import Formula
 from plugins.facts.fact_book import FactBook
 from plugins.facts.scoring import RecallStats, score_fact
 from plugins.support.text.words import sought, word_set

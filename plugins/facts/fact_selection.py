@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
 from plugins.facts.facts import DOCUMENT
 from plugins.facts.scoring import RecallStats, equivalent_facts
 from plugins.support.fencing import harmless

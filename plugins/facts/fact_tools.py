@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from plugins.api.context import PluginContext
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_values import TYPES, InvalidFact, draft_fact
+from plugins.api.fact_values import TYPES, FactsError, InvalidFact, draft_fact
 from plugins.api.tool import ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.tools.file_changes import convert

@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
-from plugins.api.facts.fact_events import (
+from plugins.api.fact_values import (
+    Fact,
+    FactDraft,
+    FactLayer,
+    FactOrigin,
+    FactSource,
+    FactsUnavailable,
+    NoSuchFact,
+    new_id,
+    workspace_tag,
+)
+from plugins.api.memory_settings import FactKeys
+from plugins.facts.fact_book import Ambiguous, FactBook
+from plugins.facts.fact_events import (
     FORMAT,
     DailyCleared,
     ExtractionFailed,
     FactEvent,
+    FactEvents,
     FactForgotten,
-    FactHistory,
     FactPinned,
     FactsDistilled,
     FactsExtracted,
@@ -28,9 +40,6 @@ from plugins.api.facts.fact_events import (
     LoggedFactEvent,
     Superseded,
 )
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Fact, FactDraft, FactSource, Layer, Origin, new_id, workspace_tag
-from plugins.facts.fact_book import Ambiguous, FactBook
 from plugins.facts.fact_log import FactLog, decode, portions
 from plugins.facts.retention import (
     Limits,
@@ -41,7 +50,7 @@ from plugins.facts.retention import (
     limits_of,
     pin_refusal,
 )
-from plugins.facts.scoring import superseded_importance as worth_superseded
+from plugins.facts.scoring import superseded_importance
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.messages import Usage
@@ -142,7 +151,7 @@ class Facts:
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
         """Return the facts that match a message and are visible to this person in this workspace, best first.
 
-        Daily facts are replaced by those distilled from them, superseded_importance facts by the newer ones.
+        Daily facts are replaced by those distilled from them, superseded facts by the newer ones.
 
         Args:
             message: The text to match.
@@ -171,12 +180,12 @@ class Facts:
         there = {each.fact.id for each in found}
         return [each for each in found if book.newer(each.fact.id) not in there]
 
-    async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
+    async def listed(self, owner: str | None, layer: FactLayer | None = None) -> list[Fact]:
         """Return the facts visible to this person, oldest first; None is the operator, who sees all."""
         return [fact for fact in self._told(await self.book(), owner) if layer in (None, fact.layer)]
 
-    async def story(self, named: str, owner: str | None) -> FactHistory:
-        """Return the history of the fact whose id begins with `named`.
+    async def events_of(self, named: str, owner: str | None) -> FactEvents:
+        """Return the events about the fact whose id begins with `named`.
 
         Raises:
             NoSuchFact: There is no such fact visible to this person.
@@ -184,12 +193,12 @@ class Facts:
         """
         log = await self._open()
         fact = self._named(log.state, named)
-        happened = await self._read(log, fact)
-        known = log.state.facts.get(fact) or _as_it_was(fact, happened)
+        events = await self._read(log, fact)
+        known = log.state.facts.get(fact) or _as_it_was(fact, events)
         if known is None or not (owner is None or known.is_of(owner)):
             raise _unknown(named)
-        there = fact in log.state.facts and not is_outdated(known, self._limits(), self._now())
-        return FactHistory(fact=known, there=there, happened=tuple(happened))
+        exists = fact in log.state.facts and not is_outdated(known, self._limits(), self._now())
+        return FactEvents(fact=known, exists=exists, events=tuple(events))
 
     def workspace_tag(self) -> str:
         """Return the tag of the current workspace."""
@@ -204,7 +213,7 @@ class Facts:
         *,
         owner: str = "",
         source: FactSource = "manual",
-        origin: Origin | None = None,
+        origin: FactOrigin | None = None,
     ) -> tuple[Fact, ...]:
         """Store long-term facts for this workspace and return them once they are durable.
 
@@ -225,7 +234,7 @@ class Facts:
             await self._enforce_limits()
 
     async def extracted(
-        self, found: FactsExtracted, drafts: Iterable[FactDraft] = (), *, owner: str, origin: Origin | None
+        self, found: FactsExtracted, drafts: Iterable[FactDraft] = (), *, owner: str, origin: FactOrigin | None
     ) -> tuple[Fact, ...]:
         """Record that a turn was processed and add its facts, often none, to the daily log. Idempotent."""
         log = await self._open()
@@ -256,7 +265,7 @@ class Facts:
         self,
         taken: Sequence[Fact],
         drafts: Iterable[FactDraft] = (),
-        superseded_importance: Iterable[tuple[str, int]] = (),
+        superseded: Iterable[tuple[str, int]] = (),
         *,
         session: str = "",
         model: str = "",
@@ -271,7 +280,7 @@ class Facts:
         Args:
             taken: The batch: daily facts of one person and workspace.
             drafts: The long-term facts.
-            superseded_importance: Ids of superseded facts, each with the index of the draft that replaces it.
+            superseded: Ids of superseded facts, each with the index of the draft that replaces it.
             session: The session that the usage is attributed to.
             model: The model that was asked.
             usage: What the request cost.
@@ -288,8 +297,8 @@ class Facts:
             msgspec.structs.replace(entry, origin=origin) for entry, origin in zip(entries, origins, strict=True)
         )
         less = tuple(
-            Superseded(id=old.id, newer=entries[index].id, importance=worth_superseded(old))
-            for named, index in superseded_importance
+            Superseded(id=old.id, newer=entries[index].id, importance=superseded_importance(old))
+            for named, index in superseded
             for each in (named, *(there[named].made_of if named in there else ()))
             if (old := there.get(each)) is not None and not old.pinned
         )
@@ -299,7 +308,7 @@ class Facts:
         await self._enforce_limits()
         return entries
 
-    async def used(self, ids: Iterable[str], recalled: Origin) -> None:
+    async def used(self, ids: Iterable[str], recalled: FactOrigin) -> None:
         """Record that facts were recalled, which keeps them from becoming stale. Each recall counts once."""
         log = await self._open()
         there = tuple(each for each in ids if each in log.state.facts)
@@ -407,7 +416,7 @@ class Facts:
     # --- one fact -----------------------------------------------------------------------------------------------------
 
     def _made(
-        self, drafts: Iterable[FactDraft], *, owner: str, source: FactSource, origin: Origin | None, layer: Layer
+        self, drafts: Iterable[FactDraft], *, owner: str, source: FactSource, origin: FactOrigin | None, layer: FactLayer
     ) -> tuple[Fact, ...]:
         at, here = stamp(self._now()), self.workspace_tag()
         return tuple(

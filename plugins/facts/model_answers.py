@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import ResponseFormat
-from plugins.api.facts.fact_values import TYPES, FactDraft, InvalidFact, draft_fact
+from plugins.api.fact_values import TYPES, FactDraft, InvalidFact, draft_fact
 from plugins.support.fencing import harmless, unwrapped
 from sessions.events.tokens import estimate
 

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from plugins.api.facts.fact_events import FactsDropped
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Fact, Layer
+from plugins.api.fact_values import Fact, FactLayer
+from plugins.api.memory_settings import FactKeys
 from plugins.facts.fact_book import FactBook
+from plugins.facts.fact_events import FactsDropped
 from plugins.facts.scoring import current_importance, duplicates
 
 
@@ -49,7 +49,7 @@ def drop_beyond_cap(book: FactBook, limits: Limits, now: datetime) -> FactsDropp
     return FactsDropped(ids=tuple(gone), why="cap") if gone else None
 
 
-def drop_duplicates(book: FactBook, now: datetime, layer: Layer = "longterm") -> FactsDropped | None:
+def drop_duplicates(book: FactBook, now: datetime, layer: FactLayer = "longterm") -> FactsDropped | None:
     """Return the event that drops duplicate facts of a layer, None for none."""
     found = duplicates(book.layer(layer), now)
     return FactsDropped(ids=tuple(found), why="duplicate", kept=tuple(found.values())) if found else None

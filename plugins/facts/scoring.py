@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from plugins.api.facts.fact_values import LEAST, Fact
+from plugins.api.fact_values import LEAST, Fact
 from plugins.support.bounded_cache import bounded_cache
 
 UNUSED_DAYS = 30.0

@@ -19,13 +19,19 @@ from plugins.api import hookspecs
 from plugins.api.channel import Channel
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
-from plugins.api.compaction import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
+from plugins.api.compaction import (
+    AfterCompaction,
+    BeforeCompaction,
+    CompactionBudget,
+    CompactionContext,
+    MemoryFlush,
+    Summarizer,
+)
 from plugins.api.context import NoSettings, PluginContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.hookspecs import EndedTurn
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.pruning import PruningBudget, PruningContext
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.host import decision_hooks, notification_hooks
 from plugins.host.decision_hooks import Decision

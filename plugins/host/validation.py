@@ -15,10 +15,10 @@ import msgspec
 from plugins.api.channel import Channel
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command, CommandTime
+from plugins.api.compaction import MemoryFlush, Summarizer
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import AUTO, SQLITE
-from plugins.api.summarization import MemoryFlush, Summarizer
 from plugins.api.tool import Tool
 from plugins.support.untrusted import PluginCallFailed
 from sessions.events.messages import ToolDefinition

@@ -18,7 +18,7 @@ from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.scope import Scope
 from plugins.api.memory.source import Source, WatchedFolders
 from plugins.api.memory_settings import NONE, MemoryKeys
-from plugins.api.services import IndexUnusable, Purpose
+from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.indexer import Indexer, IndexState, imported
 from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors

@@ -9,7 +9,7 @@ import msgspec
 
 from plugins.api.context import PluginContext
 from plugins.api.memory.scope import Scope
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.api.tool import ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.support.workspace import own_note

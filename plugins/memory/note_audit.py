@@ -10,8 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from plugins.api.memory.chunks import Chunk
-from plugins.api.memory.own_lines import own_lines
+from plugins.api.memory.chunks import Chunk, own_lines
 from plugins.support.text.words import word_set
 
 ALIKE = 0.85

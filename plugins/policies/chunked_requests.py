@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from plugins.api.services import AskModel, ModelAnswer
+from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.support.errors import ContextOverflow
 from plugins.support.fencing import FencedEntry, divided, fenced
 from sessions.events.messages import Usage

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from plugins.api.services import AskModel
-from plugins.api.summarization import CompactionInput, Summary
+from plugins.api.compaction import CompactionInput, Summary
+from plugins.api.plugin_services import AskModel
 from plugins.policies.budgeted_page import Line, Page
 from plugins.policies.extract_sentences import Sentence, by_speaker, collect_sentences
 from plugins.policies.identifier_ranking import identifiers_in_calls, rank_identifiers

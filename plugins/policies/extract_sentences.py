@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from plugins.api.summarization import CompactionInput
+from plugins.api.compaction import CompactionInput
 from plugins.policies.identifiers import identifiers
 from plugins.policies.summary_sections import PROGRESS, parse_sections
 from plugins.support.fencing import harmless

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from plugins.api.services import AskModel, ModelAnswer
-from plugins.api.summarization import CompactionInput, FlushResult, FlushRules
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules
+from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.languages.prompts import language
 from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, total_usage
 from plugins.policies.silent_reply import NO_REPLY

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
-from plugins.api.services import AskModel, ModelAnswer
-from plugins.api.summarization import CompactionInput, Summary
+from plugins.api.compaction import CompactionInput, Summary
+from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.languages.prompts import language
 from plugins.policies.budgeted_page import Page
 from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, total_usage

@@ -9,8 +9,8 @@ import asyncio
 from importlib import import_module
 from typing import Any, ClassVar
 
-from plugins.api.services import AskModel
-from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.api.plugin_services import AskModel
 
 
 class LazyModelSummary:

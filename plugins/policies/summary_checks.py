@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from plugins.api.summarization import CompactionInput
+from plugins.api.compaction import CompactionInput
 from plugins.policies.identifiers import identifiers, is_named
 from plugins.policies.summary_sections import SECTIONS, TURN, parse_sections
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plugins.api.summarization import CompactionInput
+from plugins.api.compaction import CompactionInput
 from plugins.languages.prompts import SummaryTexts, language
 from plugins.policies.summary_sections import (
     CONSTRAINTS,

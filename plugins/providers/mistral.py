@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from plugins.api.context import ProviderContext
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account
 from plugins.providers.openai.embeddings import OpenAIEmbeddings
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from plugins.api.context import NoSettings, PluginContext, ProviderAccount, ProviderContext
 from plugins.api.models import ModelList
-from plugins.api.services import PluginServices
+from plugins.api.plugin_services import PluginServices
 from plugins.host.hooks import Hooks
 from plugins.http.client import Timeouts, Transport
 from plugins.testing.in_memory_services import in_memory_services

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.facts.fact_values import Fact, FactDraft, new_id
+from plugins.api.fact_values import Fact, FactDraft, new_id
 from plugins.api.memory.scope import Scope
-from plugins.api.services import (
+from plugins.api.plugin_services import (
     LogEntry,
     LogUnusable,
     MemoryHit,

@@ -16,14 +16,14 @@ from plugins.api.command import (
     ContextReport,
     FactsView,
     HistoryEntry,
-    MemoryFound,
+    MemoryMatches,
     MemoryReport,
-    ModelsOffered,
     NoteEntry,
-    PrunedReport,
+    OfferedModels,
+    PruningReport,
     QueueState,
 )
-from plugins.api.facts.fact_errors import NoSuchFact
+from plugins.api.fact_values import NoSuchFact
 from sessions.events.messages import Usage
 
 COMPACTED = CompactionEntry(
@@ -58,7 +58,7 @@ class NoFacts:
         """Raise NoSuchFact."""
         raise NoSuchFact("There is no such fact.")
 
-    forget = story = pin
+    forget = history = pin
 
 
 class StaticConversation:
@@ -81,7 +81,7 @@ class StaticConversation:
         self.of_plugins: Mapping[str, Mapping[str, Usage]] = {}
         self.before = Usage()
         self.items: tuple[ContextItem, ...] = ()
-        self.pruned = PrunedReport()
+        self.pruned = PruningReport()
         self.window: int | None = 1000
         self.counted: int | None = None
         self.reserve: int | None = None
@@ -103,9 +103,9 @@ class StaticConversation:
         """Return two models."""
         return ["local:smollm2", "openai:gpt"]
 
-    async def offered_models(self) -> Sequence[ModelsOffered]:
+    async def offered_models(self) -> Sequence[OfferedModels]:
         """Return the models of one provider."""
-        return [ModelsOffered(provider="openai", models=("gpt", "gpt-mini"))]
+        return [OfferedModels(provider="openai", models=("gpt", "gpt-mini"))]
 
     async def choose_model(self, name: str | None) -> str:
         """Record the choice. Raise CommandFailed for the provider `nobody`."""
@@ -201,11 +201,11 @@ class StaticConversation:
         note = NoteEntry(path="memory/2026-11-20.md", bytes=1_234, changed="2 h ago")
         return MemoryReport(notes=2, sessions=1, chunks=7, how="by words", latest=(note,), remarks=("It is behind.",))
 
-    async def search_memory(self, query: str) -> MemoryFound:
+    async def search_memory(self, query: str) -> MemoryMatches:
         """Return one result for `tea`, otherwise none."""
         self.done.append(("search", query))
         hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
-        return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
+        return MemoryMatches(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
 
     async def excerpt(self, path: str, first: int, lines: int) -> str:
         """Return the two lines of the hit for `tea`, and "" elsewhere."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar, get_args, get_type_hints
 
-from plugins.api.services import ModelAnswer
-from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.api.plugin_services import ModelAnswer
 from plugins.host import validation
 from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, Unreachable
 from plugins.testing.checks import assert_not_blocking, check, check_sentence

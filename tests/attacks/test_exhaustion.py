@@ -20,7 +20,7 @@ import pytest
 from gateway.cli.memory.facts_commands import import_facts
 from gateway.protocol.frames import ClientFrame
 from gateway.support.home import Home
-from plugins.api.facts.fact_values import LONGEST
+from plugins.api.fact_values import LONGEST
 from tests.attacks.test_identity import filled, routed
 from tests.attacks.texts import TEXTS
 from tests.console.test_transcripts import SESSION, told, write

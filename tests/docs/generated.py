@@ -28,16 +28,12 @@ KINDS = {
         "plugins.api.tool",
         "plugins.api.embedding",
         "plugins.api.command",
-        "plugins.api.summarization",
+        "plugins.api.compaction",
         "plugins.api.memory.memory_backend",
     ),
-    "Services": ("plugins.api.services", "plugins.api.facts.fact_values", "plugins.tools.file_target"),
-    "Arguments of hooks": (
-        "plugins.api.hookspecs",
-        "plugins.api.pruning",
-        "plugins.api.compaction",
-    ),
-    "Errors": ("plugins.support.errors", "plugins.support.http_errors", "plugins.api.facts.fact_errors"),
+    "Services": ("plugins.api.plugin_services", "plugins.api.fact_values", "plugins.tools.file_target"),
+    "Arguments of hooks": ("plugins.api.hookspecs", "plugins.api.pruning"),
+    "Errors": ("plugins.support.errors", "plugins.support.http_errors"),
     "The test kit": ("plugins.testing",),
 }
 """The headings of the names, and the modules whose names stand below each; all others come last."""
@@ -78,7 +74,7 @@ def _is_in(name: str, modules: tuple[str, ...]) -> bool:
 # --- one name ---------------------------------------------------------------------------------------------------------
 
 
-def _definition(name: str) -> list[ast.stmt]:
+def definition_of(name: str) -> list[ast.stmt]:
     """The statement that defines a public name, and the docstring behind it."""
     body = ast.parse(inspect.getsource(importlib.import_module(plugins.PUBLIC[name]))).body
     for index, statement in enumerate(body):
@@ -93,7 +89,7 @@ def _definition(name: str) -> list[ast.stmt]:
 def _stub(name: str) -> str:
     """A public name as a piece of Python without what it does inside."""
     told = []
-    for statement in _definition(name):
+    for statement in definition_of(name):
         if isinstance(statement, ast.ClassDef):
             statement.body = list(_told(statement.body)) or [ast.Expr(ast.Constant(...))]
             statement.decorator_list = []
@@ -129,7 +125,7 @@ def _told(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _kit(name: str) -> str:
     """A class of the kit: what is to be set in it, and the names of its checks; of a fake everything."""
-    (kind,) = _definition(name)
+    (kind,) = definition_of(name)
     if not isinstance(kind, ast.ClassDef):
         assert isinstance(kind, ast.FunctionDef | ast.AsyncFunctionDef)
         return f"```python\n{_signature(kind)}\n```\n\n{_prose(kind)}\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
+import inspect
 import os
 import re
 import shlex
@@ -14,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar, get_origin
 
 import pytest
 
@@ -30,7 +32,7 @@ from exuvia import (
 )
 from plugins.host.hooks import Hooks
 from tests.conformance.biting import checks_of
-from tests.docs.generated import DOCS
+from tests.docs.generated import DOCS, definition_of
 from tests.gateway.gateways import gateway
 from tests.waiting import deadline
 
@@ -274,3 +276,49 @@ def test_every_public_name_and_every_hook_stands_in_the_reference() -> None:
     assert missing == []
     assert exuvia.API_VERSION == 1
     assert "`exuvia.API_VERSION` is 1." in PAGE
+
+
+def test_every_type_in_the_signature_of_a_public_name_is_public() -> None:
+    private = {
+        f"{name} uses {used}, which is not public"
+        for name, module in plugins.PUBLIC.items()
+        if module.startswith(("plugins.api.", "sessions."))
+        for used in own_types(importlib.import_module(module), name) - plugins.PUBLIC.keys()
+    }
+    assert private == set()
+
+
+def own_types(module: ModuleType, name: str) -> set[str]:
+    """The classes of Exuvia and the literals in the annotations of a public name's definition; bounded numbers are none."""
+    names = imported_names(ast.parse(inspect.getsource(module)))
+    return {
+        each.id
+        for definition in definition_of(name)
+        for node in ast.walk(definition)
+        for annotation in annotations_of(node)
+        for each in ast.walk(annotation)
+        if isinstance(each, ast.Name) and is_own_type(importlib.import_module(names.get(each.id, module.__name__)), each.id)
+    }
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """The module that each name is imported from, `TYPE_CHECKING` included."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def annotations_of(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.AnnAssign):
+        return [node.annotation]
+    if isinstance(node, ast.ClassDef):
+        return node.bases
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return []
+    given = (*node.args.args, *node.args.kwonlyargs)
+    return [each for each in (*(one.annotation for one in given), node.returns) if each is not None]
+
+
+def is_own_type(module: ModuleType, name: str) -> bool:
+    defined = getattr(module, name, None)
+    own = module.__name__.partition(".")[0] in ("plugins", "sessions")
+    return own and (isinstance(defined, type) or get_origin(defined) is Literal) and not isinstance(defined, TypeVar)

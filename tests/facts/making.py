@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

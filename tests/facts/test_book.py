@@ -6,7 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugins.api.facts.fact_events import (
+from plugins.api.fact_values import Fact, FactOrigin
+from plugins.facts.fact_book import Ambiguous, FactBook, build_book
+from plugins.facts.fact_events import (
     KINDS,
     DailyCleared,
     ExtractionFailed,
@@ -22,8 +24,6 @@ from plugins.api.facts.fact_events import (
     LoggedFactEvent,
     Superseded,
 )
-from plugins.api.facts.fact_values import Fact, Origin
-from plugins.facts.fact_book import Ambiguous, FactBook, build_book
 from plugins.facts.fact_log import decode
 from sessions.events.codec import FIRST, InvalidLine, encode_line, verify
 from tests.facts.making import ago, fact
@@ -78,7 +78,7 @@ def test_a_fact_is_pinned_superseded_and_used_without_losing_what_it_says() -> N
             FactsWritten(entries=(GO, RUST), by="ann"),
             FactPinned(id=GO.id, pinned=True, by="ann"),
             FactsDistilled(taken=(), superseded=(Superseded(id=GO.id, newer=RUST.id, importance=0.3),)),
-            FactsUsed(ids=(GO.id,), recalled=Origin(session="s", seq=9)),
+            FactsUsed(ids=(GO.id,), recalled=FactOrigin(session="s", seq=9)),
         ],
         ago(0),
     )
@@ -112,13 +112,13 @@ EVENTS: list[FactEvent] = [
     FactsOpened(format=1),
     FactsExtracted(session="s", ordinal=1, entries=(RUST,), failed=""),
     ExtractionFailed(session="s", upto=9, reason="No answer.", model="a:b"),
-    FactsWritten(entries=(fact("größe 大きい", owner="ann", origin=Origin(session="s", seq=4)),), by="ann"),
+    FactsWritten(entries=(fact("größe 大きい", owner="ann", origin=FactOrigin(session="s", seq=4)),), by="ann"),
     FactsDistilled(taken=(RUST.id,), entries=(GO,), superseded=(Superseded(id=RUST.id, newer=GO.id, importance=0.4),)),
     FactPinned(id=RUST.id, pinned=True, by="ann"),
     FactForgotten(id=RUST.id, by="ann"),
     FactsDropped(ids=(RUST.id,), why="duplicate", kept=(GO.id,)),
     DailyCleared(ids=(RUST.id,), by="ann"),
-    FactsUsed(ids=(RUST.id,), recalled=Origin(session="s", seq=4)),
+    FactsUsed(ids=(RUST.id,), recalled=FactOrigin(session="s", seq=4)),
 ]
 
 
@@ -156,7 +156,7 @@ STORY = st.lists(
         st.builds(FactsDistilled, taken=IDS, entries=st.tuples(FACTS)),
         st.builds(FactPinned, id=st.sampled_from("abcdef"), pinned=st.booleans(), by=st.just("ann")),
         st.builds(FactsDropped, ids=IDS, why=st.just("cap")),
-        st.builds(FactsUsed, ids=IDS, recalled=st.builds(Origin, session=st.sampled_from("st"), seq=st.integers(1, 99))),
+        st.builds(FactsUsed, ids=IDS, recalled=st.builds(FactOrigin, session=st.sampled_from("st"), seq=st.integers(1, 99))),
     ),
     max_size=30,
 )

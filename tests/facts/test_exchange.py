@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.api.facts.fact_values import TYPES, Fact, InvalidFact, Origin, sound_content
+from plugins.api.fact_values import TYPES, Fact, FactOrigin, InvalidFact, validate_content
 from plugins.facts import fact_export
 from plugins.facts.fact_export import encode_facts, parse_facts
 from tests.facts.making import NOW, fact
 
-TEXT = st.text(min_size=1, max_size=60).map(lambda text: text + "x").map(sound_content)
+TEXT = st.text(min_size=1, max_size=60).map(lambda text: text + "x").map(validate_content)
 FACTS = st.lists(
     st.builds(
         Fact,
@@ -29,7 +29,7 @@ FACTS = st.lists(
         layer=st.sampled_from(["daily", "longterm"]),
         pinned=st.booleans(),
         owner=st.sampled_from(["", "ann"]),
-        origin=st.none() | st.builds(Origin, session=st.just("s"), seq=st.integers(1, 9)),
+        origin=st.none() | st.builds(FactOrigin, session=st.just("s"), seq=st.integers(1, 9)),
     ),
     max_size=6,
     unique_by=lambda each: each.id,

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.api.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact
 from plugins.facts import distillation, extraction
 from plugins.facts.distillation import BATCH, TokenBudget, due, parse_distillation
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.extraction import may_hold_facts, parse_extraction
 from plugins.facts.fact_book import build_book
+from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
 from plugins.languages.prompts import language
 from sessions.events.tokens import estimate

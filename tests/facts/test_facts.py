@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
-from plugins.api.facts.fact_events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import FactDraft, Origin
+from plugins.api.fact_values import FactDraft, FactOrigin, FactsUnavailable, NoSuchFact
+from plugins.api.memory_settings import FactKeys
+from plugins.facts.fact_events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from sessions.files.committer import Committer
@@ -22,7 +21,7 @@ from tests.facts.making import NOW, fact
 
 RUST = FactDraft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
 PORT = FactDraft(content="The API runs on port 3000")
-FROM = Origin(session="20261121-031241-7k2m9q", seq=4)
+FROM = FactOrigin(session="20261121-031241-7k2m9q", seq=4)
 
 
 class Home:
@@ -62,10 +61,10 @@ async def test_what_a_turn_left_is_recalled_and_explained_also_after_a_restart(h
     async with home.facts() as facts:
         (found,) = await facts.recall("What is my favourite language?", "ann")
         assert found.fact == kept
-        story = await facts.story(kept.id[:8], "ann")
-        assert story.there
+        story = await facts.events_of(kept.id[:8], "ann")
+        assert story.exists
         assert story.fact.origin == FROM
-        assert [type(each.event) for each in story.happened] == [FactsExtracted]
+        assert [type(each.event) for each in story.events] == [FactsExtracted]
 
 
 async def test_a_turn_is_extracted_once_whatever_is_found_the_second_time(home: Home) -> None:
@@ -86,7 +85,7 @@ async def test_nobody_is_told_another_persons_facts(home: Home) -> None:
             with pytest.raises(NoSuchFact):
                 await asked
         with pytest.raises(NoSuchFact):
-            await facts.story(anns.id, "bob")
+            await facts.events_of(anns.id, "bob")
 
 
 async def test_a_group_is_told_nobodys_own_facts(home: Home) -> None:
@@ -114,17 +113,17 @@ async def test_what_was_forgotten_is_not_recalled_and_its_story_is_still_told(ho
         (kept,) = await facts.write([PORT], "ann", owner="ann")
         await facts.forget(kept.id[:6], "ann", owner="ann")
         assert await facts.recall("port", "ann") == []
-        story = await facts.story(kept.id, "ann")
-        assert not story.there
+        story = await facts.events_of(kept.id, "ann")
+        assert not story.exists
         assert story.fact.content == PORT.content
-        assert isinstance(story.happened[-1].event, FactForgotten)
+        assert isinstance(story.events[-1].event, FactForgotten)
         with pytest.raises(NoSuchFact, match="There is no fact"):
             await facts.forget(kept.id, "ann", owner="ann")
 
 
 async def test_an_id_of_any_length_that_no_fact_has_is_refused_in_a_short_sentence(home: Home) -> None:
     async with home.facts() as facts:
-        for refused in (facts.story("a:" * 100_000, "ann"), facts.forget("a:" * 100_000, "ann", owner="ann")):
+        for refused in (facts.events_of("a:" * 100_000, "ann"), facts.forget("a:" * 100_000, "ann", owner="ann")):
             with pytest.raises(NoSuchFact) as said:
                 await refused
             assert len(str(said.value)) < 100
@@ -148,7 +147,7 @@ async def test_daily_facts_past_their_time_are_gone_though_nobody_has_dropped_th
         assert [fact.id for fact in await facts.listed("ann")] == [pinned.id]
         assert [fact.id for fact in facts.listed_now("ann") or ()] == [pinned.id]
         assert await facts.recall("port", "ann") == []
-        assert not (await facts.story(old.id, "ann")).there
+        assert not (await facts.events_of(old.id, "ann")).exists
         with pytest.raises(NoSuchFact):
             await facts.pin(old.id, "ann", owner="ann")
         assert await facts.clear("ann", owner="ann") == 0
@@ -165,7 +164,7 @@ async def test_what_is_past_its_time_is_dropped_for_good_by_tidying_up(home: Hom
         home.keys = FactKeys(retention_days=60)
         assert await facts.listed("ann") == []
         (gone,) = [
-            each.event for each in (await facts.story(old.id, "ann")).happened if isinstance(each.event, FactsDropped)
+            each.event for each in (await facts.events_of(old.id, "ann")).events if isinstance(each.event, FactsDropped)
         ]
         assert gone.why == "retention"
 
@@ -200,7 +199,7 @@ async def test_distilled_facts_are_not_taken_again_and_what_they_supersede_is_wo
         assert book.undistilled() == []
         assert book.facts[old.id].importance == 0.45
         assert (await facts.recall("MySQL", "ann"))[0].fact.id == new.id
-        happened = (await facts.story(old.id, "ann")).happened[-1].event
+        happened = (await facts.events_of(old.id, "ann")).events[-1].event
         assert isinstance(happened, FactsDistilled)
         assert happened.superseded[0].newer == new.id
 
@@ -220,7 +219,7 @@ async def test_a_fact_is_told_in_the_place_of_the_daily_ones_that_it_was_made_of
         await facts.forget(daily[1].id, "ann", owner="ann")
     async with home.facts() as facts:
         assert await facts.listed("ann") == []
-        assert isinstance((await facts.story(rust.id, "ann")).happened[-1].event, FactForgotten)
+        assert isinstance((await facts.events_of(rust.id, "ann")).events[-1].event, FactForgotten)
 
 
 async def test_what_is_superseded_is_so_with_the_daily_facts_behind_it(home: Home) -> None:
@@ -256,11 +255,11 @@ async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall
         home.days = 20
         (stale,) = await facts.recall("port", "ann")
         assert stale.staleness < 1
-        await facts.used([kept.id, "unknown"], Origin(session="s", seq=7))
+        await facts.used([kept.id, "unknown"], FactOrigin(session="s", seq=7))
         (fresh,) = await facts.recall("port", "ann")
         assert fresh.staleness == 1
         home.days = 40
-        await facts.used([kept.id], Origin(session="s", seq=7))
+        await facts.used([kept.id], FactOrigin(session="s", seq=7))
         (again,) = await facts.recall("port", "ann")
         assert again.staleness < 1
 
@@ -294,7 +293,7 @@ async def test_dedupe_drops_what_is_said_twice_and_names_what_stays(home: Home) 
         one, two = await facts.write([PORT, RUST], "ann")
         (copy,) = await facts.write([FactDraft(content="the API runs on port 3000.", importance=0.4)], "ann")
         assert await facts.listed("ann") == [one, two]
-        assert (await facts.story(copy.id, "ann")).happened[-1].event == FactsDropped(
+        assert (await facts.events_of(copy.id, "ann")).events[-1].event == FactsDropped(
             ids=(copy.id,), why="duplicate", kept=(one.id,)
         )
         assert await facts.dedupe() == {}

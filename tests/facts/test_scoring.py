@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.api.facts.fact_events import FactForgotten, FactPinned, FactsWritten, LoggedFactEvent
-from plugins.api.facts.fact_settings import Formula
-from plugins.api.facts.fact_values import (
+from plugins.api.fact_values import (
     Fact,
     InvalidFact,
-    sound_content,
-    sound_importance,
-    sound_tags,
-    sound_type,
+    validate_content,
+    validate_importance,
+    validate_tags,
+    validate_type,
     workspace_tag,
 )
+from plugins.api.memory_settings import Formula
 from plugins.facts.fact_book import build_book
+from plugins.facts.fact_events import FactForgotten, FactPinned, FactsWritten, LoggedFactEvent
 from plugins.facts.fact_recall import Recaller
 from plugins.facts.retention import Limits, drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
 from plugins.facts.scoring import RecallStats, current_importance, duplicates, similarity
@@ -126,18 +126,18 @@ def test_scores_are_numbers_in_order_and_say_what_they_are_made_of(contents: lis
 
 
 def test_a_fact_is_one_line_of_words_with_a_known_type_and_bounded_tags() -> None:
-    assert sound_content("  two\nlines\x00 \ud800") == "two lines \ufffd"
-    assert sound_importance(7) == 1.0
-    assert sound_importance(0.1) == 0.3
-    assert sound_tags(["a ", "a", "", "b"]) == ("a", "b")
-    assert sound_type("pattern") == "pattern"
+    assert validate_content("  two\nlines\x00 \ud800") == "two lines \ufffd"
+    assert validate_importance(7) == 1.0
+    assert validate_importance(0.1) == 0.3
+    assert validate_tags(["a ", "a", "", "b"]) == ("a", "b")
+    assert validate_type("pattern") == "pattern"
     for refused in (
-        lambda: sound_content(" \n"),
-        lambda: sound_content("x" * 2001),
-        lambda: sound_importance(float("nan")),
-        lambda: sound_tags(["x" * 81]),
-        lambda: sound_tags([f"tag {number}" for number in range(17)]),
-        lambda: sound_type("opinion"),
+        lambda: validate_content(" \n"),
+        lambda: validate_content("x" * 2001),
+        lambda: validate_importance(float("nan")),
+        lambda: validate_tags(["x" * 81]),
+        lambda: validate_tags([f"tag {number}" for number in range(17)]),
+        lambda: validate_type("opinion"),
     ):
         with pytest.raises(InvalidFact):
             refused()

@@ -19,10 +19,10 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.facts.fact_events import FactsExtracted
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Fact, FactDraft, Origin
+from plugins.api.fact_values import Fact, FactDraft, FactOrigin
+from plugins.api.memory_settings import FactKeys
 from plugins.api.models import ModelLimits
+from plugins.facts.fact_events import FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import current_importance
 from plugins.languages.prompts import language
@@ -160,12 +160,12 @@ async def happen(month: Month, what: str, about: Any) -> None:
             turn, said = about
             drafts = [FactDraft(content=each, importance=importance(each)) for each in said]
             event = FactsExtracted(session=SESSION, ordinal=turn, upto=turn * 9)
-            await facts.extracted(event, drafts, owner="ann", origin=Origin(session=SESSION, seq=turn * 9))
+            await facts.extracted(event, drafts, owner="ann", origin=FactOrigin(session=SESSION, seq=turn * 9))
         case "distil":
             await month.distilling.distill_due()
         case "recall":
             found = await facts.recall(about, "ann")
-            await facts.used([each.fact.id for each in found[:3]], Origin(session=SESSION, seq=round(month.monotonic())))
+            await facts.used([each.fact.id for each in found[:3]], FactOrigin(session=SESSION, seq=round(month.monotonic())))
         case _:
             raise AssertionError(what)
 
@@ -188,8 +188,8 @@ async def outcome(month: Month) -> list[Any]:
     book = await month.facts.book()
     rows: list[Any] = []
     for fact in book.facts.values():
-        story = await month.facts.story(fact.id, None)
-        told = [(each.at, type(each.event).__name__) for each in story.happened]
+        found = await month.facts.events_of(fact.id, None)
+        told = [(each.at, type(each.event).__name__) for each in found.events]
         origin = fact.origin and fact.origin.seq
         rows.append((fact.content, fact.layer, fact.created, fact.used, fact.importance, fact.pinned, origin, told))
     return [rows, month.model.asked, [round(current_importance(fact, month.at), 6) for fact in book.facts.values()]]

@@ -13,7 +13,7 @@ import pytest
 from gateway.cli.session_commands import verify_sessions
 from gateway.models.call import MOST_TOKENS
 from gateway.support.home import Home
-from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
+from plugins.facts.fact_events import FactsExtracted, FactsOpened
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from sessions.events.codec import FIRST, TRAILER, encode_line, line_sum

@@ -15,10 +15,10 @@ from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
 from gateway.conversations.context.compacting import NothingToCompact, RevertRefused
 from gateway.conversations.context.conversation_config import compaction_rules
 from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits
-from plugins.api.services import AskModel
-from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.api.plugin_services import AskModel
 from plugins.host.hooks import Hooks
 from plugins.support.errors import ContextOverflow, StreamCut, Unreachable
 from plugins.testing.contexts import NOON

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.api.facts.fact_events import FactsDistilled, FactsDropped
-from plugins.api.facts.fact_values import FactDraft
+from plugins.api.fact_values import FactDraft
+from plugins.facts.fact_events import FactsDistilled, FactsDropped
 from plugins.facts.scoring import current_importance
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
 
@@ -28,7 +28,7 @@ async def test_a_month_ends_with_a_hundred_facts_and_the_pin_among_them(tmp_path
     assert min(fact.created for fact in daily) >= (month.at - timedelta(days=31)).isoformat()
     assert len(daily) < found - 20
     # Each fact was distilled once, in batches of twenty or when a day had passed.
-    events = [each.event for fact in (*kept, *daily) for each in (await month.facts.story(fact.id, None)).happened]
+    events = [each.event for fact in (*kept, *daily) for each in (await month.facts.events_of(fact.id, None)).events]
     distilled = [event for event in events if isinstance(event, FactsDistilled)]
     assert book.undistilled() == [fact for fact in daily if fact.created > (month.at - timedelta(days=1)).isoformat()]
     assert distilled
@@ -59,8 +59,8 @@ async def test_what_says_the_same_to_more_than_sixty_percent_is_kept_once(tmp_pa
     )
     assert {one.id, ten.id} <= set((await month.facts.book()).facts)
     (gone,) = await month.facts.write([FactDraft(content="alfa brava charla delto echor foxtra golfa hotela indigo")], "ann")
-    story = await month.facts.story(gone.id, None)
-    dropped = story.happened[-1].event
+    found = await month.facts.events_of(gone.id, None)
+    dropped = found.events[-1].event
     assert isinstance(dropped, FactsDropped)
     assert dropped.why == "duplicate"
     assert one.id in (await month.facts.book()).facts

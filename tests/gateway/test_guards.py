@@ -26,8 +26,8 @@ from gateway.http.uploads import Uploads
 from gateway.http.websocket_connection import Connection
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.api.facts.fact_events import FactsOpened
 from plugins.facts.fact_book import FactBook
+from plugins.facts.fact_events import FactsOpened
 from plugins.facts.fact_log import FactLog
 from plugins.testing.contexts import NOON
 from sessions.catalog.sqlite_catalog import SqliteCatalog

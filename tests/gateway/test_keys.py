@@ -18,10 +18,9 @@ from gateway.config.keys import AgentKeys, CompactionKeys, load_config
 from gateway.conversations.context.conversation_config import compaction_rules
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home as GatewayHome
-from plugins.api.facts.fact_events import FactsExtracted
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import draft_fact
-from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.api.fact_values import draft_fact
+from plugins.api.memory_settings import EmbeddingKeys, FactKeys, MemoryKeys, SearchKeys
+from plugins.facts.fact_events import FactsExtracted
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
 from plugins.memory.search.candidates import Candidate

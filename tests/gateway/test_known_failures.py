@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.stage import Model, Stage, says
-from plugins.api.summarization import CompactionInput
+from plugins.api.compaction import CompactionInput
 from plugins.policies import extract
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.long_session import THRESHOLDS, StrictModel, long_stage
 from gateway.config.keys import CompactionKeys, FlushKeys
 from gateway.conversations.turn.answering import OVERFLOWS
-from plugins.api.pruning import Mode, PruningRules
+from plugins.api.pruning import PruningMode, PruningRules
 from sessions.state.compaction import budget
 from tests.gateway.long_session import assert_sound, hash_by_the_page, is_request, lines_of, talk
 
@@ -21,7 +21,7 @@ from tests.gateway.long_session import assert_sound, hash_by_the_page, is_reques
     ("window", "turns", "least", "mode"), [(4_000, 100, 40, "always"), (8_000, 150, 50, "always"), (200_000, 80, 3, "off")]
 )
 async def test_no_request_of_a_long_session_exceeds_the_window(
-    window: int, turns: int, least: int, mode: Mode, tmp_path: Path
+    window: int, turns: int, least: int, mode: PruningMode, tmp_path: Path
 ) -> None:
     model = StrictModel(window, seed=4)
     on = long_stage(tmp_path, model, pruning=PruningRules(mode=mode))

@@ -17,8 +17,8 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.services import PluginServiceFactory
 from gateway.support.clock import SystemClock
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.services import ModelAnswer
+from plugins.api.memory_settings import FactKeys
+from plugins.api.plugin_services import ModelAnswer
 from plugins.facts.model_answers import response_format
 from plugins.support.errors import BadAnswer, ProviderError, RateLimited, StreamCut, Unreachable
 from sessions.events.messages import Usage, UserMessage

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.plugin_runtime import plugin_log
 from gateway.plugin_runtime.plugin_log import DurablePluginLog
-from plugins.api.services import LogEntry, LogUnusable
+from plugins.api.plugin_services import LogEntry, LogUnusable
 from plugins.testing.contexts import ManualClock
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import Committer

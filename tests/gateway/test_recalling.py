@@ -20,7 +20,7 @@ from gateway.conversations.turn import recalling
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import Scope
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, RecallKeys
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.memory.memory import Memory
 from plugins.memory.recall import is_relevant
 from plugins.memory.search.candidates import Candidate, Ranked

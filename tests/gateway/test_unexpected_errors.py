@@ -20,7 +20,7 @@ from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import SENTENCE_LIMIT
 from plugins.api.channel import Channel
-from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.memory_settings import FactKeys
 from tests.gateway.facts_month import AGED, Month, happen
 from tests.gateway.gateways import gateway
 from tests.stories import received

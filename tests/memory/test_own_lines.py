@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.api.memory.chunks import chunks_of
-from plugins.api.memory.own_lines import own_lines
+from plugins.api.memory.chunks import chunks_of, own_lines
 from plugins.support.fencing import FencedEntry, fenced, quoted
 from sessions.events.events import MemoryRecalled, RecalledHit
 from sessions.state.view import recalled_message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plugins.api.services import ModelAnswer
-from plugins.api.summarization import CompactionInput, FlushRules
+from plugins.api.compaction import CompactionInput, FlushRules
+from plugins.api.plugin_services import ModelAnswer
 from plugins.support.errors import ContextOverflow, ProviderError
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.events.tokens import estimate

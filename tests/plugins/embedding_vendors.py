@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.http.client import Limits, Timeouts, Transport
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
-from plugins.api.command import ContextItem, PrunedReport
+from plugins.api.command import ContextItem, PruningReport
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context_command import Context
 from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
@@ -305,7 +305,7 @@ async def test_context_is_unknown_before_anything_was_sent() -> None:
 
 async def test_context_says_what_pruning_saved() -> None:
     conversation = Conversation()
-    conversation.pruned = PrunedReport(trimmed=12, cleared=3, saved=480_000)
+    conversation.pruned = PruningReport(trimmed=12, cleared=3, saved=480_000)
     line = (await Context().run("", conversation)).splitlines()[2]
     assert line == "Pruned: 12 trimmed, 3 cleared, saving 480,000 characters (the journal still has them)."
 

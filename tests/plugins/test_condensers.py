@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.api.services import ModelAnswer
-from plugins.api.summarization import CompactionInput, FlushRules
+from plugins.api.compaction import CompactionInput, FlushRules
+from plugins.api.plugin_services import ModelAnswer
 from plugins.host.loading import load_plugins
 from plugins.support.errors import Unreachable
 from sessions.events.messages import AssistantMessage, UserMessage

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from plugins.api.summarization import CompactionInput
+from plugins.api.compaction import CompactionInput
 from plugins.policies.budgeted_page import Page
 from plugins.policies.extract import Extract, build_extract
 from plugins.policies.identifier_ranking import IdentifierMention, identifiers_in_calls

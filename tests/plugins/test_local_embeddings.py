@@ -14,7 +14,7 @@ import pytest
 
 from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.local import embeddings as local
 from plugins.providers.local import gguf
 from plugins.providers.local.bundled_model import bundled_model, runtime_installed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from plugins.api.summarization import CompactionInput, FlushResult, FlushRules
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules
 from plugins.languages.prompts import language
 from plugins.policies.memory_flush import ModelMemoryFlush, notes_in
 from plugins.policies.silent_reply import NO_REPLY

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.api.summarization import CompactionInput, Summary
+from plugins.api.compaction import CompactionInput, Summary
 from plugins.policies.model_summary import ModelSummary
 from plugins.policies.summary_sections import (
     CONTEXT,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.api.summarization import CompactionInput, FlushResult, Summary
+from plugins.api.compaction import CompactionInput, FlushResult, Summary
 from plugins.policies.memory_flush import ModelMemoryFlush
 from plugins.policies.model_summary import ModelSummary
 from plugins.policies.silent_reply import NO_REPLY

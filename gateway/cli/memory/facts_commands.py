@@ -22,8 +22,7 @@ from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
 from gateway.support.storage import fact_logs
 from gateway.wiring.open_stores import open_log_stores
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
+from plugins.api.fact_values import Fact, FactLayer, FactsError, InvalidFact
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
 from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated, limits_of
@@ -48,7 +47,7 @@ def list_facts(
     environment: Mapping[str, str],
     out: TextIO,
     *,
-    layer: Layer | None,
+    layer: FactLayer | None,
     as_json: bool,
 ) -> int:
     """Print the facts with their current scores, oldest first."""

@@ -25,7 +25,7 @@ from gateway.support.session_status import count_of, span
 from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import SQLITE, MemoryKeys
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.http.client import Transport
 from plugins.memory.index.backend_lifecycle import LOCAL
 from plugins.memory.index.index_stats import IndexStats, holdings

@@ -27,7 +27,7 @@ from plugins.api.command import (
     CompactionEntry,
     ContextReport,
     HistoryEntry,
-    ModelsOffered,
+    OfferedModels,
     QueueState,
 )
 from plugins.api.context import Clock
@@ -185,11 +185,11 @@ class CommandContext(MemoryView):
             why = f"its list of models could not be had ({listing.failed or 'it is empty'})"
         return f". The model could not be verified: {why}."
 
-    async def offered_models(self) -> Sequence[ModelsOffered]:
+    async def offered_models(self) -> Sequence[OfferedModels]:
         """Return the models of the configured providers."""
         found = await self._services.listings.all()
         return [
-            ModelsOffered(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
+            OfferedModels(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
             for name, each in found.items()
         ]
 

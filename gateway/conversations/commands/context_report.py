@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import msgspec
 
-from plugins.api.command import CompactionEntry, ContextItem, PrunedReport
+from plugins.api.command import CompactionEntry, ContextItem, PruningReport
 from sessions.events.events import ContextCompacted, InstructionsSet, Trigger
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Clear, shown_size
@@ -79,12 +79,12 @@ def shared(weights: Sequence[float], total: int | None) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def pruned(view: View) -> PrunedReport:
+def pruned(view: View) -> PruningReport:
     """Return the effect of pruning on a view. Edits that leave their text whole do not count."""
     pairs = [(each.edit, each.size - shown_size(each.edit, each.size)) for each in view.edited.values()]
     saving = [(edit, saved) for edit, saved in pairs if saved > 0]
     cleared = sum(isinstance(edit, Clear) for edit, _ in saving)
-    return PrunedReport(trimmed=len(saving) - cleared, cleared=cleared, saved=sum(saved for _, saved in saving))
+    return PruningReport(trimmed=len(saving) - cleared, cleared=cleared, saved=sum(saved for _, saved in saving))
 
 
 class _Item(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.support.errors import GatewayError, sentence_of
 from gateway.support.session_status import count_of, span
-from plugins.api.command import CommandFailed, MemoryFound, MemoryReport, NoteEntry
-from plugins.api.facts.fact_errors import FactsError
+from plugins.api.command import CommandFailed, MemoryMatches, MemoryReport, NoteEntry
+from plugins.api.fact_values import FactsError
 from plugins.api.memory.scope import Scope
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.facts.facts import Facts
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.memory.memory import Memory
@@ -62,7 +62,7 @@ class MemoryView:
         now = services.clock.now().astimezone(services.settings.zone)
         return await memory_report(services.memory, services.memory_writer.notes, now, self._scope)
 
-    async def search_memory(self, query: str) -> MemoryFound:
+    async def search_memory(self, query: str) -> MemoryMatches:
         """Return the memory's results for a query."""
         try:
             return await memory_found(self._services.memory, query, self._scope)
@@ -140,10 +140,10 @@ def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
     return f"{counts}; no facts are extracted: {why_not}" if why_not else counts
 
 
-async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
+async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryMatches:
     """Return the results of a search, best first, each with its citation. Raises IndexUnusable."""
     found = await memory.search(query, scope)
-    return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
+    return MemoryMatches(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
 
 
 def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:

@@ -18,8 +18,8 @@ from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
 from gateway.conversations.notes.day_notes import PendingNotes, day_note
 from gateway.support.errors import GatewayError
+from plugins.api.compaction import Summary
 from plugins.api.context import Clock
-from plugins.api.summarization import Summary
 from plugins.host.hooks import Hooks
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note

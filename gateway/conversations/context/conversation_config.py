@@ -9,10 +9,10 @@ import msgspec
 
 from gateway.config.keys import AgentKeys, CompactionKeys, Config, QueueMode
 from gateway.config.settings import Settings
+from plugins.api.compaction import FlushRules, IdentifierPolicy
 from plugins.api.context import Clock
 from plugins.api.memory_settings import RecallKeys
 from plugins.api.pruning import PruningRules
-from plugins.api.summarization import FlushRules, IdentifierPolicy
 from plugins.languages.prompts import language
 from sessions.state import compaction
 

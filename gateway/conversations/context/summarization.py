@@ -18,8 +18,8 @@ from gateway.models.call import ModelCaller, TextRequest, text_answer, text_cont
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
-from plugins.api.services import AskModel, ModelAnswer
-from plugins.api.summarization import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
+from plugins.api.compaction import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
+from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
 from plugins.support.workspace import own_note

@@ -16,10 +16,9 @@ from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Fact
-from plugins.api.services import ModelAnswer
+from plugins.api.fact_values import Fact, FactsError
+from plugins.api.memory_settings import FactKeys
+from plugins.api.plugin_services import ModelAnswer
 from plugins.facts.fact_book import FactBook
 from plugins.facts.facts import Facts
 from plugins.support.errors import BadRequest, ContextOverflow, ProviderError

@@ -23,11 +23,10 @@ from gateway.models.call import ModelCaller
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_events import ExtractionFailed, FactsExtracted
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.facts.fact_values import Origin
-from plugins.api.services import ModelAnswer
+from plugins.api.fact_values import FactOrigin, FactsError
+from plugins.api.memory_settings import FactKeys
+from plugins.api.plugin_services import ModelAnswer
+from plugins.facts.fact_events import ExtractionFailed, FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.support.errors import (
     BadRequest,
@@ -262,7 +261,7 @@ class FactExtraction:
             event = msgspec.structs.replace(
                 event, failed=replace_surrogates(found.wrong), model=answer.model, usage=answer.usage
             )
-        origin = Origin(session=row.session, seq=turn.first)
+        origin = FactOrigin(session=row.session, seq=turn.first)
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 
     async def _ask(self, session: str, turn: EndedTurn, model: ChosenModel, most: int) -> ModelAnswer:

@@ -12,8 +12,8 @@ from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.chat import RequestOptions, ResponseFormat
 from plugins.api.context import Clock
-from plugins.api.facts.fact_settings import FactKeys
-from plugins.api.services import ModelAnswer
+from plugins.api.memory_settings import FactKeys
+from plugins.api.plugin_services import ModelAnswer
 from plugins.support.errors import BadRequest
 
 log = structlog.get_logger("exuvia.facts")

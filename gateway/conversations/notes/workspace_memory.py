@@ -16,7 +16,7 @@ from plugins.api.context import Clock
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory.source import Source
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.memory.memory import Memory
 from plugins.memory.sources.extra_notes import ExtraNotes
 from plugins.memory.sources.notes import Notes

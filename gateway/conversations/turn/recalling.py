@@ -16,8 +16,7 @@ from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
 from plugins.api.context import Clock
-from plugins.api.facts.fact_errors import FactsError
-from plugins.api.facts.fact_values import Origin
+from plugins.api.fact_values import FactOrigin, FactsError
 from plugins.api.memory.scope import Scope
 from plugins.facts.facts import DOCUMENT, Facts
 from plugins.memory.recall import NEAR, select_hits
@@ -178,7 +177,7 @@ class Recall:
         seq = self._recorder.append(event, turn=open_turn(transcript).ordinal)
         facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
         with contextlib.suppress(FactsError):  # recording the use of a fact must not fail a turn
-            await self._facts.used(facts, Origin(session=transcript.session, seq=seq))
+            await self._facts.used(facts, FactOrigin(session=transcript.session, seq=seq))
 
     def _fail(self, sentence: str) -> None:
         """Record a failure once for each reason: it may last, and people read the log."""

@@ -26,12 +26,9 @@ from gateway.conversations.commands.memory_view import memory_in_short
 from gateway.http.console.notes_editor import NoSuchNote, Note, NoteChanged, NoteRefused, listed_notes, read_note, write_note
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
-from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
-from plugins.api.facts.fact_events import FactHistory
-from plugins.api.facts.fact_values import Fact
+from plugins.api.fact_values import Fact, FactsUnavailable, NoSuchFact
 from plugins.api.memory.scope import Scope
-from plugins.api.services import IndexUnusable
-from plugins.commands.facts_commands import describe_event
+from plugins.api.plugin_services import IndexUnusable
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.facts.scoring import current_importance
 from plugins.memory.search.diagnostics import remarks_on
@@ -130,12 +127,12 @@ class MemoryEndpoints:
         """Return the history of a fact, as `/why` does."""
 
         async def story(facts: PersonsFacts) -> Any:
-            history = await facts.story(request.match_info["id"])
+            history = await facts.history(request.match_info["id"])
             return {
                 "fact": self._fact(history.fact),
-                "there": history.there,
-                "said": await self._said(history, admission.person.id),
-                "happened": [{"at": each.at, "sentence": describe_event(each, history)} for each in history.happened],
+                "there": history.exists,
+                "said": await self._said(history.fact, admission.person.id),
+                "happened": [{"at": each.at, "sentence": each.sentence} for each in history.changes],
             }
 
         return await self._answered(admission, story)
@@ -174,9 +171,9 @@ class MemoryEndpoints:
             "pinned": fact.pinned,
         }
 
-    async def _said(self, story: FactHistory, person: str) -> str:
+    async def _said(self, fact: Fact, person: str) -> str:
         """Return the message that a fact came from; empty if unknown, missing, or another person's."""
-        if (origin := story.fact.origin) is None:
+        if (origin := fact.origin) is None:
             return ""
         return await self._services.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
 

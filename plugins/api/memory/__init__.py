@@ -1,8 +1,7 @@
 """Memory: chunks, scopes, sources and backends.
 
-chunks          Splitting documents into chunks.
+chunks          Splitting documents into chunks, without text that was recalled into them.
 memory_backend  The protocol of memory backends, which store the index.
-own_lines       Removing recalled text from documents before they are indexed.
 scope           The scope of a search.
 source          The protocol of document sources.
 """

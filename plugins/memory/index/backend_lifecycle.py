@@ -14,7 +14,7 @@ import structlog
 
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import SQLITE
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.memory.index_errors import BackendFailed, IndexRebuilt
 from plugins.support.untrusted import call_failure, error_text
 from sessions.catalog.sqlite import lacks_full_text

@@ -9,7 +9,7 @@ import structlog
 
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory_settings import EmbeddingKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.hosted.batch_limits import BatchLimits
 from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from plugins.api.memory.memory_backend import Identity
-from plugins.api.services import IndexUnusable
+from plugins.api.plugin_services import IndexUnusable
 from plugins.memory.index.integrity import saved_vectors, seal
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.index.tables import BESIDE, SHARED, remove_tables

@@ -19,7 +19,7 @@ import structlog
 
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.source import Source
-from plugins.api.services import IndexUnusable, Purpose
+from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.batching import PLAIN, BatchedEmbedding, EmbeddingFailures
 from plugins.memory.index_errors import IndexRebuilt
 from plugins.support.errors import BadAnswer, BadRequest, ProviderError, Unreachable

@@ -12,8 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from plugins.api.memory.chunks import OVERLAP, TOKENS, Chunk, cut
-from plugins.api.memory.own_lines import own_lines
+from plugins.api.memory.chunks import OVERLAP, TOKENS, Chunk, cut, own_lines
 from sessions.events.events import (
     CommandAnswered,
     MessageReceived,

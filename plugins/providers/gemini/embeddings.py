@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from plugins.api.context import ProviderContext
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.gemini import errors as gemini_errors
 from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account

@@ -19,7 +19,7 @@ import msgspec
 
 from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.http.client import Timeouts
 from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import ADDRESS, Account, bearer

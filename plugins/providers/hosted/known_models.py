@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 
 TABLE = Path(__file__).with_name("models.toml")
 

@@ -17,7 +17,7 @@ import structlog
 
 from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import LOCAL, EmbeddingKeys
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.local.installable_models import BUNDLED, INSTALLABLE, InstallableModel
 from plugins.support.errors import SettingsRefused, Unreachable
 

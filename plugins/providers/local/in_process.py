@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.local.process import (
     COMMAND,
     Broke,

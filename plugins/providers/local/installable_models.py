@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 
 if TYPE_CHECKING:
     from plugins.providers.local.in_process import ModelInProcess

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 
 # From an optional extra, so that type checking does not require them.
 np: Any = import_module("numpy")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from plugins.api.context import ProviderContext
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from plugins.api.context import ProviderContext
-from plugins.api.services import Purpose
+from plugins.api.plugin_services import Purpose
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
 from plugins.support.embedding.vector_checks import Vector, in_order

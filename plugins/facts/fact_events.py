@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from plugins.api.facts.fact_values import Fact, Origin
+from plugins.api.fact_values import Fact, FactOrigin
 from sessions.events.messages import Usage
 
 FORMAT = 1
@@ -147,7 +147,7 @@ class FactsUsed(_Kind, tag="facts_used", frozen=True, kw_only=True):
     """Facts were recalled. `recalled` refers to the `memory_recalled` event."""
 
     ids: tuple[str, ...]
-    recalled: Origin
+    recalled: FactOrigin
 
 
 FactEvent: TypeAlias = (
@@ -180,9 +180,9 @@ class LoggedFactEvent(msgspec.Struct, frozen=True, kw_only=True):
     event: FactEvent | Unknown
 
 
-class FactHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The history of a fact: its current or last state, whether it still exists, and its events."""
+class FactEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The events about a fact, its current or last state, and whether it still exists."""
 
     fact: Fact
-    there: bool
-    happened: tuple[LoggedFactEvent, ...]
+    exists: bool
+    events: tuple[LoggedFactEvent, ...]

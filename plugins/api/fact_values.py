@@ -1,4 +1,9 @@
-"""Facts: one-sentence statements worth remembering, with their origin. Includes the validation of their fields."""
+"""Facts: one-sentence statements worth remembering. Their values, the validation of their fields, and their errors.
+
+FactsError
+├── FactsUnavailable  the facts log cannot be read or written now
+└── NoSuchFact        the given name matches no fact, or more than one
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ FactType: TypeAlias = Literal["fact", "decision", "preference", "convention", "c
 
 FactSource: TypeAlias = Literal["auto-extracted", "manual", "distilled", "imported"]
 
-Layer: TypeAlias = Literal["daily", "longterm"]
+FactLayer: TypeAlias = Literal["daily", "longterm"]
 """`daily` facts are extracted from turns and kept for some weeks; `longterm` facts are kept."""
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
@@ -40,7 +45,19 @@ class InvalidFact(ValueError):
     """A fact has an invalid field; `str(error)` is a one-sentence message."""
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class FactsError(Exception):
+    """The base class of errors of the facts; `str(error)` is a one-sentence message for people."""
+
+
+class FactsUnavailable(FactsError):
+    """The facts log is damaged or its storage failed. The file is left unchanged."""
+
+
+class NoSuchFact(FactsError):
+    """No fact, or more than one, matches the given name."""
+
+
+class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The event that a fact comes from, such as a message."""
 
     session: str
@@ -74,10 +91,10 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: str
     used: str = ""
     source: FactSource
-    layer: Layer = "daily"
+    layer: FactLayer = "daily"
     pinned: bool = False
     owner: str = ""
-    origin: Origin | None = None
+    origin: FactOrigin | None = None
     made_of: tuple[str, ...] = ()
 
     def workspaces(self) -> frozenset[str]:
@@ -96,6 +113,21 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_of(self, owner: str) -> bool:
         """Return True if it may be shown to this person."""
         return self.owner in ("", owner)
+
+
+class FactHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a fact: its time (RFC 3339 in UTC) and a sentence in Markdown."""
+
+    at: str
+    sentence: str
+
+
+class FactHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The history of a fact: its current or last state, whether it still exists, and its changes, oldest first."""
+
+    fact: Fact
+    exists: bool
+    changes: tuple[FactHistoryEntry, ...]
 
 
 class FactDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,10 +153,10 @@ def draft_fact(content: str, type_: str = "fact", tags: Sequence[str] = (), impo
         InvalidFact: A field is invalid.
     """
     return FactDraft(
-        content=sound_content(content),
-        type=sound_type(type_),
-        tags=sound_tags(tags),
-        importance=sound_importance(importance),
+        content=validate_content(content),
+        type=validate_type(type_),
+        tags=validate_tags(tags),
+        importance=validate_importance(importance),
     )
 
 
@@ -138,7 +170,7 @@ def workspace_tag(workspace: Path) -> str:
     return WORKSPACE + sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def sound_content(text: str) -> str:
+def validate_content(text: str) -> str:
     """Return the text as one line without control characters. Raises InvalidFact."""
     said = " ".join(
         "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in replace_surrogates(text)).split()
@@ -150,7 +182,7 @@ def sound_content(text: str) -> str:
     return said
 
 
-def sound_type(name: str) -> FactType:
+def validate_type(name: str) -> FactType:
     """Return the type with this name. Raises InvalidFact."""
     for known in TYPES:
         if name == known:
@@ -158,7 +190,7 @@ def sound_type(name: str) -> FactType:
     raise InvalidFact(f"A fact is one of {', '.join(TYPES)}, not {name!r}.")
 
 
-def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
+def validate_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags without duplicates. Raises InvalidFact."""
     kept = tuple(dict.fromkeys(tag for each in tags if (tag := " ".join(replace_surrogates(each).split()))))
     if len(kept) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in kept):
@@ -166,7 +198,7 @@ def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
     return kept
 
 
-def sound_importance(number: float) -> float:
+def validate_importance(number: float) -> float:
     """Return the importance within its range. Raises InvalidFact if it is not a finite number."""
     try:
         if math.isfinite(number):

@@ -11,7 +11,7 @@ from plugins.support.errors import PluginError
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
-    from plugins.api.facts.fact_values import Fact, FactDraft
+    from plugins.api.fact_values import Fact, FactDraft
     from plugins.api.memory.chunks import Chunk
     from plugins.api.memory.scope import Scope
 
