@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,6 +177,42 @@ async def test_what_is_written_is_indexed_without_a_search(place: Place, monkeyp
         await until(lambda: memory.state.documents == 0 and memory.state.chunks == 0)
         watch.cancel()
         await asyncio.wait({watch})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_links_below_the_notes_are_not_watched_and_each_new_folder_is(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A link to the root would have the event loop blocked until each folder of the machine is watched."""
+    monkeypatch.setattr(watcher, "QUIET_SECONDS", 0.05)
+    for number in range(50):
+        (tmp_path / "elsewhere" / str(number)).mkdir(parents=True)
+    (place.workspace / "memory" / "linked").symlink_to(tmp_path / "elsewhere")
+    before = watches()
+    async with place.memory("counted") as memory:
+        watch = asyncio.create_task(memory.watch())
+        await until(lambda: watches() - before == 2)  # the workspace and `memory`
+        for folder in ("memory/v1.2", "memory/new", "memory/new/below"):
+            (place.workspace / folder).mkdir()
+            place.put(f"{folder}/a.md", "the door code is 4711\n")
+        await until(lambda: memory.state.documents == 3 and watches() - before == 5)
+        shutil.rmtree(place.workspace / "memory/new")
+        (place.workspace / "memory/new").mkdir()
+        place.put("memory/new/b.md", "the window\n")
+        await until(lambda: memory.state.documents == 2 and watches() - before == 4)
+        place.put("memory/new/b.md", "the window\n\n# Two\n\nthe roof\n")
+        await until(lambda: memory.state.chunks == 3)
+        watch.cancel()
+        await asyncio.wait({watch})
+
+
+def watches() -> int:
+    """The folders that this process watches."""
+    found = 0
+    for file in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += file.read_text().count("inotify wd:")
+    return found
 
 
 async def test_a_search_relies_on_the_watching_only_where_there_are_many_documents(place: Place) -> None:

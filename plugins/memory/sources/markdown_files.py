@@ -15,9 +15,20 @@ LARGEST = 4 * 1024 * 1024
 
 def markdown_in(folder: Path) -> Iterator[Path]:
     """Yield the Markdown files below a folder in order, without hidden ones; none if it cannot be listed. Blocks."""
+    for place, names in _walk(folder):
+        yield from (Path(place, name) for name in sorted(names) if is_markdown(name))
+
+
+def folders_in(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those below it, without hidden ones; none if it cannot be listed. Blocks."""
+    return (Path(place) for place, _ in _walk(folder))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders that are read, each with the names of its files."""
     for place, folders, names in os.walk(folder, onerror=lambda _: None):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in sorted(names) if is_markdown(name))
+        yield place, names
 
 
 def is_markdown(name: str) -> bool:

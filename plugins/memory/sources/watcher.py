@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from plugins.api.memory.source import WatchedFolders
+from plugins.memory.sources.markdown_files import folders_in
 from plugins.support.file_watcher import changes
 
 QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
@@ -25,6 +27,9 @@ AGAIN_SECONDS = 30.0
 
 BETWEEN_CHECKS = 5.0
 """Seconds between checks for changed folders."""
+
+ADDED = 1
+"""`watchfiles.Change.added`."""
 
 STEP_MS = 100
 """Milliseconds between checks of the library's thread for its end."""
@@ -66,41 +71,46 @@ class Watcher:
 
     async def _listen(self) -> None:
         while True:
-            places = await asyncio.to_thread(self._places)
-            self._reported.set()  # changes before the watching starts
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._follow(places.flat, places, recursive=False))
-                    tasks.create_task(self._follow(places.deep, places, recursive=True))
-            except* _Moved:
-                pass  # the folders changed: watch the new ones
-            except* Exception as errors:  # searches check for changes themselves meanwhile
-                self.fault = f"{type(errors.exceptions[0]).__name__}: {errors.exceptions[0]}"
+                await self._follow()
+            except Exception as error:  # searches check for changes themselves meanwhile
+                self.fault = f"{type(error).__name__}: {error}"
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _follow(self, folders: Collection[Path], places: WatchedFolders, *, recursive: bool) -> None:
-        """Report changes in folders until the folders to watch change."""
+    async def _follow(self) -> None:
+        """Report changes until the folders to watch change."""
+        places = await asyncio.to_thread(self._places)
+        folders = await asyncio.to_thread(_every_folder, places)
+        self._reported.set()  # changes before the watching starts
         if not folders:
+            await asyncio.sleep(BETWEEN_CHECKS)
             return
         watch = changes(
             *folders,
             watch_filter=_matters,
-            recursive=recursive,
+            recursive=False,
             step=STEP_MS,
             rust_timeout=round(BETWEEN_CHECKS * 1000),
             yield_on_timeout=True,
         )
         self.fault = ""
+        compared = False
         async with contextlib.aclosing(watch):
             async for changed in watch:
                 if changed:
                     self._reported.set()
+                if any(kind == ADDED and _is_folder(path) for kind, path in changed):
+                    return
                 if await asyncio.to_thread(self._places) != places:
-                    raise _Moved
+                    return
+                if not compared and await asyncio.to_thread(_every_folder, places) != folders:
+                    return  # one was added before its parent was watched
+                compared = True
 
 
-class _Moved(Exception):
-    """The folders to watch have changed."""
+def _every_folder(places: WatchedFolders) -> frozenset[Path]:
+    """Return the folders to watch, one by one: the library's recursive watches follow links, also one to the root."""
+    return places.flat.union(*(folders_in(folder) for folder in places.deep))
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
@@ -111,7 +121,11 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
     return False
 
 
-def _matters(_: object, path: str) -> bool:
+def _matters(kind: int, path: str) -> bool:
     """Return True for a path that may affect notes: a Markdown file or possibly a folder."""
     name = path.rpartition("/")[2]
-    return name.endswith(".md") or "." not in name
+    return name.endswith(".md") or "." not in name or (kind == ADDED and _is_folder(path))
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
