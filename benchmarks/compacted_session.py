@@ -38,7 +38,7 @@ class CompactedSession(PrunedSession):
         super().__init__(rules, window)
         self.made: list[tuple[int, ContextCompacted]] = []
         recorder, hooks = self.recorder, self.hooks
-        models = ModelRegistry({}, configured="auto", window=window)
+        models = ModelRegistry({}, AgentKeys(context_window=window))
         config = CompactingConfig(Settings(load_config(None, environment={}, overrides={})), self.clock)
 
         def lines(first: int) -> Awaitable[list[bytes]]:

@@ -22,6 +22,7 @@ from benchmarks.dialogues import Dialogues, PerfectModel, dialogues
 from benchmarks.figures import Figure, figure
 from benchmarks.journals import write_events
 from benchmarks.setting import Setting
+from gateway.config.keys import AgentKeys
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
@@ -101,7 +102,7 @@ async def _opened(folder: Path) -> AsyncIterator[Facts]:
 
 async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
     """Have each session looked through when it was held, and distilled."""
-    rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, configured="perfect:all", window=None)
+    rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, AgentKeys(model="perfect:all"))
     finding = FactExtraction(
         facts,
         JournalFolder(folder),

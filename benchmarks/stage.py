@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway.config.keys import CompactionKeys, QueueMode, SessionsKeys, load_config
+from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -261,7 +261,7 @@ class Stage:
         )
         self.recorder = self._recorder(lines)
         hooks, commands = hooks or load_plugins(()), commands or {}
-        models = models or ModelRegistry({"staged": model}, configured="auto", window=None)
+        models = models or ModelRegistry({"staged": model}, AgentKeys())
         caller = ModelCaller(self.counters, sleep=self._sleep)
         if memory is None:
             memory = Memory(NOWHERE, (), keys=MemoryKeys, providers={}, today=lambda: self.clock.now().date())

@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.agent_session import DATA, lines_of
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
-from gateway.models.tokenizer.counting import o200k
+from gateway.models.token_counts import o200k
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.events.tokens import MESSAGE, TokenFeatures, message_features, text_features
 from sessions.state.request_sizes import Calibration, RequestSizes

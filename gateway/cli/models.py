@@ -16,8 +16,8 @@ from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.keys import Config
 from gateway.doctor.config_check import CheckedConfig, check
 from gateway.models.model_list_cache import CachedModelList, CachedModelLists, cacheable, read_model_lists, write_model_lists
+from gateway.models.providers import open_temporarily
 from gateway.models.registry import ModelRegistry
-from gateway.models.temporary_providers import make_registry, open_temporarily
 from gateway.support import logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, StartRefused, sentence_of
@@ -103,7 +103,7 @@ async def _list(
     checked, settings = _usable(config, environment)
     told, unusable = read_model_lists(home.models)
     async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
-        models = make_registry(providers, settings)
+        models = ModelRegistry(providers, settings.agent)
         used = await _set_up(providers, models, look=not offline)
         lists = await _lists({} if offline else used)
         offered = [_offered(provider, models, lists.get(name), told.get(name)) for name, provider in used.items()]
@@ -120,7 +120,7 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
     checked, settings = _usable(config, environment)
     told, _ = read_model_lists(home.models)
     async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
-        used = await _set_up(providers, make_registry(providers, settings), look=True)
+        used = await _set_up(providers, ModelRegistry(providers, settings.agent), look=True)
         lists = await _lists(used)
         troubles = providers.problems()
     if not lists:

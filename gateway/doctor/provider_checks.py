@@ -11,9 +11,8 @@ from gateway.config.keys import Config, check_embedding
 from gateway.doctor.findings import DoctorContext, Finding, Level
 from gateway.models.listings import Listing
 from gateway.models.model_list_cache import read_model_lists
-from gateway.models.providers import open_embeddings
+from gateway.models.providers import open_embeddings, open_temporarily
 from gateway.models.registry import ChosenModel, ModelRegistry
-from gateway.models.temporary_providers import make_registry, open_temporarily
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, sentence_of
 from plugins.api.chat import ChatProvider, ListsModels
@@ -44,7 +43,7 @@ def models(context: DoctorContext) -> Iterator[Finding]:
 async def _examine_models(context: DoctorContext, config: Config) -> list[Finding]:
     reported, unusable = read_model_lists(context.home.models)
     async with open_temporarily(context.home, config, context.checked.kinds, context.environment, reported) as providers:
-        models = make_registry(providers, config)
+        models = ModelRegistry(providers, config.agent)
         findings = await check_models(providers, models, config, context.checked.kinds, offline=context.offline)
     notes = [Finding(level="note", what=unusable, mend="Run `exuvia models refresh` to rebuild it.")] if unusable else []
     return [*notes, *findings]

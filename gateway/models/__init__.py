@@ -1,13 +1,12 @@
 """Model selection: open providers, fallback, and requests outside the conversation.
 
-breaker              A circuit breaker for each provider.
-call                 Calls to models: the only loop over a provider's stream.
-fallback             The models that may answer a turn, in order.
-guarded_providers    Third-party providers whose calls cannot harm the gateway.
-listings             The model lists of providers, cached.
-model_list_cache     `HOME/models.json`.
-providers            The open providers, replaced when their settings change.
-registry             The resolution of model names, and the choice of `auto`.
-temporary_providers  Providers that a command opens for its own requests.
-tokenizer/           Exact token counts, in a separate process.
+breaker            A circuit breaker for each provider.
+call               Calls to models: the only loop over a provider's stream.
+fallback           The models that may answer a turn, in order.
+guarded_providers  Third-party providers whose calls cannot harm the gateway.
+listings           The model lists of providers, cached.
+model_list_cache   `HOME/models.json`.
+providers          The open providers, replaced when their settings change, or opened for a command's own requests.
+registry           The resolution of model names, and the choice of `auto`.
+token_counts       Exact token counts, in a separate process.
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -15,11 +16,15 @@ import structlog
 
 from gateway.config.keys import Config, fit_provider, provider_settings
 from gateway.models.guarded_providers import guard_provider
+from gateway.models.model_list_cache import CachedModelLists
+from gateway.support.clock import SystemClock
 from gateway.support.errors import sentence_of
+from gateway.support.home import Home
 from plugins.api.chat import ChatProvider
 from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory_settings import EmbeddingKeys
+from plugins.http.client import Transport
 from plugins.support.untrusted import reraise_cancellation
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
@@ -248,3 +253,29 @@ def open_embeddings(
         return msgspec.structs.replace(context(f"embedding-{name}", known[0]), account=known[1])
 
     return OpenProviders(kinds, of_embedding, settings)
+
+
+@asynccontextmanager
+async def open_temporarily(
+    home: Home,
+    config: Config,
+    kinds: Mapping[str, type[ChatProvider]],
+    environment: Mapping[str, str],
+    reported: CachedModelLists,
+) -> AsyncIterator[OpenProviders[ChatProvider]]:
+    """Open the providers while the block runs, with the settings that the gateway would use."""
+
+    def context(name: str, settings: Any) -> ProviderContext:
+        return ProviderContext(
+            settings=settings,
+            folder=home.plugins / name,
+            workspace=home.workspace(config.agent.workspace),
+            clock=SystemClock(),
+            transport=transport,
+            environment=environment,
+            reported_models=reported.get(name),
+        )
+
+    async with Transport() as transport, open_chats(kinds, context) as providers:
+        await providers.reconfigure(config)
+        yield providers

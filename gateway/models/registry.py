@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from gateway.config.keys import AgentKeys
 from gateway.models.breaker import BreakerView, CircuitBreaker
 from gateway.models.listings import Listings
 from gateway.support.errors import ModelUnknown
@@ -111,42 +112,21 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRegistry:
-    """The open chat providers, in the order in which `auto` tries them.
-
-    `window` is `agent.context_window`, `windows` is `agent.context_windows`, `fallbacks` is `agent.fallback_models`, and
-    `now` is a monotonic clock in seconds.
-    """
+    """The open chat providers, in the order in which `auto` tries them. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self,
-        providers: Mapping[str, ChatProvider],
-        *,
-        configured: str,
-        window: int | None,
-        windows: Mapping[str, int] | None = None,
-        fallbacks: Sequence[str] = (),
-        now: Callable[[], float] = time.monotonic,
+        self, providers: Mapping[str, ChatProvider], agent: AgentKeys, *, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._providers = providers
+        self._agent = agent
         self._now = now
         self._breakers: dict[str, tuple[ChatProvider, CircuitBreaker]] = {}
         self._cooldowns = Cooldowns(now)
         self.listings = Listings(providers, now=now)
-        self.reconfigure(configured=configured, window=window, windows=windows, fallbacks=fallbacks)
 
-    def reconfigure(
-        self,
-        *,
-        configured: str,
-        window: int | None,
-        windows: Mapping[str, int] | None = None,
-        fallbacks: Sequence[str] = (),
-    ) -> None:
-        """Use other keys of `[agent]` from now on."""
-        self._configured = configured
-        self._window = window
-        self._windows = windows or {}
-        self._fallbacks = tuple(fallbacks)
+    def reconfigure(self, agent: AgentKeys) -> None:
+        """Use this configuration from now on."""
+        self._agent = agent
 
     def configured(self) -> str | None:
         """Return the `provider:model` of sessions that chose none; None if no model is available."""
@@ -161,7 +141,7 @@ class ModelRegistry:
 
         No part of a conversation is sent.
         """
-        if self._configured != AUTO:
+        if self._agent.model != AUTO:
             return
         before = self.configured()
         set_up = next((provider for provider in self._before_nearby() if provider.default_model()), None)
@@ -199,14 +179,14 @@ class ModelRegistry:
         `wish` is the session's own choice, by default the configured model. Raises ModelUnknown with instructions to get a
         model.
         """
-        name = wish or self._configured
+        name = wish or self._agent.model
         if name == AUTO:
             chosen = self._automatic("/model says auto" if wish else "agent.model is auto")
         else:
             source = "it was chosen with /model" if wish else "agent.model in the configuration says so"
-            chosen = self._named(name, f"{name}, because {source}", self._window)
+            chosen = self._named(name, f"{name}, because {source}", self._agent.context_window)
         behind: tuple[ChosenModel, ...] = ()
-        for each in reversed([name for name in self._fallbacks if name != chosen.name]):
+        for each in reversed([name for name in self._agent.fallback_models if name != chosen.name]):
             if (fallback := self._fallback(each)) is not None:
                 behind = (msgspec.structs.replace(fallback, fallbacks=behind), *behind)
         return msgspec.structs.replace(chosen, fallbacks=behind)
@@ -215,7 +195,7 @@ class ModelRegistry:
         """Return the limits in force for a model and their origin; `agent.context_window` applies only to the configured
         model."""
         configured = self.configured() == f"{provider}:{model}"
-        return self._limits(self._providers[provider], model, self._window if configured else None)
+        return self._limits(self._providers[provider], model, self._agent.context_window if configured else None)
 
     def used(self) -> list[str]:
         """Return the configured `provider:model` and its fallbacks; empty if no model is available."""
@@ -230,7 +210,7 @@ class ModelRegistry:
         ignored."""
         return [
             f"agent.fallback_models names {name!r}, which no provider has"
-            for name in self._fallbacks
+            for name in self._agent.fallback_models
             if self._fallback(name) is None
         ]
 
@@ -256,7 +236,7 @@ class ModelRegistry:
             if model := provider.default_model():
                 name = f"{provider.name}:{model}"
                 why = f"{name}, because {source} and {provider.explain_default()}; /model or agent.model changes it"
-                chosen = self._chosen(provider, model, why, self._window)
+                chosen = self._chosen(provider, model, why, self._agent.context_window)
                 return msgspec.structs.replace(chosen, choose_again=partial(self._automatic, source))
         raise ModelUnknown(NO_MODEL)
 
@@ -275,7 +255,7 @@ class ModelRegistry:
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:
         """Return the limits that the provider reports, overridden by the configuration."""
         known = provider.limits(model)
-        window = window or longest_prefix(self._windows, f"{provider.name}:{model}")
+        window = window or longest_prefix(self._agent.context_windows, f"{provider.name}:{model}")
         return known if window is None else msgspec.structs.replace(known, window=window, window_from="configuration")
 
     def _breaker(self, provider: ChatProvider) -> CircuitBreaker:

@@ -124,7 +124,7 @@ class ApplicationBuilder:
         providers = await opened(open_chats(hooks.chat_providers(), context))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.reconfigure(self.config), embeddings.reconfigure(self.config))
-        models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
+        models = ModelRegistry(providers, self.config.agent, now=self.clock.monotonic)
         caller = ModelCaller(self.counters, hold=providers.in_use)
         counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
@@ -395,14 +395,3 @@ def check(config: Config, hooks: Hooks) -> None:
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     check_condensers(config, hooks.summarizers(), hooks.flushes())
-
-
-def model_preferences(config: Config) -> dict[str, Any]:
-    """Return what a configuration says about models, as the arguments of `ModelRegistry.reconfigure`."""
-    agent = config.agent
-    return {
-        "configured": agent.model,
-        "window": agent.context_window,
-        "windows": agent.context_windows,
-        "fallbacks": agent.fallback_models,
-    }

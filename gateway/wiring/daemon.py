@@ -43,7 +43,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.support.version import VERSION
-from gateway.wiring.app import Application, ApplicationBuilder, check, model_preferences
+from gateway.wiring.app import Application, ApplicationBuilder, check
 from gateway.wiring.endpoints import console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
@@ -302,7 +302,7 @@ class Daemon:
         reopened = await gateway.providers.reconfigure(config)
         await gateway.embeddings.reconfigure(config)
         changed = self.settings.offer(config)
-        gateway.models.reconfigure(**model_preferences(self.config))
+        gateway.models.reconfigure(self.config.agent)
         if any(key.startswith("memory.") for key in changed):
             gateway.memory.wake()  # the sources or the embedding provider may have changed
         if changed & {"log.level", "log.format"}:

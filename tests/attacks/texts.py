@@ -39,7 +39,7 @@ LADDER = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
 _LEFT_OUT = frozenset(
     {
         "gateway.terminal.client.connection.websocket_url",  # reads the command line
-        "gateway.models.tokenizer.counting.o200k",  # a process of its own, which is given five seconds
+        "gateway.models.token_counts.o200k",  # a process of its own, which is given five seconds
         "plugins.host.loading.load_plugins",  # loads
     }
 )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from gateway.config.keys import AgentKeys
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.metrics.counters import Counters
@@ -111,7 +112,7 @@ class Month:
 
         facts = Facts(opened, keys=lambda: self.keys, workspace=lambda: self.root / "workspace", now=self.now)
         self.facts = await self._stack.enter_async_context(facts)
-        models = ModelRegistry({"keeping": self.model}, configured="keeping:all", window=None)
+        models = ModelRegistry({"keeping": self.model}, AgentKeys(model="keeping:all"))
         asking = FactRequests(lambda: self.keys, models.choose, ModelCaller(Counters()))
         pauses = FactPauses(self)
         self.distilling = FactDistillation(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config.keys import AgentKeys
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider
@@ -72,7 +73,7 @@ class Machine:
             ):
                 asked = await stack.enter_async_context(opened(kind, model="", **settings))
                 providers[kind.name] = asked.provider
-            yield ModelRegistry(providers, configured="auto", window=None)
+            yield ModelRegistry(providers, AgentKeys())
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is
     listed: tuple[str, ...], chosen: str
 ) -> None:
     async with serving(*listed) as server, opened(OpenAI, model="", base_url=server.url) as asked:
-        models = ModelRegistry({"openai": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"openai": asked.provider}, AgentKeys())
         for _ in range(3):
             await models.discover_models()
         assert models.configured() == f"openai:{chosen}"
@@ -299,7 +300,7 @@ async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that
 ) -> None:
     server = await serve({"/api/tags": {"models": [{"name": name} for name in fetched]}})
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
-        models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"ollama": asked.provider}, AgentKeys())
         for _ in range(3):
             await models.discover_models()
         assert models.configured() == f"ollama:{chosen}"
@@ -349,7 +350,7 @@ async def test_a_server_that_is_started_later_or_serves_another_model_then_is_as
 async def test_an_ollama_elsewhere_that_has_another_model_by_now_is_asked_again(serve: Serve) -> None:
     server = await serve({"/api/tags": {"models": [{"name": "first"}]}})
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
-        models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"ollama": asked.provider}, AgentKeys())
         await models.discover_models()
         assert models.configured() == "ollama:first"
         server.answers = {"/api/tags": {"models": [{"name": "second"}]}}

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
+from gateway.config.keys import AgentKeys
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry
@@ -65,9 +66,7 @@ def models_of(first: Model, *others: Model, now: Callable[[], float] = time.mono
     """The model `first`, with the others to step in."""
     return ModelRegistry(
         {each.name: each for each in (first, *others)},
-        configured="staged:model",
-        window=None,
-        fallbacks=[f"{each.name}:spare" for each in others],
+        AgentKeys(model="staged:model", fallback_models=tuple(f"{each.name}:spare" for each in others)),
         now=now,
     )
 
@@ -262,7 +261,7 @@ async def test_a_pause_of_a_month_is_tried_again_within_an_hour() -> None:
 
 async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left() -> None:
     providers = {"staged": Model(), "second": Second()}
-    models = ModelRegistry(providers, configured="staged:model", window=None, fallbacks=["second:spare"])
+    models = ModelRegistry(providers, AgentKeys(model="staged:model", fallback_models=("second:spare",)))
     models.choose().cooldowns.begin("second:spare", RateLimited("Slow down.", retry_after=40.0))
     asked = []
 
@@ -288,7 +287,7 @@ async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_end
 
 def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
     providers: dict[str, ChatProvider] = {"staged": Model()}
-    models = ModelRegistry(providers, configured="auto", window=None)
+    models = ModelRegistry(providers, AgentKeys())
     cooldowns = models.choose().cooldowns
     cooldowns.begin("staged:model", RateLimited("Slow down.", retry_after=40.0))
     assert models.choose().cooldowns.remaining("staged:model") is not None
@@ -338,7 +337,7 @@ async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> N
 
 async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> None:
     failing = Model(breaks(Unreachable("The provider failed (500): cannot parse: Ana's bank is 4711")))
-    models = ModelRegistry({"staged": failing}, configured="staged:model", window=None)
+    models = ModelRegistry({"staged": failing}, AgentKeys(model="staged:model"))
     ana, ben = Stage(failing, models=models), Stage(failing, models=models)
     async with ana.playing():
         for number in range(OPENS_AFTER):
@@ -355,9 +354,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
     limited = RateLimited("Slow down with: Ana's bank is 4711", retry_after=40.0)
     models = ModelRegistry(
         {"staged": Model(breaks(limited)), "second": Second(breaks(Unreachable("away")))},
-        configured="staged:model",
-        window=None,
-        fallbacks=["second:spare"],
+        AgentKeys(model="staged:model", fallback_models=("second:spare",)),
     )
     ana, ben = Stage(Model(), models=models), Stage(Model(), models=models)
     async with ana.playing():
@@ -370,7 +367,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
 
 
 async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:
-    models = ModelRegistry({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model", "staged:other"])
+    models = ModelRegistry({"staged": Model()}, AgentKeys(fallback_models=("nobody:model", "staged:other")))
     assert [chosen.name for chosen in models.choose().fallbacks] == ["staged:other"]
     assert models.unknown_fallbacks() == ["agent.fallback_models names 'nobody:model', which no provider has"]
     async with gateway(tmp_path / "home", settings={"agent.fallback_models": ["nobody:model"]}) as running:
@@ -381,7 +378,7 @@ async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status
 
 def test_a_provider_that_is_opened_anew_has_no_past() -> None:
     providers = {"staged": Model()}
-    models = ModelRegistry(providers, configured="auto", window=None)
+    models = ModelRegistry(providers, AgentKeys())
     before = models.choose().breaker
     assert models.choose().breaker is before
     providers["staged"] = Model()

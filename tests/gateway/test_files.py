@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.stage import Answer, Model, Stage, breaks, says
+from gateway.config.keys import AgentKeys
 from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
@@ -126,7 +127,7 @@ async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a
         await told(again, "Well?", id_="m3")
     assert len(again.told(AttachmentsWithheld)) == 1
     model = Model(says("Dark."))
-    models = ModelRegistry({"staged": model}, configured="staged:blind", window=None)
+    models = ModelRegistry({"staged": model}, AgentKeys(model="staged:blind"))
     blind = Stage(model, attachments=tmp_path, lines=again.log.written, models=models)
     async with blind.playing():
         await told(blind, "Do you see it?", id_="m4")
@@ -145,7 +146,7 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
     (one,) = await kept(tmp_path, png())
     first, second = Model(breaks(Unreachable("gone"), "I am the first")), Seeing(says("never"))
     providers = {"staged": first, "second": second}
-    models = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"])
+    models = ModelRegistry(providers, AgentKeys(model="staged:first", fallback_models=("second:other",)))
     stage = Stage(first, models=models)
     reading = asyncio.Event()
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from benchmarks.stage import Answer, Model, breaks, hangs_after, says
+from gateway.config.keys import AgentKeys
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.metrics.counters import Counters
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT, ModelCaller, ReplyStream
@@ -35,7 +36,7 @@ from tests.waiting import VirtualTime
 
 def reply_of(answer: Answer) -> ReplyStream:
     """The stream of one request to a model that answers so."""
-    model = ModelRegistry({"staged": Model(answer)}, configured="auto", window=None).choose()
+    model = ModelRegistry({"staged": Model(answer)}, AgentKeys()).choose()
     context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
     return ReplyStream(model, ChatRequest(model="model", context=context, purpose="api", session="s"))
 

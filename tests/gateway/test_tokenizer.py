@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.models.tokenizer import counting
-from gateway.models.tokenizer.counting import o200k
+from gateway.models import token_counts
+from gateway.models.token_counts import o200k
 
 
 def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,10 +22,10 @@ def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatc
 def test_a_text_that_takes_too_long_is_not_waited_for() -> None:
     began = time.monotonic()
     assert o200k(["a"], patience=0.01) is None
-    assert time.monotonic() - began < counting.PATIENCE
+    assert time.monotonic() - began < token_counts.PATIENCE
 
 
 def test_what_cannot_be_counted_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert o200k(["x" * (counting.CHARACTERS + 1)]) is None
+    assert o200k(["x" * (token_counts.CHARACTERS + 1)]) is None
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     assert o200k(["a"]) is None

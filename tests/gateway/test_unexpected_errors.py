@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from benchmarks.stage import Model, Stage, says
+from gateway.config.keys import AgentKeys
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing import switchboard
@@ -67,7 +68,7 @@ async def test_an_error_while_facts_are_distilled(tmp_path: Path, monkeypatch: p
 async def test_an_error_while_facts_are_extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     month = Month(tmp_path)
     await month.start()
-    models, caller = ModelRegistry({}, configured="auto", window=None), ModelCaller(Counters())
+    models, caller = ModelRegistry({}, AgentKeys()), ModelCaller(Counters())
     extraction = FactExtraction(
         month.facts,
         Any,  # type: ignore[arg-type]  # it fails before any journal is read

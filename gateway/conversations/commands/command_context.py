@@ -17,7 +17,7 @@ from gateway.conversations.turn import inbox
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.registry import AUTO
-from gateway.models.tokenizer.counting import o200k
+from gateway.models.token_counts import o200k
 from gateway.protocol.slash_commands import listed, parse_command
 from gateway.support.errors import Conflict, GatewayError, sentence_of
 from gateway.support.session_status import SessionStatus, describe, span
