@@ -43,7 +43,7 @@ from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.extraction import may_hold_facts
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import PluginFolder
 from plugins.policies.summary_sections import CONTEXT, GOALS, format_sections, parse_sections
 from sessions.events.messages import Usage
 from sessions.state.context import Context

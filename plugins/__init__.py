@@ -143,13 +143,13 @@ if TYPE_CHECKING:
     from plugins.testing.chat_provider_checks import HostedChatConformance as HostedChatConformance
     from plugins.testing.checks import check as check
     from plugins.testing.command_checks import CommandConformance as CommandConformance
-    from plugins.testing.compaction_checks import CompactionPolicyConformance as CompactionPolicyConformance
     from plugins.testing.contexts import make_context as make_context
     from plugins.testing.contexts import make_provider_context as make_provider_context
     from plugins.testing.embedding_provider_checks import EmbeddingProviderConformance as EmbeddingProviderConformance
     from plugins.testing.embedding_provider_checks import HostedEmbeddingConformance as HostedEmbeddingConformance
     from plugins.testing.memory_backend_checks import MemoryBackendConformance as MemoryBackendConformance
-    from plugins.testing.pruning_checks import PruningPolicyConformance as PruningPolicyConformance
+    from plugins.testing.policy_checks import CompactionPolicyConformance as CompactionPolicyConformance
+    from plugins.testing.policy_checks import PruningPolicyConformance as PruningPolicyConformance
     from plugins.testing.servers.embedding_server import EmbeddingServer as EmbeddingServer
     from plugins.testing.servers.faulty_server import Fault as Fault
     from plugins.testing.servers.faulty_server import FaultyServer as FaultyServer
@@ -194,10 +194,9 @@ _NAMES = {
     "plugins.testing.memory_backend_checks": "MemoryBackendConformance",
     "plugins.testing.checks": "check",
     "plugins.testing.command_checks": "CommandConformance",
-    "plugins.testing.compaction_checks": "CompactionPolicyConformance",
+    "plugins.testing.policy_checks": "CompactionPolicyConformance PruningPolicyConformance",
     "plugins.testing.summarization_checks": "FlushConformance SummarizerConformance",
     "plugins.testing.static_conversation": "StaticConversation",
-    "plugins.testing.pruning_checks": "PruningPolicyConformance",
     "plugins.testing.tool_checks": "ToolConformance",
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, ClassVar
 
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
-from plugins.api.compaction import MemoryFlush, Summarizer
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.hookspecs import hookimpl
 from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.plugin_services import AskModel
 from plugins.api.tool import Tool
-from plugins.commands.compact import Compact, Compactions, Revert
-from plugins.commands.context_command import Context
-from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
-from plugins.commands.help import Help
-from plugins.commands.history import History
-from plugins.commands.model import Model
-from plugins.commands.new import New, Reset
-from plugins.commands.queue import Queue
-from plugins.commands.remember import Memory, Remember
-from plugins.commands.status import Status, Whoami
-from plugins.commands.stop import Stop
-from plugins.commands.usage import Usage
-from plugins.commands.verbose import Verbose
+from plugins.commands.compaction_commands import Compact, Compactions, Revert
+from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
+from plugins.commands.session_commands import Model, New, Queue, Reset, Stop, Verbose
+from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.facts.fact_tools import WriteMemory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
-from plugins.policies.registrations import LazyExtract, LazyMemoryFlush, LazyModelSummary
 from plugins.tools.edit import Edit
 from plugins.tools.read import Read
 from plugins.tools.write import Write
+
+
+class LazyModelSummary:
+    """The summarizer of `model_summary`."""
+
+    name: ClassVar[str] = "model_summary"
+
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
+        """Return the summary."""
+        writer: Summarizer = (await _imported("model_summary")).ModelSummary()
+        return await writer.summarize(leaving, ask)
+
+
+class LazyExtract:
+    """The summarizer of `extract`."""
+
+    name: ClassVar[str] = "extract"
+
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
+        """Return the extract."""
+        writer: Summarizer = (await _imported("extract")).Extract()
+        return await writer.summarize(leaving, ask)
+
+
+class LazyMemoryFlush:
+    """The memory flush of `memory_flush`."""
+
+    name: ClassVar[str] = "memory_flush"
+
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
+        """Return what to write to the day's note."""
+        writer: MemoryFlush = (await _imported("memory_flush")).ModelMemoryFlush()
+        return await writer.flush(leaving, ask, rules)
+
+
+async def _imported(module: str) -> Any:
+    return await asyncio.to_thread(import_module, f"plugins.policies.{module}")
 
 
 @hookimpl

@@ -22,7 +22,7 @@ from gateway.support.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.support.home import Home
-    from plugins.host.plugin_folder import PluginFolder
+    from plugins.host.loading import PluginFolder
 
 _Command = Callable[..., Any]
 
@@ -424,7 +424,7 @@ def main() -> None:
 
 def _plugin_in(folder: Path) -> PluginFolder:
     """Return the plugin in a folder."""
-    from plugins.host.plugin_folder import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
+    from plugins.host.loading import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
 
     try:
         return PluginFolder(folder)

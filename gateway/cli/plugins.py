@@ -15,8 +15,7 @@ from gateway.config.allowed_plugins import allowed_plugins, plugin_tables
 from gateway.config.keys import Config, load_config
 from gateway.support.printable import one_line
 from plugins.host.hooks import Hooks
-from plugins.host.loading import installed_plugins, load_one, load_plugins
-from plugins.host.plugin_folder import NoPlugin, PluginFolder
+from plugins.host.loading import NoPlugin, PluginFolder, installed_plugins, load_one, load_plugins
 from plugins.support.untrusted import PluginCallFailed, attempt
 from plugins.templates.packages import NotWritten, write_package
 

@@ -11,8 +11,7 @@ from gateway.config.keys import Config
 from gateway.config.validation import Validator
 from gateway.support.errors import ConfigRefused
 from plugins.host.hooks import Hooks
-from plugins.host.loading import Fit, load_one, load_plugins
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import Fit, PluginFolder, load_one, load_plugins
 from plugins.support.errors import SettingsRefused
 
 log = structlog.get_logger("exuvia.config")

@@ -14,8 +14,7 @@ import structlog
 
 from gateway.support.errors import sentence_of
 from plugins.host.hooks import Hooks
-from plugins.host.loading import Fit, load_one
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import Fit, PluginFolder, load_one
 from plugins.support.file_watcher import changes
 
 QUIET_MILLIS = 200

@@ -53,7 +53,7 @@ from plugins.api.embedding import EmbeddingProvider
 from plugins.api.plugin_services import PluginServices
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
 from plugins.memory.memory import Memory
 from plugins.support import task_leaks

@@ -47,7 +47,7 @@ from gateway.wiring.app import Application, ApplicationBuilder, check
 from gateway.wiring.endpoints import console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import PluginFolder
 from sessions.events.errors import HomeLocked, StorageFailed
 from sessions.files.home_lock import HomeLock
 from sessions.store.protocols import Store

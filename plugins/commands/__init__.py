@@ -1,17 +1,8 @@
 """The built-in chat commands.
 
-compact          `/compact`, `/compactions` and `/revert`
-context_command  `/context`
-facts_commands   `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
-help             `/help`
-history          `/history`
-markdown         Escaping of untrusted text in Markdown
-model            `/model`
-new              `/new` and its alias `/reset`
-queue            `/queue`
-remember         `/remember` and `/memory`
-status           `/status` and `/whoami`
-stop             `/stop`
-usage            `/usage`
-verbose          `/verbose`
+compaction_commands  `/compact`, `/compactions` and `/revert`
+markdown             Escaping of untrusted text in Markdown
+memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
+session_commands     `/new` and its alias `/reset`, `/stop`, `/model`, `/queue` and `/verbose`
+status_commands      `/help`, `/status`, `/whoami`, `/usage`, `/history` and `/context`
 """

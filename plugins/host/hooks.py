@@ -33,10 +33,14 @@ from plugins.api.hookspecs import EndedTurn
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.pruning import PruningBudget, PruningContext
 from plugins.api.tool import Tool
-from plugins.host import decision_hooks, notification_hooks
-from plugins.host.decision_hooks import Decision
-from plugins.host.implementations import Implementation, Implementations
-from plugins.host.notification_hooks import Notification
+from plugins.host.hook_calls import (
+    DECISION_SECONDS,
+    NOTIFICATION_SECONDS,
+    Decision,
+    Implementation,
+    Implementations,
+    Notification,
+)
 from plugins.host.registry import CHECKS, LATE, Registry
 from plugins.host.validation import InvalidPlugin, hook_function
 from plugins.support.untrusted import PluginCallFailed, attempt
@@ -79,9 +83,7 @@ class Hooks:
     `seconds` is the timeout of a third-party decision hook, `notification_seconds` that of a notification hook.
     """
 
-    def __init__(
-        self, seconds: float = decision_hooks.SECONDS, notification_seconds: float = notification_hooks.SECONDS
-    ) -> None:
+    def __init__(self, seconds: float = DECISION_SECONDS, notification_seconds: float = NOTIFICATION_SECONDS) -> None:
         self.refused: list[Refusal] = []
         self._pluggy = _empty()
         self._registry = Registry(self.refuse)

@@ -1,13 +1,20 @@
-"""Loading the built-in plugins, then the installed ones that the configuration allows by name.
+"""Loading the built-in plugins, then the installed ones that the configuration allows by name, or from source folders.
 
 Packages that are not allowed are never imported. Each plugin is loaded separately, third-party ones in a thread: one that
 fails or hangs is listed in `Hooks.refused`, and the others are loaded.
+
+A source folder contains a `pyproject.toml` with one entry point of the group `exuvia`. Its modules are imported from the
+folder or from its `src`. Naming a folder on the command line allows its plugin.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+import tomllib
 from collections.abc import Callable, Iterable
-from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from plugins.api.context import NoSettings
@@ -40,7 +47,7 @@ def load_plugins(allow: Iterable[str], fit: Fit = without_tables) -> Hooks:
     """Register the built-in plugins and the installed ones whose entry points `allow` names, in that order."""
     hooks = Hooks()
     for name, module in BUILT_IN.items():
-        hooks.register(name, import_module(module), ours=True)
+        hooks.register(name, importlib.import_module(module), ours=True)
     if wanted := tuple(dict.fromkeys(allow)):
         _load_installed(hooks, wanted, fit)
     return hooks
@@ -95,3 +102,70 @@ def _load_installed(hooks: Hooks, wanted: tuple[str, ...], fit: Fit) -> None:
             hooks.refuse(name, "", "plugins.allow names it, and no installed package offers it")
         for entry in offers:
             load_one(hooks, name, entry.value, entry.load, fit)
+
+
+class NoPlugin(PluginCallFailed):
+    """A folder contains no plugin; `str(error)` is a sentence without its full stop."""
+
+
+class PluginFolder:
+    """A plugin's source folder, from which it is loaded without installation, and again when it is saved.
+
+    `name` is the name of its entry point. Raises `NoPlugin` if there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.name, self._target = _entry_point(self.path)
+
+    def load(self) -> object:
+        """Import the current version of the plugin. If that fails, the modules imported before stay in place."""
+        name, self._target = _entry_point(self.path)
+        if name != self.name:
+            raise NoPlugin(f"its entry point is called {name!r} now, and was {self.name!r}; a restart takes that")
+        place = str(self.path / "src" if (self.path / "src").is_dir() else self.path)
+        if place not in sys.path:
+            sys.path.insert(0, place)
+        before = self._forget()
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            importlib.invalidate_caches()
+            module, _, attribute = self._target.partition(":")
+            loaded: object = importlib.import_module(module)
+            for part in filter(None, attribute.split(".")):
+                loaded = getattr(loaded, part)
+        except BaseException:
+            self._forget()
+            sys.modules.update(before)
+            raise
+        finally:
+            sys.dont_write_bytecode = writes  # bytecode is told apart by the second: a second save would not be seen
+        return loaded
+
+    def _forget(self) -> dict[str, ModuleType]:
+        """Remove the folder's modules from `sys.modules` and return them."""
+        ours = {name: module for name, module in sys.modules.items() if self._holds(module)}
+        for name in ours:
+            del sys.modules[name]
+        return ours
+
+    def _holds(self, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        return isinstance(file, str) and Path(file).resolve().is_relative_to(self.path)
+
+
+def _entry_point(folder: Path) -> tuple[str, str]:
+    """Return the name and target of the entry point in a folder's pyproject.toml."""
+    project = folder / "pyproject.toml"
+    try:
+        offered = tomllib.loads(project.read_text()).get("project", {}).get("entry-points", {}).get(GROUP, {})
+    except OSError as error:
+        raise NoPlugin(f"{project} cannot be read: {error.strerror}; `exuvia plugins new` makes a plugin") from error
+    except (ValueError, AttributeError) as error:
+        raise NoPlugin(f"{project} is not what a project's file is: {error}") from error
+    if not isinstance(offered, dict) or len(offered) != 1:
+        raise NoPlugin(
+            f'{project} needs one entry point under [project.entry-points.{GROUP}], such as weather = "my_module"'
+        )
+    ((name, target),) = offered.items()
+    return str(name), str(target)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from plugins.policies.extract_sentences import LIST_PREFIX, SEPARATOR
-from plugins.policies.identifier_ranking import IdentifierMention
+from plugins.policies.extract_sentences import LIST_PREFIX, SEPARATOR, IdentifierMention
 from plugins.policies.identifiers import is_named
 from plugins.policies.summary_sections import IDENTIFIERS, PROGRESS, SECTIONS, TURN, format_sections
 from plugins.support.text.sentences import clipped_around

@@ -14,8 +14,13 @@ from typing import ClassVar
 from plugins.api.compaction import CompactionInput, Summary
 from plugins.api.plugin_services import AskModel
 from plugins.policies.budgeted_page import Line, Page
-from plugins.policies.extract_sentences import Sentence, by_speaker, collect_sentences
-from plugins.policies.identifier_ranking import identifiers_in_calls, rank_identifiers
+from plugins.policies.extract_sentences import (
+    Sentence,
+    by_speaker,
+    collect_sentences,
+    identifiers_in_calls,
+    rank_identifiers,
+)
 from plugins.policies.summary_checks import kept_and_lost
 from plugins.policies.summary_sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, NEXT, PROGRESS, TURN
 from plugins.support.fencing import harmless

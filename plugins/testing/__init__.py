@@ -8,15 +8,13 @@ Classes to inherit; the docstring of each check explains how to fix a failure:
     command_checks             a `Command`
     channel_checks             a `Channel`
     memory_backend_checks      a `MemoryBackend`
-    pruning_checks             a plugin with `propose_prunes`
-    compaction_checks          a plugin with `plan_compaction`
+    policy_checks              a plugin with `propose_prunes` or `plan_compaction`
     summarization_checks       a `Summarizer` or `MemoryFlush`
 
 For use in tests:
 
     checks                The decorator `check`, and assertions about errors and the event loop.
-    contexts              Plugin and provider contexts, and a manual clock.
-    in_memory_services    `PluginServices` in memory.
+    contexts              Plugin and provider contexts, `PluginServices` in memory, and a manual clock.
     recording             Recording and replaying the responses of a real service.
     servers/              Fake servers that can simulate failures.
     static_conversation   A conversation for testing commands.
@@ -29,10 +27,9 @@ MODULES = (
     "chat_provider_checks",
     "checks",
     "command_checks",
-    "compaction_checks",
     "embedding_provider_checks",
     "memory_backend_checks",
-    "pruning_checks",
+    "policy_checks",
     "summarization_checks",
     "tool_checks",
 )

@@ -17,9 +17,8 @@ from plugins.api.tool import ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.support.safe_open import OutsideFolder, components, open_beneath
 from plugins.support.workspace import OWNER, meant, why_refused
-from plugins.tools.file_changes import convert
+from plugins.tools.file_changes import convert, seen_files
 from plugins.tools.file_target import MAX_FILE_BYTES, readable_parts
-from plugins.tools.seen_files import seen_files
 from sessions.events.messages import ToolDefinition
 
 MAX_TEXT_BYTES = 255 * 1024

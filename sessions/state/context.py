@@ -22,6 +22,10 @@ LOST_RESULT = "No result of this call was recorded."
 """The result that the model sees for a call without a result in the log."""
 
 
+MARKED = 32
+"""Number of messages between two stored states of a gauge."""
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one request. `parameters` are the configured sampling options."""
 
@@ -107,10 +111,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: str
     units: TokenFeatures
-
-
-MARKED = 32
-"""Number of messages between two stored states of a gauge."""
 
 
 class _Mark(msgspec.Struct, frozen=True, kw_only=True):

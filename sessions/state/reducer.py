@@ -60,6 +60,9 @@ from sessions.state.transcript import (
 )
 from sessions.state.view import recalled_message
 
+_UNCOUNTED: dict[str, object] = {"last_usage": None}
+"""Resets the last usage when the beginning of the view changes, because it describes the former view."""
+
 
 def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:
     """Fold verified lines into a transcript, continuing from `transcript` if given."""
@@ -272,10 +275,6 @@ def _side_usage(t: Transcript, purpose: str, model: str, usage: Usage | None) ->
     if usage is None:
         return {}
     return {"usage": t.usage + usage, "spent": _spent(t, purpose, model, usage)}
-
-
-_UNCOUNTED: dict[str, object] = {"last_usage": None}
-"""Resets the last usage when the beginning of the view changes, because it describes the former view."""
 
 
 def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:

@@ -29,8 +29,8 @@ from exuvia import (
     Trim,
     hookimpl,
 )
+from plugins.builtin import LazyExtract, LazyMemoryFlush, LazyModelSummary
 from plugins.policies import tool_pruning
-from plugins.policies.registrations import LazyExtract, LazyMemoryFlush, LazyModelSummary
 from sessions.events.messages import ToolMessage
 from tests.conformance.biting import bites, checks_of
 

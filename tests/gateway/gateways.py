@@ -17,7 +17,7 @@ import pytest
 from gateway.config.keys import load_config
 from gateway.support.home import Home
 from gateway.wiring.daemon import Daemon
-from plugins.host.plugin_folder import PluginFolder
+from plugins.host.loading import PluginFolder
 from plugins.providers.local_servers import LlamaServer, LMStudio
 from plugins.providers.ollama import address as ollama_address
 from sessions.files.append_file import AppendFile

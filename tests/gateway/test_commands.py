@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.conversations.turn import inbox
-from plugins.commands import queue
+from plugins.commands.session_commands import MODES
 from tests.gateway.gateways import gateway
 
 
@@ -57,7 +57,7 @@ async def test_verbose_is_the_configurations_until_the_session_says_otherwise(tm
 
 
 def test_the_command_explains_every_mode_there_is() -> None:
-    assert tuple(queue.MODES) == inbox.MODES
+    assert tuple(MODES) == inbox.MODES
 
 
 async def test_clients_are_told_how_a_session_is_set_and_what_can_be_typed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.markdown_files import LARGEST, stamp_of
 from plugins.memory.sources.notes import Notes
-from plugins.testing.in_memory_services import in_memory_services
+from plugins.testing.contexts import in_memory_services
 from sessions.catalog.sqlite import connect_readonly, in_memory, load_vectors
 from tests.memory.places import TODAY, Place, citations
 from tests.plugins.workspaces import call, context

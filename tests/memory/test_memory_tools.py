@@ -17,8 +17,7 @@ from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.notes import Notes
-from plugins.testing.contexts import NOON
-from plugins.testing.in_memory_services import in_memory_services
+from plugins.testing.contexts import NOON, in_memory_services
 from tests.plugins.workspaces import call, context
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"

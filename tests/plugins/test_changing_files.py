@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from exuvia import Tool, ToolFailed
 from plugins.support.safe_open import OutsideFolder
 from plugins.tools import file_target, read
+from plugins.tools.file_changes import SeenFiles
 from plugins.tools.file_target import FileTarget
-from plugins.tools.seen_files import SeenFiles
 from tests.open_files import open_below
 from tests.plugins.test_workspace_files import swapping
 from tests.plugins.workspaces import CANARY, Workspace

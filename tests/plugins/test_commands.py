@@ -11,20 +11,11 @@ import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
 from plugins.api.command import ContextItem, PruningReport
-from plugins.commands.compact import Compact, Compactions, Revert
-from plugins.commands.context_command import Context
-from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
-from plugins.commands.help import Help
-from plugins.commands.history import History
+from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.markdown import highlighted
-from plugins.commands.model import Model
-from plugins.commands.new import New, Reset
-from plugins.commands.queue import MODES, Queue
-from plugins.commands.remember import Memory, Remember
-from plugins.commands.status import Status, Whoami
-from plugins.commands.stop import Stop
-from plugins.commands.usage import Usage
-from plugins.commands.verbose import Verbose
+from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
+from plugins.commands.session_commands import MODES, Model, New, Queue, Reset, Stop, Verbose
+from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.testing.static_conversation import COMPACTED, StaticConversation
 from sessions.events.messages import Usage as Tokens
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
-from plugins.host.decision_hooks import SECONDS
+from plugins.host.hook_calls import DECISION_SECONDS, IN_A_ROW
 from plugins.host.hooks import Hooks, PruningProposal
-from plugins.host.implementations import IN_A_ROW
 from plugins.support.untrusted import PluginCallFailed
 from plugins.testing.contexts import NOON
 from sessions.events.events import PluginFailed
@@ -60,7 +59,7 @@ class Does:
         return self._act(context)
 
 
-def hooks_with(plugins: Mapping[str, object], seconds: float = SECONDS) -> Hooks:
+def hooks_with(plugins: Mapping[str, object], seconds: float = DECISION_SECONDS) -> Hooks:
     hooks = Hooks(seconds)
     for name, plugin in plugins.items():
         assert hooks.register(name, plugin), hooks.refused

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plugins.api.compaction import CompactionInput
 from plugins.policies.budgeted_page import Page
 from plugins.policies.extract import Extract, build_extract
-from plugins.policies.identifier_ranking import IdentifierMention, identifiers_in_calls
+from plugins.policies.extract_sentences import IdentifierMention, identifiers_in_calls
 from plugins.policies.identifiers import identifiers, is_named
 from plugins.policies.summary_sections import (
     CONSTRAINTS,

@@ -129,7 +129,7 @@ def test_a_stranger_takes_neither_the_name_of_a_built_in_nor_that_of_its_command
     hooks = load_plugins(["builtin", "pose"])
 
     assert "pose" not in hooks.commands()
-    assert hooks.commands()["status"].__module__ == "plugins.commands.status"
+    assert hooks.commands()["status"].__module__ == "plugins.commands.status_commands"
     assert [refusal.plugin for refusal in hooks.refused] == ["builtin", "pose"]
 
 

@@ -17,8 +17,7 @@ import pytest
 from exuvia import NoSettings, PluginContext, Tool, ToolContext, ToolFailed
 from plugins.support import safe_open
 from plugins.support.safe_open import Opener, OutsideFolder, open_at_once, open_beneath, open_step_by_step
-from plugins.testing.contexts import ManualClock
-from plugins.testing.in_memory_services import in_memory_services
+from plugins.testing.contexts import ManualClock, in_memory_services
 from plugins.tools import read as workspace_files
 from plugins.tools.read import Read
 from tests.open_files import open_below

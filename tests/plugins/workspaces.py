@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from exuvia import NoSettings, PluginContext, ProviderContext, Tool, ToolContext, ToolFailed
-from plugins.testing.contexts import ManualClock
-from plugins.testing.in_memory_services import in_memory_services
+from plugins.testing.contexts import ManualClock, in_memory_services
 from plugins.tools.edit import Edit
 from plugins.tools.read import Read
 from plugins.tools.write import Write

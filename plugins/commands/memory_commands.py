@@ -1,17 +1,102 @@
-"""The commands `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`, which manage facts."""
+"""The commands `/remember` and `/memory`, and about facts: `/pin`, `/unpin`, `/forget`, `/clear`, `/distill`, `/why`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from typing import ClassVar
 
-from plugins.api.command import CommandFailed, CommandTime, ConversationView
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
 from plugins.api.fact_values import Fact, FactsError
-from plugins.commands.markdown import code, one_line
+from plugins.commands.markdown import code, highlighted, one_line
+from plugins.support.workspace import parse_citation
+
+MAX_FACTS = 12
+"""Maximum facts listed per section."""
 
 MAX_CHARACTERS = 300
-"""Maximum characters shown of a fact."""
+"""Maximum characters shown of a fact or a search result."""
+
+
+class Remember:
+    """The `/remember` command, which writes to the notes."""
+
+    name: ClassVar[str] = "remember"
+    usage: ClassVar[str] = "/remember TEXT"
+    summary: ClassVar[str] = "Write TEXT to the notes, where searches find it from now on."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the place of the new text; raise CommandFailed if it cannot be written."""
+        if not argument:
+            raise CommandFailed("Write /remember followed by what to remember.")
+        return f"Remembered: {code(await conversation.remember(argument))}."
+
+
+class Memory:
+    """The `/memory` command, which shows or searches the memory."""
+
+    name: ClassVar[str] = "memory"
+    usage: ClassVar[str] = "/memory [QUERY]"
+    summary: ClassVar[str] = "Show what is remembered, search the memory for QUERY, or show what is at MEMORY.md#L3-L7."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the latest notes and facts, with search results, best first, or with the text of a citation."""
+        if not argument:
+            report = await conversation.memory()
+            return "\n".join([_overview(report), *await _fact_sections(conversation, report.today)])
+        if cited := parse_citation(argument):
+            return await _passage(*cited, conversation)
+        found = await conversation.search_memory(argument)
+        lines = [
+            f"- {code(place)} {highlighted(one_line(text.lstrip('-*+ '), MAX_CHARACTERS), argument)}"
+            for place, text in found.hits
+        ]
+        return "\n".join([*(lines or ["Nothing found."]), *(f"\n{remark}" for remark in found.remarks)])
+
+
+async def _passage(path: str, first: int, last: int, conversation: ConversationView) -> str:
+    text = await conversation.excerpt(path, first, max(1, last - first + 1))
+    if not text:
+        raise CommandFailed(f"There is nothing at {path}#L{first}-L{last}.")
+    return f"{code(f'{path}#L{first}-L{last}')}\n\n```\n{text.replace('```', '´´´')}\n```"
+
+
+def _overview(report: MemoryReport) -> str:
+    counts = _quantity(report.notes, "note"), _quantity(report.sessions, "session"), _quantity(report.chunks, "chunk")
+    head = f"**Memory**: {', '.join(counts)}; found {report.how}."
+    lines = [f"- {code(note.path)}, {note.bytes:,} bytes, changed {note.changed}" for note in report.latest]
+    return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])
+
+
+async def _fact_sections(conversation: ConversationView, today: date | None) -> list[str]:
+    """Format the facts: today's, earlier ones of the daily log, and the long-term ones, pinned and important first.
+
+    Daily facts that were already distilled into a long-term fact are left out.
+    """
+    try:
+        found = await conversation.facts.listed()
+    except FactsError as error:
+        return ["", str(error)]
+    distilled = {each for fact in found for each in fact.made_of}
+    daily = [fact for fact in reversed(found) if fact.layer == "daily" and fact.id not in distilled]
+    new = [fact for fact in daily if conversation.local(fact.created).date() == today]
+    earlier = [fact for fact in daily if conversation.local(fact.created).date() != today]
+    kept = sorted((fact for fact in found if fact.layer == "longterm"), key=lambda fact: (not fact.pinned, -fact.importance))
+    parts = [("Today", new), ("Earlier in the daily log", earlier), ("Long-term", kept)]
+    return [line for name, facts in parts if facts for line in _fact_list(name, facts)]
+
+
+def _fact_list(name: str, facts: Sequence[Fact]) -> list[str]:
+    more = [f"- … and {len(facts) - MAX_FACTS:,} more: `exuvia memory facts list`"] if len(facts) > MAX_FACTS else []
+    return [
+        "",
+        f"**{name}** ({_quantity(len(facts), 'fact')})",
+        *(f"- {format_fact(fact)}" for fact in facts[:MAX_FACTS]),
+        *more,
+    ]
 
 
 class Pin:
@@ -84,12 +169,12 @@ class Clear:
         with _facts_errors():
             daily = await conversation.facts.daily()
             pins, shared = sum(fact.pinned for fact in daily), len(await conversation.facts.listed("daily")) - len(daily)
-            kept = [_count(pins, "pinned fact")] * bool(pins) + [_count(shared, "shared fact")] * bool(shared)
+            kept = [_quantity(pins, "pinned fact")] * bool(pins) + [_quantity(shared, "shared fact")] * bool(shared)
             if not argument or pins == len(daily):
                 return _preview_clear(len(daily) - pins, kept)
             count = await conversation.facts.clear()
         stays = f" {_kept_sentence(kept)}." if kept else ""
-        return f"{_count(count)} {'were' if count != 1 else 'was'} deleted from the daily log.{stays}"
+        return f"{_quantity(count)} {'were' if count != 1 else 'was'} deleted from the daily log.{stays}"
 
 
 def _preview_clear(count: int, kept: Sequence[str]) -> str:
@@ -99,7 +184,7 @@ def _preview_clear(count: int, kept: Sequence[str]) -> str:
         return f"The daily log {held}. To start a new conversation, type `/new`."
     rest = f"{_kept_sentence(kept)}, and so are long-term" if kept else "Long-term"
     return (
-        f"{_count(count)} of the daily log would be deleted. {rest} facts and all notes{'' if kept else ' are kept'}."
+        f"{_quantity(count)} of the daily log would be deleted. {rest} facts and all notes{'' if kept else ' are kept'}."
         f" Type `/clear yes` to delete {'them' if count != 1 else 'it'}. To start a new conversation instead, type `/new`."
     )
 
@@ -108,7 +193,7 @@ def _kept_sentence(kept: Sequence[str]) -> str:
     return f"{' and '.join(kept)} {'is' if len(kept) == 1 and kept[0].startswith('1 ') else 'are'} kept"
 
 
-def _count(number: int, what: str = "fact") -> str:
+def _quantity(number: int, what: str = "fact") -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
@@ -130,9 +215,9 @@ class Distill:
                 shared = sum(not fact.owner for fact in await conversation.facts.listed("daily"))
             if not shared:
                 return "The daily log has no new facts."
-            waiting = f"{_count(shared, 'shared fact')} {'are' if shared != 1 else 'is'}"
+            waiting = f"{_quantity(shared, 'shared fact')} {'are' if shared != 1 else 'is'}"
             return f"The daily log has no new facts of yours; its {waiting} distilled automatically."
-        return f"Distilled {_count(taken, 'new fact')} into {_count(made, 'long-term fact')}."
+        return f"Distilled {_quantity(taken, 'new fact')} into {_quantity(made, 'long-term fact')}."
 
 
 class Why:

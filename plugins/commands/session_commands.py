@@ -1,0 +1,164 @@
+"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/model`, `/queue` and `/verbose`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, OfferedModels
+from plugins.commands.markdown import code
+from plugins.support.suggestions import did_you_mean
+
+_NAMED = re.compile(r"[^\s:]+:\S+")
+
+MODELS_LISTED = 30
+"""Maximum models listed per provider when several providers are listed."""
+
+MODES = {
+    "followup": "each message is answered by its own turn, in order",
+    "collect": "messages that arrive during a turn are answered together by the next one",
+    "steer": "messages that arrive during a turn join it after the current tool call",
+    "interrupt": "a message that arrives during a turn stops the turn and its tools, and is answered next",
+}
+
+
+class New:
+    """The `/new` command, which starts a new session under the same key."""
+
+    name: ClassVar[str] = "new"
+    usage: ClassVar[str] = "/new"
+    summary: ClassVar[str] = "Start a new session; the old one is kept."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the new session's id.
+
+        Any argument is ignored: later messages already wait for the new session, so the command may not fail because of its
+        form.
+        """
+        return f"Started a new session: {code(await conversation.start_anew())}. The old one is kept."
+
+
+class Reset(New):
+    """The `/reset` command, an alias of `/new`."""
+
+    name: ClassVar[str] = "reset"
+    usage: ClassVar[str] = "/reset"
+    summary: ClassVar[str] = "The same as /new."
+
+
+class Stop:
+    """The `/stop` command, which cancels the running turn; waiting messages are still answered."""
+
+    name: ClassVar[str] = "stop"
+    usage: ClassVar[str] = "/stop"
+    summary: ClassVar[str] = "Stop the current answer; waiting messages are still answered."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer whether a turn was stopped."""
+        if argument:
+            raise CommandFailed("/stop takes no argument.")
+        return "Stopped." if conversation.stop_turn() else "Nothing was running."
+
+
+class Model:
+    """The `/model` command, which shows or changes the session's model."""
+
+    name: ClassVar[str] = "model"
+    usage: ClassVar[str] = "/model [provider:model]"
+    summary: ClassVar[str] = (
+        "Show the model in use and those available, or change it. `/model default` returns to the configured one."
+    )
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Show or change the model.
+
+        Without an argument, show the model in use and the available ones; with a provider's name, list all its models; with
+        `provider:model`, `auto` or `default`, change the model from the next turn on.
+        """
+        if not argument:
+            return await _models_overview(conversation)
+        if argument == "default":
+            return f"From the next turn on: {await conversation.choose_model(None)}"
+        if argument != "auto" and not _NAMED.fullmatch(argument):
+            return await _models_of(argument, conversation)
+        return f"From the next turn on: {await conversation.choose_model(argument)}"
+
+
+async def _models_overview(conversation: ConversationView) -> str:
+    names = ", ".join(code(name) for name in conversation.models()) or "none"
+    return "\n".join(
+        [
+            f"- In use: {conversation.model()}",
+            f"- Available: {names}",
+            *_format_models(await conversation.offered_models(), MODELS_LISTED),
+            "- To change it for this session: `/model provider:model`. To return to the configured one: `/model default`.",
+        ]
+    )
+
+
+async def _models_of(name: str, conversation: ConversationView) -> str:
+    """List all models of a provider; raise CommandFailed with a suggestion if it is unknown."""
+    offered = await conversation.offered_models()
+    if own := [each for each in offered if each.provider == name]:
+        return "\n".join(_format_models(own, None))
+    full = {model: f"{each.provider}:{model}" for each in offered for model in each.models}
+    meant = full.get(name)
+    guess = f"; did you mean `{meant}`?" if meant else did_you_mean(name, full.values(), mark="`") or "."
+    raise CommandFailed(f"Write /model provider:model, such as /model openai:gpt-4.1, or /model default{guess}")
+
+
+def _format_models(offered: Sequence[OfferedModels], most: int | None) -> Iterator[str]:
+    for each in offered:
+        names = ", ".join(code(f"{each.provider}:{model}") for model in each.models[:most])
+        left = len(each.models) - len(each.models[:most])
+        more = f" and {left:,} more: `/model {each.provider}`" if left else ""
+        if each.failed:
+            yield f"- {each.provider}: its models could not be listed ({each.failed})"
+        else:
+            yield f"- {each.provider} has {names or 'no chat model'}{more}"
+
+
+class Queue:
+    """The `/queue` command, which shows or changes the session's queue mode."""
+
+    name: ClassVar[str] = "queue"
+    usage: ClassVar[str] = "/queue [followup|collect|steer|interrupt|default]"
+    summary: ClassVar[str] = "Show or choose how messages that arrive during a turn are handled."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Show the current mode and the others, or change the mode, also for messages that already wait."""
+        if not argument:
+            return _queue_overview(conversation)
+        if argument != "default" and argument not in MODES:
+            raise CommandFailed(f"Write /queue and one of {', '.join(MODES)}, or /queue default.")
+        await conversation.choose_queue(None if argument == "default" else argument)
+        mode = conversation.queue().mode
+        return f"From now on `{mode}`: {MODES[mode]}."
+
+
+def _queue_overview(conversation: ConversationView) -> str:
+    queue = conversation.queue()
+    modes = [f"- `{mode}`: {meaning}{' (current)' if mode == queue.mode else ''}" for mode, meaning in MODES.items()]
+    return "\n".join([f"{queue.waiting} of at most {queue.limit} messages are waiting.", "", *modes])
+
+
+class Verbose:
+    """The `/verbose` command, which shows or changes how much clients show of a turn: tools, tokens and compactions."""
+
+    name: ClassVar[str] = "verbose"
+    usage: ClassVar[str] = "/verbose [on|off|default]"
+    summary: ClassVar[str] = "Show tools, tokens and compactions in the chat, or hide them."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the current setting, after changing it if the argument is `on`, `off` or `default`."""
+        if argument not in ("", "on", "off", "default"):
+            raise CommandFailed("Write /verbose on, /verbose off or /verbose default.")
+        if argument:
+            await conversation.choose_verbose({"on": True, "off": False}.get(argument))
+        return "Verbose is on." if conversation.verbose() else "Verbose is off."

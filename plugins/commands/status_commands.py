@@ -1,0 +1,257 @@
+"""The commands that only show something: `/help`, `/status`, `/whoami`, `/usage`, `/history` and `/context`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import ClassVar
+
+from plugins.api.command import (
+    CommandFailed,
+    CommandHelp,
+    CommandTime,
+    ContextItem,
+    ContextReport,
+    ConversationView,
+    HistoryEntry,
+    PruningReport,
+)
+from plugins.commands.markdown import code, one_line
+from plugins.support.suggestions import did_you_mean
+from sessions.events.messages import Usage as Tokens
+
+USUAL, MOST = 10, 100
+"""Number of messages shown by default, and the maximum."""
+
+MAX_CHARACTERS = 500
+"""Maximum characters shown of a message."""
+
+MAX_ITEMS = 20
+"""Maximum items that `/context detail` lists."""
+
+BAR_WIDTH = 40
+"""Width of the bar in characters."""
+
+PREVIEW_CHARACTERS = 60
+"""Characters of an item's beginning that are shown."""
+
+
+class Help:
+    """The `/help` command, which lists all commands or explains one."""
+
+    name: ClassVar[str] = "help"
+    usage: ClassVar[str] = "/help [command]"
+    summary: ClassVar[str] = "List the commands, or explain one."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with a line for each command, or for the one that `argument` names, with or without its slash."""
+        commands = conversation.commands()
+        if not argument:
+            return "\n".join(["**Commands**", "", *(f"- {_help_line(command)}" for command in commands)])
+        wanted = argument.removeprefix("/").lower()
+        for command in commands:
+            if command.name == wanted:
+                return _help_line(command)
+        meant = did_you_mean(wanted, [command.name for command in commands], before="/", mark="`") or "."
+        raise CommandFailed(f"Unknown command{meant} `/help` lists all commands.")
+
+
+def _help_line(command: CommandHelp) -> str:
+    return f"`{command.usage}`: {command.summary}"
+
+
+class Status:
+    """The `/status` command, which shows the state of the session and of the gateway."""
+
+    name: ClassVar[str] = "status"
+    usage: ClassVar[str] = "/status"
+    summary: ClassVar[str] = "Show the session's state: model, tokens, context, queue."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the gateway's status."""
+        if argument:
+            raise CommandFailed("/status takes no argument.")
+        return conversation.status()
+
+
+class Whoami:
+    """The `/whoami` command, which shows the person that the gateway identified."""
+
+    name: ClassVar[str] = "whoami"
+    usage: ClassVar[str] = "/whoami"
+    summary: ClassVar[str] = "Show who you are to the gateway, and the current session."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the person, client, channel, session key and session id."""
+        if argument:
+            raise CommandFailed("/whoami takes no argument.")
+        facts = {
+            "Person": conversation.person,
+            "Client": conversation.client,
+            "Channel": conversation.channel,
+            "Session": conversation.key,
+            "Session id": conversation.session,
+        }
+        return "\n".join(f"- {name}: {code(value) if value else 'unknown'}" for name, value in facts.items())
+
+
+class Usage:
+    """The `/usage` command, which shows the token counts reported by the providers."""
+
+    name: ClassVar[str] = "usage"
+    usage: ClassVar[str] = "/usage"
+    summary: ClassVar[str] = "Show the tokens of this session, by purpose and model."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with a table by purpose and model, with a total if it has several rows."""
+        if argument:
+            raise CommandFailed("/usage takes no argument.")
+        spent, before = conversation.spent(), conversation.inherited()
+        remarks = _plugin_usage(conversation.spent_by_plugins())
+        if before != Tokens():
+            remarks = (
+                f"{remarks} This session is a fork. The {before.input:,} tokens in ({before.cached:,} cached) and"
+                f" {before.output:,} out of the original session up to the fork are not counted here."
+            ).strip()
+        if not spent:
+            return " ".join(["No provider has reported any tokens for this session yet.", remarks]).strip()
+        rows = [
+            _usage_row(purpose, code(model), tokens)
+            for purpose, by_model in spent.items()
+            for model, tokens in by_model.items()
+        ]
+        if len(rows) > 1:
+            total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
+            rows.append(_usage_row("**total**", "", total))
+        table = "\n".join(["| purpose | model | in | cached | out |", "|---|---|---:|---:|---:|", *rows])
+        return f"{table}\n\n{remarks}" if remarks else table
+
+
+def _plugin_usage(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
+    """Describe the usage of plugins, which belongs to no session."""
+    return " ".join(
+        f"Outside of sessions, {code(purpose)} has used {tokens.input:,} tokens in and {tokens.output:,} out with"
+        f" {code(model)} since the gateway started."
+        for purpose, by_model in spent.items()
+        for model, tokens in by_model.items()
+    )
+
+
+def _usage_row(purpose: str, model: str, tokens: Tokens) -> str:
+    return f"| {purpose} | {model} | {tokens.input:,} | {tokens.cached:,} | {tokens.output:,} |"
+
+
+class History:
+    """The `/history` command, which shows the last messages of the session, one per line."""
+
+    name: ClassVar[str] = "history"
+    usage: ClassVar[str] = "/history [n] [all]"
+    summary: ClassVar[str] = f"Show the last {USUAL} messages, or the last n, at most {MOST}; `all` shows commands too."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the last messages, oldest first.
+
+        The argument is an optional number from 1 to 100, followed by an optional `all` to include commands and their
+        answers.
+        """
+        *words, last = argument.lower().split() or [""]
+        commands = last == "all"
+        entries = await conversation.history(
+            _parse_count(" ".join(words if commands else [*words, last])), commands=commands
+        )
+        return (
+            "\n".join(_entry_line(entry, conversation.local(entry.at)) for entry in entries) or "There are no messages yet."
+        )
+
+
+def _parse_count(argument: str) -> int:
+    if not argument:
+        return USUAL
+    # isascii: int() also accepts underscores and the digits of other scripts.
+    if argument.isascii() and argument.isdigit() and len(argument) <= 3 and 1 <= int(argument) <= MOST:
+        return int(argument)
+    raise CommandFailed(f"Write /history, or /history and a number from 1 to {MOST}; `all` at the end shows commands too.")
+
+
+def _entry_line(entry: HistoryEntry, at: datetime) -> str:
+    return f"- {at:%Y-%m-%d %H:%M:%S %Z} **{entry.who}**: {one_line(entry.text, MAX_CHARACTERS) or '(empty)'}"
+
+
+class Context:
+    """The `/context` command, which shows the parts of the context with their sizes."""
+
+    name: ClassVar[str] = "context"
+    usage: ClassVar[str] = "/context [list|detail]"
+    summary: ClassVar[str] = f"Show what fills the context; `list` by tool and note, `detail` the {MAX_ITEMS} largest items."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the totals by part, by part and name, or with the largest items."""
+        if argument not in ("", "list", "detail"):
+            raise CommandFailed("Write /context, /context list or /context detail.")
+        report = await conversation.context()
+        rows = _item_rows(report) if argument == "detail" else _part_rows(report, names=argument == "list")
+        return "\n\n".join([_total_line(report), *_window_bar(report), *_pruned_line(report.pruned), "\n".join(rows)])
+
+
+def _total_line(report: ContextReport) -> str:
+    if not report.items:
+        return "**Context**: unknown, since no request was sent yet."
+    total = sum(item.tokens for item in report.items)
+    window = (
+        f" of {report.window:,} ({100 * total / report.window:.0f} %)"
+        if report.window
+        else "; the context window is unknown"
+    )
+    counted = f". The provider counted {report.counted:,} for the last request" if report.counted is not None else ""
+    return f"**Context**: about {total:,} tokens{window}{counted}."
+
+
+def _window_bar(report: ContextReport) -> list[str]:
+    """Return a bar as wide as the window, showing used, free and reserved tokens."""
+    if not report.window or report.reserve is None or not report.items:
+        return []
+    total = sum(item.tokens for item in report.items)
+    free = max(0, report.window - report.reserve - total)
+    kept = max(0, min(report.reserve, report.window - total))
+    used = round(BAR_WIDTH * min(1.0, total / report.window)) or 1
+    rest = min(BAR_WIDTH - used, round(BAR_WIDTH * kept / report.window))
+    beyond = f", {total - report.window:,} more than the window" if total > report.window else ""
+    bar = "█" * used + "░" * (BAR_WIDTH - used - rest) + "▒" * rest
+    return [f"`{bar}` {total:,} used{beyond}, {free:,} free, {kept:,} reserve"]
+
+
+def _pruned_line(pruned: PruningReport) -> list[str]:
+    if not pruned.saved:
+        return []
+    return [
+        f"Pruned: {pruned.trimmed:,} trimmed, {pruned.cleared:,} cleared, saving {pruned.saved:,} characters"
+        " (the journal still has them)."
+    ]
+
+
+def _part_rows(report: ContextReport, *, names: bool) -> list[str]:
+    sums: dict[tuple[str, str], list[int]] = {}
+    for item in report.items:
+        sums.setdefault((item.part, item.name if names else ""), []).append(item.tokens)
+    rows = ["| part | items | tokens |", "|---|---:|---:|"]
+    for (part, name), tokens in sums.items():
+        label = f"{part}: {code(name)}" if name else part
+        rows.append(f"| {label} | {len(tokens):,} | {sum(tokens):,} |")
+    return rows
+
+
+def _item_rows(report: ContextReport) -> list[str]:
+    largest = sorted(report.items, key=lambda item: item.tokens, reverse=True)[:MAX_ITEMS]
+    return ["| tokens | item | begins with |", "|---:|---|---|", *map(_item_row, largest)]
+
+
+def _item_row(item: ContextItem) -> str:
+    label = f"{item.part}: {code(item.name)}" if item.name else item.part
+    beginning = one_line(item.text[:PREVIEW_CHARACTERS], PREVIEW_CHARACTERS).replace("|", "¦")
+    return f"| {item.tokens:,} | {label} | {beginning} |"

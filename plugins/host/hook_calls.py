@@ -1,0 +1,236 @@
+"""Calling hooks one by one, each with a timeout: decisions of third-party plugins in a thread, notifications as tasks.
+
+Failures are returned, never raised, and do not affect other plugins. A plugin that times out with a decision, or fails three
+times in a row, is disabled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from plugins.support import task_leaks
+from plugins.support.untrusted import (
+    PluginCallFailed,
+    PluginCallTimedOut,
+    attempt,
+    call_failure,
+    error_text,
+    timed_out_after,
+)
+from sessions.events.events import PluginFailed
+
+IN_A_ROW = 3
+"""The number of consecutive failures after which an implementation is disabled."""
+
+
+T = TypeVar("T")
+
+DECISION_SECONDS = 2.0
+"""The timeout for a third-party plugin's decision."""
+
+NOTIFICATION_SECONDS = 5.0
+"""The timeout for a plugin's notification."""
+
+STOP_SECONDS = 1.0
+"""The time that a cancelled hook has to end."""
+
+log = structlog.get_logger("exuvia.plugins")
+
+
+class Implementation(msgspec.Struct, frozen=True, kw_only=True):
+    """One plugin's function and the names of the arguments that it declares. `ours`: the plugin is built in."""
+
+    plugin: str
+    function: Callable[..., Any]
+    wants: tuple[str, ...]
+    ours: bool
+
+
+class Implementations:
+    """The implementations of `hook`.
+
+    `switched_off` is called with the plugin and the reason, as the end of a sentence, when one is disabled.
+    """
+
+    def __init__(
+        self, hook: str, implementations: Sequence[Implementation], *, switched_off: Callable[[str, str], None]
+    ) -> None:
+        self._hook = hook
+        self._implementations = list(implementations)
+        self._switched_off = switched_off
+        self._failures: dict[str, int] = {}
+
+    def active(self) -> tuple[Implementation, ...]:
+        """Return the enabled implementations, in order."""
+        return tuple(self._implementations)
+
+    def record_success(self, called: Implementation) -> None:
+        """Reset the count of consecutive failures."""
+        self._failures.pop(called.plugin, None)
+
+    def record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
+        """Record a failure, disable the implementation after too many or if `off`, and return the event for the log."""
+        sentence = error_text(error) or "it failed without a word"
+        count = self._failures[called.plugin] = self._failures.get(called.plugin, 0) + 1
+        off = off or count >= IN_A_ROW
+        if off and called in self._implementations:  # another session may have been told so a moment ago
+            self._implementations.remove(called)
+            self._switched_off(called.plugin, sentence)
+        return PluginFailed(plugin=called.plugin, hook=self._hook, sentence=sentence, off=off)
+
+
+class DecisionOutcome(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """The validated result of one plugin's hook, or None, and its failure, if any."""
+
+    value: T | None = None
+    failure: PluginFailed | None = None
+
+
+class Decision:
+    """A decision hook and its implementations. `seconds` is the timeout for third-party plugins."""
+
+    def __init__(self, implementations: Implementations, *, seconds: float) -> None:
+        self._implementations = implementations
+        self._seconds = seconds
+
+    def implementations(self) -> tuple[Implementation, ...]:
+        """Return the enabled implementations, in order."""
+        return self._implementations.active()
+
+    async def ask(
+        self, asked: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
+    ) -> DecisionOutcome[T]:
+        """Call one implementation.
+
+        Args:
+            asked: The implementation.
+            given: The hook's arguments by name.
+            check: Validates the result. Returns the value to use and what is wrong with it ("" if nothing), or raises
+                `PluginCallFailed`. Runs in the same thread.
+        """
+
+        def call() -> tuple[T, str]:
+            return attempt(lambda: check(asked.function(*(given[name] for name in asked.wants))))
+
+        try:
+            value, complaint = (
+                call() if asked.ours else await run_in_thread(call, self._seconds, thread=f"plugin:{asked.plugin}")
+            )
+        except PluginCallFailed as failed:
+            return DecisionOutcome(
+                failure=self._implementations.record_failure(asked, failed, off=isinstance(failed, PluginCallTimedOut))
+            )
+        if complaint:
+            return DecisionOutcome(
+                value=value, failure=self._implementations.record_failure(asked, PluginCallFailed(complaint))
+            )
+        self._implementations.record_success(asked)
+        return DecisionOutcome(value=value)
+
+
+async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
+    """Run a function in a daemon thread and return its result.
+
+    Raises:
+        PluginCallTimedOut: It did not return in time. The thread is abandoned.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(settled: Callable[[asyncio.Future[T]], None]) -> None:
+        if not result.done():
+            settled(result)
+
+    def run() -> None:
+        settled = _settled_by(call)
+        try:
+            loop.call_soon_threadsafe(settle, settled)
+        except RuntimeError:
+            return  # it comes after the end of the loop, and nobody listens
+
+    threading.Thread(target=run, name=thread, daemon=True).start()
+    try:
+        async with asyncio.timeout(seconds):
+            return await result
+    except TimeoutError:
+        raise timed_out_after(seconds) from None
+
+
+def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
+    """Call the function and return a callback that sets its outcome on a future."""
+    try:
+        value = call()
+    except BaseException as odd:  # a KeyboardInterrupt of third-party code is not a Ctrl-C
+        failed = odd if isinstance(odd, PluginCallFailed) else PluginCallFailed(type(odd).__name__)
+        return lambda result: result.set_exception(failed)
+    return lambda result: result.set_result(value)
+
+
+class Notification:
+    """A notification hook and its implementations. `lasting`: tasks that are started there may keep running."""
+
+    def __init__(self, implementations: Implementations, *, seconds: float, lasting: bool = False) -> None:
+        self._implementations = implementations
+        self._seconds = seconds
+        self._lasting = lasting
+        self._stopping: set[asyncio.Task[PluginCallFailed | None]] = set()
+
+    async def notify(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
+        """Call all implementations, or that of one plugin, and return the failures.
+
+        `given` returns the arguments for a plugin by name. Raises only if the caller is cancelled.
+        """
+        failures = []
+        for told in self._implementations.active():
+            if only not in ("", told.plugin):
+                continue
+            if (failed := await self._told(told, given(told.plugin))) is None:
+                self._implementations.record_success(told)
+            else:
+                failures.append(self._implementations.record_failure(told, failed))
+        return tuple(failures)
+
+    async def _told(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        running = asyncio.create_task(self._run(told, given))
+        try:
+            await asyncio.wait([running], timeout=self._seconds)
+        except asyncio.CancelledError:
+            await self._stop(running, told.plugin)
+            raise
+        if running.done():
+            return running.result()
+        await self._stop(running, told.plugin)
+        return PluginCallFailed(f"it did not return within {self._seconds:g} seconds")
+
+    async def _run(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        def left(sentence: str) -> None:
+            self._implementations.record_failure(told, PluginCallFailed(sentence))
+            log.error("plugin_failed", plugin=told.plugin, reason=sentence)
+
+        with task_leaks.cancelling_leaks(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
+            return await _run(told, given)
+
+    async def _stop(self, running: asyncio.Task[PluginCallFailed | None], plugin: str) -> None:
+        """Cancel a hook. One that does not end is abandoned."""
+        self._stopping.add(running)
+        running.add_done_callback(self._stopping.discard)
+        running.cancel()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        if not running.done():
+            log.error("notice_does_not_stop", plugin=plugin)
+
+
+async def _run(told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+    """Call a hook and return its failure. If the task raised it, SystemExit would end the process."""
+    try:
+        await told.function(*(given[name] for name in told.wants))
+    except BaseException as error:  # what is cancelled ends here too, and nobody asks how
+        return call_failure(error)
+    return None
