@@ -6,7 +6,6 @@ config/          The configuration: its keys, sources, validation and reloading.
 conversations/   Conversations: open sessions and their turns.
 doctor/          The checks of `exuvia doctor`.
 http/            The HTTP and websocket server.
-journals/        Reading stored sessions, for the command line and the console.
 metrics/         Counters and measurements of the running process.
 models/          Model selection: open providers, fallback, and requests beside the conversation.
 plugin_runtime/  Plugins at run time: their services, life cycle and watchdog.

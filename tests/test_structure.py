@@ -24,8 +24,7 @@ ORDER = {
     "sessions": "events state store files catalog attachments",
     "plugins": ("support http languages api providers tools policies memory facts host commands builtin testing templates"),
     "gateway": (
-        "support protocol config metrics auth models terminal journals conversations plugin_runtime status http doctor"
-        " wiring cli"
+        "support protocol config metrics auth models terminal conversations plugin_runtime status http doctor wiring cli"
     ),
 }
 """The packages of each layer: each imports only those before it."""

@@ -8,12 +8,11 @@ from typing import TextIO
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.journals.past_requests import PastRequest, requests_of_turn
-from gateway.journals.session_lookup import SessionUnknown, find_session
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_status import count_of
 from gateway.support.storage import session_logs
+from gateway.support.stored_sessions import PastRequest, SessionUnknown, find_session, requests_of_turn
 from sessions.events.events import RequestSent
 from sessions.events.messages import AssistantMessage, Message
 from sessions.state.context import Context, Gauge, assemble

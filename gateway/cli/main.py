@@ -434,8 +434,8 @@ def _plugin_in(folder: Path) -> PluginFolder:
 
 def _session(path: Path | None, name: str, person: str | None) -> tuple[Home, str]:
     """Return the home and the id of the named session."""
-    from gateway.journals.session_lookup import find_session  # noqa: PLC0415 - for quick help
     from gateway.support.storage import session_logs  # noqa: PLC0415
+    from gateway.support.stored_sessions import find_session  # noqa: PLC0415 - for quick help
 
     home = made_home(path)
     return home, find_session(session_logs(home), name, person).session

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.config.allowed_plugins import allowed_plugins, plugin_tables
 from gateway.config.keys import Config, load_config
+from gateway.plugin_runtime.plugin_loading import allowed_plugins, plugin_tables
 from gateway.support.printable import one_line
 from plugins.host.hooks import Hooks
 from plugins.host.loading import NoPlugin, PluginFolder, installed_plugins, load_one, load_plugins

@@ -5,7 +5,6 @@ Each command prints and returns an exit code: 0 success, 1 a problem was found.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,8 +15,12 @@ from typing import BinaryIO, TextIO
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.conversations.commands.context_report import entry_of_cut
-from gateway.journals.session_lookup import (
+from gateway.protocol.frames import KEY_RULE, Key
+from gateway.support.errors import GatewayError
+from gateway.support.home import Home
+from gateway.support.printable import one_line, printable
+from gateway.support.storage import attachments_of, session_logs
+from gateway.support.stored_sessions import (
     Entry,
     SessionListing,
     SessionUnknown,
@@ -25,11 +28,6 @@ from gateway.journals.session_lookup import (
     find_session,
     session_listings,
 )
-from gateway.protocol.frames import KEY_RULE, Key
-from gateway.support.errors import GatewayError
-from gateway.support.home import Home
-from gateway.support.printable import one_line, printable
-from gateway.support.storage import attachments_of, session_logs
 from plugins.api.command import CompactionEntry
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
@@ -283,6 +281,8 @@ def list_compactions(home: Home, name: str, out: TextIO, *, as_json: bool) -> in
 
 
 def _compactions(log: StoredLog) -> list[CompactionEntry]:
+    from gateway.conversations.commands.context_report import entry_of_cut  # noqa: PLC0415 - for this command only
+
     transcript, made = Transcript(), dict[int, tuple[ContextCompacted, str]]()
     for event in log.events():
         transcript = evolve(transcript, event)
@@ -317,6 +317,8 @@ def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str
     The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
     ForkRefused, StorageFailed, JournalDamaged.
     """
+    import asyncio  # noqa: PLC0415 - for this command only
+
     with HomeLock(home.lock):
         logs = session_logs(home)
         session, sessions = find_session(logs, name).session, session_listings(logs)

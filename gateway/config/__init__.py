@@ -1,6 +1,5 @@
 """The configuration: its keys, sources, validation and reloading.
 
-allowed_plugins    Loading the plugins that the configuration allows
 keys               Every key, its type and default
 reloading          Hot reload
 rendering          The configuration as TOML and JSON, without secrets

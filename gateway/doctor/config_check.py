@@ -11,7 +11,6 @@ import msgspec
 
 from gateway.auth.people import people_of
 from gateway.auth.token import HOW_TO_GENERATE, is_loopback, token_weakness
-from gateway.config.allowed_plugins import allowed_plugins, unread_tables
 from gateway.config.keys import (
     Config,
     check_backend,
@@ -24,6 +23,7 @@ from gateway.config.keys import (
 from gateway.config.secret_references import References
 from gateway.config.sources import merge
 from gateway.models.registry import AUTO
+from gateway.plugin_runtime.plugin_loading import allowed_plugins, unread_tables
 from gateway.support.errors import ConfigRefused
 from plugins.api.chat import ChatProvider
 from plugins.api.context import NoSettings

@@ -14,9 +14,9 @@ from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.doctor.config_check import CheckedConfig
 from gateway.doctor.findings import DoctorContext, Finding
-from gateway.journals.session_lookup import session_listings
 from gateway.support.errors import ConfigRefused
 from gateway.support.storage import fact_logs, session_logs
+from gateway.support.stored_sessions import session_listings
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import behind
 from plugins.memory.sources.transcripts import Transcripts

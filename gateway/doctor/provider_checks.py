@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.config.allowed_plugins import allowed_plugins
 from gateway.config.keys import Config, check_embedding
 from gateway.doctor.findings import DoctorContext, Finding, Level
 from gateway.models.listings import Listing
 from gateway.models.model_list_cache import read_model_lists
 from gateway.models.providers import open_embeddings, open_temporarily
 from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.plugin_runtime.plugin_loading import allowed_plugins
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, sentence_of
 from plugins.api.chat import ChatProvider, ListsModels

@@ -1,5 +1,6 @@
-"""A watchdog thread that detects a blocked event loop, names the plugin whose code blocks it, and ends the process after a
-limit.
+"""A watchdog thread for the event loop, and a bounded shutdown.
+
+The thread detects a blocked event loop, names the plugin whose code blocks it, and ends the process after a limit.
 
 A service manager then restarts the gateway, which skips that plugin. Code that runs in the loop cannot be stopped from
 another thread. A plugin that holds the interpreter lock, as a runaway regular expression does, stops this thread as well;
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 
 import msgspec
@@ -35,6 +36,9 @@ FRESH = 600.0
 
 MARGIN = 10.0
 """Seconds after the limit at which faulthandler ends the process if this thread could not."""
+
+SHUTDOWN_SECONDS = 3.0
+"""Seconds that the process has to end by itself."""
 
 _LONGEST = 64 * 1024
 """Bytes of the file that names the plugin."""
@@ -178,3 +182,26 @@ def _innermost(frame: FrameType | None, packages: Mapping[str, str]) -> tuple[st
             return plugin, f"{code.co_filename}, line {frame.f_lineno} ({code.co_name})"
         frame = frame.f_back
     return None
+
+
+# --- shutdown ---------------------------------------------------------------------------------------------------------
+
+
+def exit_within(code: int, *, seconds: float = SHUTDOWN_SECONDS) -> None:
+    """End the process with this exit code after `seconds`, unless it ended before; what kept it is written to stderr.
+
+    A task that swallows its cancellation, a blocked thread or an exit function that never returns would otherwise keep the
+    process alive until the service manager kills it.
+    """
+    left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    threading.Thread(target=_end, args=(code, seconds, left), name="ending", daemon=True).start()
+
+
+def _end(code: int, seconds: float, tasks: list[str]) -> None:
+    sleep(seconds)
+    own = {threading.current_thread(), threading.main_thread()}
+    threads = [thread.name for thread in threading.enumerate() if thread not in own and not thread.daemon]
+    kept = "; ".join(f"{what} {', '.join(names[:5])}" for what, names in (("threads", threads), ("tasks", tasks)) if names)
+    sys.stderr.write(f"exuvia: Forced exit: a plugin kept the process alive for {seconds:g} s ({kept or 'unknown'}).\n")
+    sys.stderr.flush()
+    os._exit(code)

@@ -12,7 +12,6 @@ from typing import Any
 
 import structlog
 
-from gateway.config.allowed_plugins import allowed_plugins, plugin_tables, unread_tables
 from gateway.config.keys import Config, check_backend, check_condensers, check_embedding, check_providers
 from gateway.config.settings import Settings
 from gateway.conversations.channels import ChannelRunner
@@ -35,8 +34,8 @@ from gateway.models.providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
-from gateway.plugin_runtime.opened_plugins import OpenedPlugins
-from gateway.plugin_runtime.services import PluginServiceFactory
+from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins, plugin_tables, unread_tables
+from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems

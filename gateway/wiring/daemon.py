@@ -34,7 +34,7 @@ from gateway.http.websocket import WebsocketServer
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ModelRegistry
-from gateway.plugin_runtime.shutdown import exit_within
+from gateway.plugin_runtime.watchdog import exit_within
 from gateway.protocol.slash_commands import listed
 from gateway.status.instruments import Instruments
 from gateway.status.problems import Readiness

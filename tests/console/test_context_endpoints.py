@@ -13,7 +13,7 @@ import pytest
 from benchmarks.long_session import StrictModel, long_stage
 from gateway.conversations.turn import recalling
 from gateway.http.console.context_sizes import PARTS, ContextSizes
-from gateway.journals.past_requests import requests_of_turn, transcript_before
+from gateway.support.stored_sessions import requests_of_turn, transcript_before
 from sessions.events.events import UnknownEvent
 from sessions.state.view import View
 from tests.console.asked import ask

@@ -21,7 +21,7 @@ from sessions.events.events import ContextCompacted, Event, MemoryFlushed, Model
 from sessions.events.messages import Usage
 from sessions.events.tokens import TokenFeatures
 from tests.gateway.gateways import TOKEN, Client, gateway
-from tests.gateway.test_plugin_means import SCRIBE
+from tests.gateway.test_plugin_services import SCRIBE
 from tests.sessions.journal_files import session_id
 from tests.shelf import Shelf
 from tests.stories import AT, lines_of, opened, received

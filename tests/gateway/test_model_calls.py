@@ -15,7 +15,7 @@ from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.metrics.counters import Counters
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT, ModelCaller, ReplyStream
 from gateway.models.registry import ModelRegistry
-from gateway.plugin_runtime.services import PluginServiceFactory
+from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.support.clock import SystemClock
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.memory_settings import FactKeys
@@ -146,7 +146,7 @@ async def for_a_plugin(models: ModelRegistry, caller: ModelCaller, folder: Path)
             store_of=lambda plugin: Journals(folder / plugin, folder, committer),
             now=SystemClock().now,
         )
-        return await services.answer("tides", "Be brief.", "When is high tide?", 50)
+        return await services.answer("tides", system="Be brief.", text="When is high tide?", limit=50)
 
 
 @pytest.fixture(params=[about_facts, for_a_plugin])

@@ -12,11 +12,11 @@ from typing import Any, TextIO, TypeVar
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.config.allowed_plugins import allowed_plugins
 from gateway.config.keys import Config, check_backend, check_embedding, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
 from gateway.models.providers import open_embeddings
+from gateway.plugin_runtime.plugin_loading import allowed_plugins
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home

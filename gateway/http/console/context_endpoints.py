@@ -31,7 +31,7 @@ from gateway.http.console.context_turn import (
     shown_turn,
 )
 from gateway.http.responses import HEADERS, answer, refusal
-from gateway.journals.past_requests import PastRequest, requests_of_turn
+from gateway.support.stored_sessions import PastRequest, requests_of_turn
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.store.catalog import SessionRow
 

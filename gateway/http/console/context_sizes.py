@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.conversations.commands.context_report import shared
-from gateway.journals.past_requests import advance
+from gateway.support.stored_sessions import advance
 from sessions.events.codec import decode
 from sessions.events.events import (
     CompactionAbandoned,

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.conversations.commands.context_report import entry_of_cut
 from gateway.http.console.context_sizes import ContextSizes
-from gateway.journals.past_requests import PastRequest, transcript_before
 from gateway.support.errors import GatewayError
+from gateway.support.stored_sessions import PastRequest, transcript_before
 from plugins.api.command import CompactionEntry
 from sessions.events.codec import decode
 from sessions.events.events import ContextCompacted, RequestSent

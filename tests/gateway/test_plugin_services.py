@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.plugin_runtime import plugin_log
-from gateway.plugin_runtime.plugin_log import DurablePluginLog
+from gateway.plugin_runtime import service_factory
+from gateway.plugin_runtime.service_factory import DurablePluginLog
 from plugins.api.plugin_services import LogEntry, LogUnusable
 from plugins.testing.contexts import ManualClock
 from sessions.events.errors import StorageFailed
@@ -122,7 +122,7 @@ async def test_a_log_that_nobody_uses_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * plugin_log.ENTRY])
+@pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * service_factory.ENTRY])
 async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object, tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         with pytest.raises(LogUnusable):
@@ -148,7 +148,7 @@ async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_pa
 
 
 async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_log, "FULL", 1000)
+    monkeypatch.setattr(service_factory, "FULL", 1000)
     async with opened(tmp_path) as log:
         for _ in range(5):
             await log.append("x" * 100)

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import msgspec
 
 from gateway.models.call import ModelCaller, TextRequest, text_context
 from gateway.models.registry import ChosenModel
-from gateway.plugin_runtime.plugin_log import DurablePluginLog
 from gateway.support.errors import GatewayError
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.plugin_services import ModelAnswer, PluginServices, Purpose, WorkspaceFacts, WorkspaceMemory
+from plugins.api.plugin_services import (
+    LogEntry,
+    LogUnusable,
+    ModelAnswer,
+    PluginServices,
+    Purpose,
+    WorkspaceFacts,
+    WorkspaceMemory,
+)
 from plugins.support.errors import BadRequest, Unreachable
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.messages import Usage
-from sessions.store.protocols import Store
+from sessions.store.log_writer import LogWriter
+from sessions.store.protocols import START, Log, Position, Store
 
 ANSWER_SECONDS = 120.0
 """Seconds that one answer of a model may take."""
@@ -27,6 +39,15 @@ VECTORS_SECONDS = 60.0
 
 TEXTS = 256
 """The most texts that are embedded at once."""
+
+NAME = "log"
+"""The id of the log in its store."""
+
+ENTRY = 64 * 1024
+"""Bytes of one entry as JSON."""
+
+FULL = 64 * 1024 * 1024
+"""Bytes of a whole log; further entries are refused."""
 
 
 class PluginServiceFactory:
@@ -67,7 +88,7 @@ class PluginServiceFactory:
 
     def of(self, plugin: str, memory: WorkspaceMemory, facts: WorkspaceFacts) -> PluginServices:
         """Return the services of one plugin."""
-        ask = _Ask(self, plugin)
+        ask = functools.partial(self.answer, plugin)
         return PluginServices(memory=memory, facts=facts, ask=ask, embed=self.embed, log=self._log(plugin))
 
     def _log(self, plugin: str) -> DurablePluginLog:
@@ -75,7 +96,7 @@ class PluginServiceFactory:
             self._logs[plugin] = DurablePluginLog(self._store_of(plugin), self._now)
         return self._logs[plugin]
 
-    async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:
+    async def answer(self, plugin: str, *, system: str, text: str, limit: int) -> ModelAnswer:
         """Return one answer, accounted to the plugin. Raises ProviderError."""
         purpose = f"plugin:{plugin}"
         request = TextRequest(
@@ -113,12 +134,87 @@ class PluginServiceFactory:
                 raise Unreachable(f"The embedding took longer than {VECTORS_SECONDS:.0f} seconds.") from error
 
 
-class _Ask:
-    """The `Ask` of one plugin."""
+# --- logs -------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, services: PluginServiceFactory, plugin: str) -> None:
-        self._services = services
-        self._plugin = plugin
 
-    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
-        return await self._services.answer(self._plugin, system, text, limit)
+class _Logged(msgspec.Struct, frozen=True, tag_field="kind", tag="plugin_logged"):
+    entry: msgspec.Raw
+
+
+class _Line(msgspec.Struct, frozen=True):
+    seq: int
+    at: str
+    entry: Any
+
+
+class DurablePluginLog:
+    """A `PluginLog` in the plugin's own store. `now` returns the time in UTC."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+        self._opening = asyncio.Lock()
+        self._writer: LogWriter[_Logged, None] | None = None
+
+    async def append(self, entry: Any) -> int:
+        """Append an entry and wait until it is durable, see `PluginLog.append`. A cancelled wait does not remove the
+        entry."""
+        raw = _encoded(entry)
+        writer = await self._opened()
+        if writer.log.end + len(raw) > FULL:
+            raise LogUnusable(f"The plugin's log is full: it has {writer.log.end:,} bytes, and {FULL:,} at most.")
+        try:
+            return await writer.append_durable(_Logged(msgspec.Raw(raw)))
+        except StorageFailed as error:
+            raise LogUnusable(f"The entry could not be written: {error}") from error
+
+    async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
+        """Return entries in order, see `PluginLog.entries`."""
+        log, found = (await self._opened()).log, list[LogEntry]()
+        try:
+            while len(found) < limit and (lines := await log.lines(after + len(found) + 1, limit=ENTRY)):
+                found += [_decoded(line) for line in lines]
+        except (SessionsError, msgspec.MsgspecError) as error:
+            raise LogUnusable(f"The plugin's log cannot be read: {error}") from error
+        return found[:limit]
+
+    async def close(self) -> None:
+        """Commit all entries and close the file."""
+        if self._writer is not None:
+            await self._writer.close()
+
+    async def _opened(self) -> LogWriter[_Logged, None]:
+        async with self._opening:
+            if self._writer is None or self._writer.failure is not None:  # entries that were not durable are lost
+                try:
+                    self._writer = LogWriter(*await self._open(), None, self._now, _ignore)
+                except (JournalDamaged, StorageFailed) as error:
+                    raise LogUnusable(f"The plugin's log cannot be used: {error}") from error
+            return self._writer
+
+    async def _open(self) -> tuple[Log, Position]:
+        if await asyncio.to_thread(self._store.stamp, NAME) is None:
+            return await self._store.create(NAME), START
+        return await self._store.open(NAME, fold=lambda _: None)
+
+
+def _ignore(state: None, event: _Logged, *, seq: int, at: str, turn: int | None, size: int) -> None:
+    """Fold nothing: the gateway does not interpret entries."""
+
+
+def _encoded(entry: Any) -> bytes:
+    try:
+        raw = msgspec.json.encode(entry)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LogUnusable(f"The entry cannot be encoded as JSON: {error}.") from error
+    if len(raw) > ENTRY:
+        raise LogUnusable(f"The entry has {len(raw):,} bytes as JSON, and {ENTRY:,} at most are kept.")
+    return raw
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def _decoded(line: bytes) -> LogEntry:
+    read = _decode(line)
+    return LogEntry(seq=read.seq, at=read.at, entry=read.entry)
