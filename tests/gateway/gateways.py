@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import threading
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,13 @@ class Client:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.frames: list[Frame] = []
-        self._ids = itertools.count(1)
 
     async def say(self, type_: str, **fields: Any) -> None:
         await self.socket.send_str(json.dumps({"type": type_, **fields}, ensure_ascii=False))
 
     async def send(self, text: str, *, session: str = "main", id_: str | None = None) -> str:
         """Send a message; returns its id."""
-        id_ = id_ or f"c{next(self._ids)}-{id(self)}"
+        id_ = id_ or uuid.uuid4().hex  # `id(self)` would repeat: a later client may get the same address
         await self.say("send", id=id_, session=session, text=text)
         return id_
 

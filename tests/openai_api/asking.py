@@ -11,6 +11,7 @@ import openai
 
 from plugins.testing.servers.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.waiting import DEADLINE
 
 MODEL = "openai:gpt-test"
 
@@ -22,8 +23,9 @@ SAID: list[Any] = [{"role": "user", "content": "Hello?"}]
 
 @asynccontextmanager
 async def client_of(g: Gateway, token: str = TOKEN, **options: Any) -> AsyncIterator[Any]:
-    """OpenAI's client, told nothing but where the gateway is and the token, and not to ask again. Its own types, which
-    tell each combination of arguments apart, are not kept."""
+    """OpenAI's client for the gateway, without retries and, unless `options` say otherwise, without its own short timeout
+    for connecting. Its overloads are not typed here."""
+    options = {"timeout": DEADLINE, **options}
     async with openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=token, max_retries=0, **options) as client:
         yield client
 

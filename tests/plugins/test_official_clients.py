@@ -19,6 +19,7 @@ from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
 from tests.servers.gemini_server import GeminiServer
 from tests.servers.ollama_server import OllamaServer
+from tests.waiting import DEADLINE
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 ARGUMENTS = {"path": "a.md"}
@@ -34,7 +35,7 @@ async def test_openais_client_talks_to_the_fake() -> None:
     busy = Fault(status=429, body=openai_server.refusal("Slow down.", "rate_limit_exceeded"))
     async with (
         OpenAIServer(*answers, busy).serving() as server,
-        openai.AsyncOpenAI(api_key=openai_server.KEY, base_url=server.url, max_retries=0) as client,
+        openai.AsyncOpenAI(api_key=openai_server.KEY, base_url=server.url, max_retries=0, timeout=DEADLINE) as client,
     ):
         messages: list[Any] = [{"role": "user", "content": "go"}]
         for calls in (1, 0):
@@ -61,7 +62,9 @@ async def test_anthropics_client_talks_to_the_fake() -> None:
     busy = Fault(status=529, body=anthropic_server.refusal("Overloaded", "overloaded_error"))
     async with (
         AnthropicServer(*answers, busy).serving() as server,
-        anthropic.AsyncAnthropic(api_key=anthropic_server.KEY, base_url=server.url, max_retries=0) as client,
+        anthropic.AsyncAnthropic(
+            api_key=anthropic_server.KEY, base_url=server.url, max_retries=0, timeout=DEADLINE
+        ) as client,
     ):
         messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
         options: dict[str, Any] = {"model": "claude-test", "max_tokens": 100, "tools": tools}

@@ -1,4 +1,5 @@
 """The vendors' own Python clients against the fakes of their embeddings: what the clients send and understand, they do too.
+from tests.waiting import DEADLINE
 
 Two of the clients are in the extra `wire`, which `make test` installs; the others are large. One that is missing is skipped.
 """
@@ -18,6 +19,7 @@ from tests.servers.embedding_vendors import (
     OpenAIEmbeddingServer,
     VoyageEmbeddingServer,
 )
+from tests.waiting import DEADLINE
 
 TEXTS = ["one", "two"]
 
@@ -30,7 +32,7 @@ async def test_openais_client_embeds_with_the_fake() -> None:
     openai = pytest.importorskip("openai", reason="the client of OpenAI is in the extra `wire`")
     async with (
         OpenAIEmbeddingServer().serving() as server,
-        openai.AsyncOpenAI(api_key=server.KEY, base_url=server.url, max_retries=0) as client,
+        openai.AsyncOpenAI(api_key=server.KEY, base_url=server.url, max_retries=0, timeout=DEADLINE) as client,
     ):
         made = await client.embeddings.create(model=server.MODEL, input=TEXTS, dimensions=16)
         assert [entry.embedding for entry in made.data] == expected(16)

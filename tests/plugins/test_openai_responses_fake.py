@@ -19,6 +19,7 @@ from tests.servers.openai_responses_server import (
     items_of,
     response_to,
 )
+from tests.waiting import DEADLINE
 
 USER = {"role": "user", "content": "hi"}
 MADE = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
@@ -99,7 +100,7 @@ async def test_the_official_client_understands_the_fake_which_says_nothing_that_
     said: list[Any] = [{"role": "user", "content": "go"}]
     async with (
         ResponsesServer(look, no).serving() as server,
-        openai.AsyncOpenAI(api_key=FIRST, base_url=server.url, max_retries=0) as client,
+        openai.AsyncOpenAI(api_key=FIRST, base_url=server.url, max_retries=0, timeout=DEADLINE) as client,
     ):
         stream = await client.responses.create(input=said, stream=True, **options)
         first = [told async for told in stream][-1].response
