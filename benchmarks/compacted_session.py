@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from pathlib import Path
 
 from benchmarks.pruned_session import PrunedSession
@@ -38,30 +37,25 @@ class CompactedSession(PrunedSession):
         super().__init__(rules, window)
         self.made: list[tuple[int, ContextCompacted]] = []
         recorder, hooks = self.recorder, self.hooks
-        models = ModelRegistry({}, AgentKeys(context_window=window))
+        registry = ModelRegistry({}, AgentKeys(context_window=window))
         config = CompactingConfig(Settings(load_config(None, environment={}, overrides={})), self.clock)
-
-        def lines(first: int) -> Awaitable[list[bytes]]:
-            return recorder.log.lines(first, limit=1)
-
-        notes = PendingNotes(recorder, DayNotes(Path("unused")), lines)
+        models = SessionModels(recorder, registry, config)
+        notes = PendingNotes(recorder, DayNotes(Path("unused")))
         summarization = Summarization(
             recorder,
-            choose=models.choose,
+            models=models,
             caller=ModelCaller(Counters()),
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={},
             notes=notes,
-            clock=self.clock.now,
+            clock=self.clock,
         )
         self._compacting = Compactor(
             recorder,
             config=config,
-            models=SessionModels(recorder, models, config),
+            models=models,
             summarization=summarization,
-            notes=notes,
             hooks=hooks,
-            clock=self.clock,
         )
         self._measured = Gauge()
         recorder.on_event(self._keep)

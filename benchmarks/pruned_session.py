@@ -111,7 +111,7 @@ class PrunedSession:
         self.recorder = Recorder(_Nowhere(), START, Transcript(), self.clock.now)
         self.recorder.on_event(self._remember)
         self.hooks = load_plugins(())
-        self._pruning = Pruner(self.recorder, self.hooks, SessionConfig(self), self.clock)
+        self._pruning = Pruner(self.recorder, self.hooks, SessionConfig(self))
         self._gauge = Gauge()
         self._before: Context | None = None
         self._asked = BEGAN

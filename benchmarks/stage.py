@@ -279,7 +279,6 @@ class Stage:
         )
         services = CommandServices(
             models=models,
-            listings=models.listings,
             commands=commands,
             settings=self.settings,
             clock=self.clock,
@@ -320,7 +319,11 @@ class Stage:
             begin=_no_context,
         )
         self.conversation = ConversationFactory(dependencies).build(chat, self.recorder)
-        self.live, self.turn, self.compacting = self.conversation.live, self.conversation.turn, self.conversation.compacting
+        self.streaming, self.turn, self.compacting = (
+            self.conversation.streaming,
+            self.conversation.turn,
+            self.conversation.compacting,
+        )
 
     def _recorder(self, lines: Sequence[bytes]) -> Recorder:
         """The recorder of a log that begins with these lines."""

@@ -105,14 +105,14 @@ class Cursor:
 
     def _live(self) -> StreamingReply | None:
         conversation = self._chat.conversation(self.session)
-        reply = conversation.live.current if conversation else None
+        reply = conversation.streaming.current if conversation else None
         if reply is None or self.after < reply.after:
             return None
         return None if reply.confirmed is not None and self.after >= reply.confirmed else reply
 
     def _new_pause(self) -> Pause | None:
         conversation = self._chat.conversation(self.session)
-        pause = conversation.live.pause if conversation else None
+        pause = conversation.streaming.pause if conversation else None
         return None if pause is None or pause is self._pause or self.after < pause.after else pause
 
     def _pauses(self) -> list[Outgoing]:

@@ -28,7 +28,6 @@ from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.metrics.counters import Counters
 from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller
-from gateway.models.listings import Listings
 from gateway.models.model_list_cache import CachedModelLists, load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.registry import ModelRegistry
@@ -158,7 +157,6 @@ class ApplicationBuilder:
         command_services = self._command_services(
             hooks,
             models,
-            models.listings,
             opened_plugins.commands,
             problems=problems,
             memory=memory,
@@ -332,7 +330,6 @@ class ApplicationBuilder:
         self,
         hooks: Hooks,
         models: ModelRegistry,
-        listings: Listings,
         commands: Mapping[str, Command],
         *,
         problems: Problems,
@@ -343,7 +340,6 @@ class ApplicationBuilder:
     ) -> CommandServices:
         return CommandServices(
             models=models,
-            listings=listings,
             commands=commands,
             settings=self.settings,
             clock=self.clock,

@@ -138,7 +138,7 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
         dependencies = gateway.dependencies
         return OpenAIApi(
             dependencies.models,
-            dependencies.command_services.listings,
+            dependencies.command_services.models.listings,
             gateway.switchboard,
             services.uploads,
             access=services.access,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -85,7 +85,7 @@ class ConversationFactory:
         recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
         dependencies.delivery.opened(recorder)
         meter = SessionMeter(recorder, dependencies.counters)
-        live = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
+        streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
         models = SessionModels(recorder, dependencies.models, self._config, dependencies.providers.in_use)
         compacting = self._compacting(recorder, models)
         inbox = Inbox(recorder, self._config, dependencies.commands)
@@ -100,41 +100,34 @@ class ConversationFactory:
 
         return Conversation(
             recorder,
-            live=live,
-            turn=self._turn(recorder, live, inbox, models, compacting),
+            turn=self._turn(recorder, streaming, inbox, models, compacting),
             compacting=compacting,
             inbox=inbox,
             commands=dependencies.commands,
             run_command=run_command,
             models=models,
             config=self._config,
-            clock=dependencies.clock,
         )
 
     def _compacting(self, recorder: Recorder, models: SessionModels) -> Compactor:
         dependencies = self._dependencies
 
-        def lines(first: int) -> Awaitable[list[bytes]]:
-            return recorder.log.lines(first, limit=1)
-
-        notes = PendingNotes(recorder, dependencies.day_notes, lines)
+        notes = PendingNotes(recorder, dependencies.day_notes)
         summarization = Summarization(
             recorder,
-            choose=models.choose_for_compaction,
+            models=models,
             caller=dependencies.caller,
             summarizers=dependencies.summarizers,
             flushes=dependencies.flushes,
             notes=notes,
-            clock=dependencies.clock.now,
+            clock=dependencies.clock,
         )
         return Compactor(
             recorder,
             config=self._config,
             models=models,
             summarization=summarization,
-            notes=notes,
             hooks=dependencies.hooks,
-            clock=dependencies.clock,
         )
 
     def _queue_extraction(self, recorder: Recorder, recorded: Recorded) -> None:
@@ -144,28 +137,26 @@ class ConversationFactory:
             self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
     def _turn(
-        self, recorder: Recorder, live: StreamingReplies, inbox: Inbox, models: SessionModels, compacting: Compactor
+        self, recorder: Recorder, streaming: StreamingReplies, inbox: Inbox, models: SessionModels, compacting: Compactor
     ) -> Turn:
         dependencies = self._dependencies
-        pruning = Pruner(recorder, dependencies.hooks, self._config, dependencies.clock)
+        pruning = Pruner(recorder, dependencies.hooks, self._config)
         answering = ReplyRequest(
             recorder,
-            live=live,
+            streaming=streaming,
             files=ConversationFiles(self._attachment_renderer),
-            prune=pruning.prune,
+            pruner=pruning,
             compacting=compacting,
             caller=dependencies.caller,
         )
         return Turn(
             recorder,
-            live=live,
             answering=answering,
             preparation=self._preparation(recorder),
             calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments),
             inbox=inbox,
             models=models,
             config=self._config,
-            clock=dependencies.clock,
         )
 
     def _preparation(self, recorder: Recorder) -> TurnPreparation:
@@ -176,5 +167,5 @@ class ConversationFactory:
             tools=dependencies.tools,
             notes=LoadedNotes(recorder, dependencies.notes, self._config),
             explicit_memory=ExplicitMemory(recorder, services.memory_writer, dependencies.tools),
-            recall=Recall(recorder, services.memory, services.facts, self._config, dependencies.clock),
+            recall=Recall(recorder, services.memory, services.facts, self._config),
         )

@@ -613,7 +613,7 @@ async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) ->
     shown: list[str] = []
     async with on.playing():
         await talk(on, 1, "hm")
-        shown.append("".join(on.live.current.pieces) if on.live.current else "")
+        shown.append("".join(on.streaming.current.pieces) if on.streaming.current else "")
         await talk(on, 1, "yes or no?")
     assert shown == [""]
     assert [event.outcome for event in on.told(TurnEnded)] == ["silent", "replied"]

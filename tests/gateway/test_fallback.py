@@ -119,7 +119,7 @@ async def test_a_cancelled_turn_asks_nobody_else() -> None:
     staged = stage(Model(hangs_after("so f")), second)
     async with staged.playing():
         staged.hear("hi")
-        await staged.until(lambda: staged.live.current is not None and bool(staged.live.current.pieces))
+        await staged.until(lambda: staged.streaming.current is not None and bool(staged.streaming.current.pieces))
         staged.turn.cancel()
         await staged.until_settled()
 
@@ -145,7 +145,7 @@ async def test_what_a_model_that_stepped_in_had_said_when_the_turn_was_cancelled
     staged = stage(first, second)
     async with staged.playing():
         staged.hear("hi")
-        await staged.until(lambda: staged.live.current is not None and staged.live.current.text == "so f")
+        await staged.until(lambda: staged.streaming.current is not None and staged.streaming.current.text == "so f")
         staged.turn.cancel()
         await staged.until_settled()
 
@@ -169,8 +169,8 @@ async def test_the_deltas_of_who_steps_in_belong_to_a_further_reply() -> None:
         await hear(staged, "hi")
 
     assert staged.told(ModelReplied)[-1].reply == 2
-    assert staged.live.current is not None
-    assert staged.live.current.text == "hello"
+    assert staged.streaming.current is not None
+    assert staged.streaming.current.text == "hello"
 
 
 async def test_a_model_whose_window_is_too_small_is_passed_over() -> None:

@@ -121,7 +121,7 @@ async def test_a_message_interrupts_a_turn_once_it_is_durable() -> None:
     stage = Stage(Model(talks, says("two")), queue="interrupt")
     async with stage.playing():
         stage.hear("one", "1")
-        await stage.until(lambda: stage.live.current is not None)
+        await stage.until(lambda: stage.streaming.current is not None)
         stage.log.steps = 50
         second = stage.hear("two", "2")
         await stage.until_settled()

@@ -133,7 +133,7 @@ async def test_steer_without_another_tool_starts_the_next_turn() -> None:
     stage = Stage(Model(says("first"), says("second")), queue="steer")
     async with stage.playing():
         one = stage.hear("one", "1")
-        await stage.until(lambda: stage.live.current is not None)
+        await stage.until(lambda: stage.streaming.current is not None)
         two = stage.hear("two", "2")
         await stage.until_settled()
     assert taken(stage) == [(one,), (two,)]
@@ -156,7 +156,7 @@ async def test_interrupt_waits_until_the_new_message_is_on_the_disk() -> None:
     stage = Stage(Model(hangs_after("some"), says("answer")), queue="interrupt")
     async with stage.playing():
         stage.hear("one", "1")
-        await stage.until(lambda: stage.live.current is not None and stage.live.current.text == "some")
+        await stage.until(lambda: stage.streaming.current is not None and stage.streaming.current.text == "some")
         seq = stage.hear("two", "2")
         await stage.until(lambda: bool(stage.told(TurnEnded)))
         assert stage.recorder.durable >= seq

@@ -118,7 +118,7 @@ async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: S
 
     async def tried() -> list[str]:
         with capture_logs() as logged:
-            await PendingNotes(on.recorder, shared, on.compacting.notes._lines).write()
+            await PendingNotes(on.recorder, shared).write()
         return [str(line["reason"]) for line in logged if line["event"] == "note_not_written"]
 
     owe(on, TODAY, "- One.")
@@ -143,14 +143,15 @@ async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: S
 
 
 async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_section_stays_owed(
-    on: Stage, tmp_path: Path
+    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = owe(on, TODAY, "- One.")
 
-    async def fail(seq: int) -> list[bytes]:
+    async def fail(*_: object, **__: object) -> list[bytes]:
         raise StorageFailed("The log cannot be read: Input/output error.")
 
-    owed = PendingNotes(on.recorder, DayNotes(tmp_path), fail)
+    monkeypatch.setattr(on.log, "lines", fail)
+    owed = PendingNotes(on.recorder, DayNotes(tmp_path))
     with capture_logs() as logged:
         owed.write_in_background()
         (task,) = owed._background

@@ -248,7 +248,7 @@ async def test_a_turn_stops_as_soon_as_its_journal_has_failed() -> None:
     stage = Stage(Model(hangs_after("some")))
     running = asyncio.create_task(stage.conversation.run())
     stage.hear("hi")
-    await stage.until(lambda: stage.live.current is not None and stage.live.current.text == "some")
+    await stage.until(lambda: stage.streaming.current is not None and stage.streaming.current.text == "some")
     stage.log.fail()
     with pytest.raises(StorageFailed):
         async with deadline():

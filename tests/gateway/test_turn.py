@@ -205,7 +205,7 @@ async def test_what_was_streamed_before_a_cancellation_is_kept() -> None:
     stage = Stage(Model(hangs_after("Once upon a")))
     async with stage.playing():
         stage.hear("tell me")
-        await stage.until(lambda: stage.live.current is not None and bool(stage.live.current.text))
+        await stage.until(lambda: stage.streaming.current is not None and bool(stage.streaming.current.text))
         assert stage.turn.cancel()
         await stage.until_settled()
     assert stage.told(ModelReplied) == [
@@ -313,7 +313,7 @@ async def test_a_stop_of_the_gateway_leaves_the_turn_open_for_the_next_start() -
     stage = Stage(Model(hangs_after("Once")))
     async with stage.playing():
         stage.hear("tell me")
-        await stage.until(lambda: stage.live.current is not None and bool(stage.live.current.text))
+        await stage.until(lambda: stage.streaming.current is not None and bool(stage.streaming.current.text))
     assert stage.recorder.transcript.open_turn is not None
     assert stage.told(TurnEnded) == []
     assert stage.kinds[-1] == "turn_interrupted"
@@ -324,7 +324,7 @@ async def test_a_stop_of_the_gateway_leaves_the_turn_open_for_the_next_start() -
 
 
 def is_streaming(stage: Stage) -> bool:
-    return stage.live.current is not None and bool(stage.live.current.text)
+    return stage.streaming.current is not None and bool(stage.streaming.current.text)
 
 
 async def test_stops_on_purpose_are_no_crashes_and_a_turn_survives_any_number_of_them() -> None:

@@ -172,7 +172,7 @@ class CommandContext(MemoryView):
     async def _doubt(self, name: str) -> str:
         """Return a caveat about a model as a sentence to append. Raises CommandFailed if the provider does not list it."""
         provider, _, model = name.partition(":")
-        listing = await self._services.listings.of(provider)
+        listing = await self._services.models.listings.of(provider)
         if listing is not None and listing.names:
             if not listing.has(model):
                 near = did_you_mean(model, listing.names, before=f"{provider}:", mark="`") or "."
@@ -187,7 +187,7 @@ class CommandContext(MemoryView):
 
     async def offered_models(self) -> Sequence[OfferedModels]:
         """Return the models of the configured providers."""
-        found = await self._services.listings.all()
+        found = await self._services.models.listings.all()
         return [
             OfferedModels(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
             for name, each in found.items()

@@ -9,7 +9,6 @@ import msgspec
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
-from gateway.models.listings import Listings
 from gateway.models.registry import ModelRegistry
 from plugins.api.command import Command
 from plugins.api.context import Clock
@@ -23,7 +22,6 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     """The services that all commands share. `began` is the gateway's start on the monotonic clock."""
 
     models: ModelRegistry
-    listings: Listings
     commands: Mapping[str, Command]
     settings: Settings
     clock: Clock

@@ -16,10 +16,9 @@ from gateway.conversations.context.compaction_attempt import CompactionAttempt, 
 from gateway.conversations.context.conversation_config import CompactionRules, ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
-from gateway.conversations.notes.day_notes import PendingNotes, day_note
+from gateway.conversations.notes.day_notes import day_note
 from gateway.support.errors import GatewayError
 from plugins.api.compaction import Summary
-from plugins.api.context import Clock
 from plugins.host.hooks import Hooks
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
@@ -75,17 +74,14 @@ class Compactor:
         config: ConversationConfig,
         models: SessionModels,
         summarization: Summarization,
-        notes: PendingNotes,
         hooks: Hooks,
-        clock: Clock,
     ) -> None:
         self._recorder = recorder
         self._hooks = CompactionHooks(recorder, hooks)
         self._config = config
         self._models = models
         self._summarization = summarization
-        self.notes = notes
-        self._clock = clock
+        self.notes = summarization.notes
         self._view_size = ViewSize()
 
     @property
@@ -346,7 +342,7 @@ class Compactor:
         return event
 
     def _paused(self) -> bool:
-        return paused(self._transcript.cycle, self._clock.now())
+        return paused(self._transcript.cycle, self._config.clock.now())
 
     @property
     def _turn(self) -> int | None:

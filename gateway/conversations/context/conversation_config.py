@@ -64,7 +64,7 @@ class ConversationConfig:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
-        self._clock = clock
+        self.clock = clock
         self._compaction: CompactionRules
         self._compaction_of: tuple[Config, datetime] | None = None
         """The configuration and the second that `_compaction` is of."""
@@ -75,7 +75,7 @@ class ConversationConfig:
 
     def local_time(self) -> datetime:
         """Return the current time in the configured time zone."""
-        return self._clock.now().astimezone(self._settings.zone)
+        return self.clock.now().astimezone(self._settings.zone)
 
     @property
     def turn(self) -> TurnRules:
@@ -101,7 +101,7 @@ class ConversationConfig:
     @property
     def compaction(self) -> CompactionRules:
         """The rules of compaction and of the memory flush, as of this second: a turn reads them four times."""
-        current, second = self._config, self._clock.now().replace(microsecond=0)
+        current, second = self._config, self.clock.now().replace(microsecond=0)
         if self._compaction_of != (current, second):
             self._compaction_of = current, second
             self._compaction = compaction_rules(current.compaction, current.agent, self.local_time())

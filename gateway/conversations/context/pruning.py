@@ -7,7 +7,6 @@ from functools import partial
 from types import MappingProxyType
 
 from gateway.conversations.context.conversation_config import ConversationConfig
-from plugins.api.context import Clock
 from plugins.api.pruning import PruningBudget, PruningContext
 from plugins.host.hooks import Hooks
 from sessions.events.events import ContextPruned
@@ -23,11 +22,10 @@ class Pruner:
     """Prunes one session's view. Messages that were measured and found small enough are
     not checked again."""
 
-    def __init__(self, recorder: Recorder, hooks: Hooks, config: ConversationConfig, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, hooks: Hooks, config: ConversationConfig) -> None:
         self._recorder = recorder
         self._hooks = hooks
         self._config = config
-        self._clock = clock
         self._counts = CharacterCount()
         self._checked: tuple[int, int] | None = None
         """The window, and what the reserve leaves of it, for which every counted message is small enough."""
@@ -47,7 +45,9 @@ class Pruner:
         self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, weigh=weigh)))
         self._checked = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.pruning)
-        proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._clock.now())
+        proposed = await self._hooks.propose_prunes(
+            self._recorder.transcript.view, context, budget, self._config.clock.now()
+        )
         for failure in proposed.failures:
             self._recorder.append(failure, turn=self._ordinal)
         self._note(proposed.edits)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -13,12 +12,14 @@ import structlog
 
 from gateway.conversations.context.compaction_attempt import CompactionAttempt, paused
 from gateway.conversations.context.conversation_config import CompactionRules
+from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.notes.day_notes import PendingNotes, day_note, digest_of
 from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.compaction import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
+from plugins.api.context import Clock
 from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
@@ -61,25 +62,25 @@ log = structlog.get_logger("exuvia.compaction")
 
 
 class Summarization:
-    """Flushes and summarises for one session. `choose` returns the model, `clock` the time in UTC."""
+    """Flushes and summarises for one session."""
 
     def __init__(
         self,
         recorder: Recorder,
         *,
-        choose: Callable[[], ChosenModel],
+        models: SessionModels,
         caller: ModelCaller,
         summarizers: Mapping[str, Summarizer],
         flushes: Mapping[str, MemoryFlush],
         notes: PendingNotes,
-        clock: Callable[[], datetime],
+        clock: Clock,
     ) -> None:
+        self.notes = notes
         self._recorder = recorder
-        self._choose = choose
+        self._models = models
         self._caller = caller
         self._summarizers = summarizers
         self._flushes = flushes
-        self._notes = notes
         self._clock = clock
 
     @property
@@ -106,7 +107,7 @@ class Summarization:
             path = own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}"))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
         await self._recorder.append_durable(event, turn=self._turn)
-        await self._notes.write()
+        await self.notes.write()
         log.info("memory_flushed", session=self._transcript.session, outcome=flushed.outcome, trigger=trigger)
 
     async def _flushed(self, rules: CompactionRules, keep_from: int) -> FlushResult:
@@ -138,7 +139,7 @@ class Summarization:
         first = compaction.first_removable(self._transcript.view)
         limit = round(cut.summary * SURE)
         removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
-        if paused(self._transcript.cycle, self._clock()) and not attempt.wanted:
+        if paused(self._transcript.cycle, self._clock.now()) and not attempt.wanted:
             return await self._extract(removed, "")
         if self._is_weak():
             return await self._extract(removed, "", WEAK)
@@ -179,7 +180,7 @@ class Summarization:
     def _is_weak(self) -> bool:
         """Return True if the model is too small for this."""
         try:
-            model = self._choose()
+            model = self._models.choose_for_compaction()
         except GatewayError:
             return False
         return model.provider.limits(model.model).small
@@ -202,7 +203,7 @@ class Summarization:
 
     def _window(self) -> int:
         try:
-            return self._choose().window or UNKNOWN_WINDOW
+            return self._models.choose_for_compaction().window or UNKNOWN_WINDOW
         except GatewayError:
             return UNKNOWN_WINDOW
 
@@ -228,7 +229,7 @@ class Summarization:
             self._recorder.append(sent, turn=turn)
             return await text_answer(model, request)
 
-        return await self._caller.call(FallbackChain(self._choose()), ask, size)
+        return await self._caller.call(FallbackChain(self._models.choose_for_compaction()), ask, size)
 
     @property
     def _turn(self) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
@@ -77,12 +76,11 @@ class DayNotes:
 
 
 class PendingNotes:
-    """Writes the pending sections of one session. `lines` reads its journal from a seq on."""
+    """Writes the pending sections of one session."""
 
-    def __init__(self, recorder: Recorder, notes: DayNotes, lines: Callable[[int], Awaitable[list[bytes]]]) -> None:
+    def __init__(self, recorder: Recorder, notes: DayNotes) -> None:
         self._recorder = recorder
         self._notes = notes
-        self._lines = lines
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self.problem = ""
@@ -123,7 +121,7 @@ class PendingNotes:
     async def _write(self, owed: PendingNote) -> str:
         """Append one section; return why it failed as a sentence, empty if it succeeded."""
         await self._recorder.until_durable(owed.of)
-        (line, *_) = await self._lines(owed.of)
+        (line, *_) = await self._recorder.log.lines(owed.of, limit=1)
         path = own_note(self._recorder.transcript.person, owed.path)
         before = self._notes.problem(path)
         try:

@@ -16,12 +16,10 @@ from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
-from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.turn import Turn
 from gateway.conversations.turn.typed_commands import TypedCommands
 from gateway.protocol.slash_commands import TypedCommand
 from plugins.api.command import Command
-from plugins.api.context import Clock
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MessageReceived, SessionClosed, SettingChanged
 from sessions.state.transcript import OpenTurn, WaitingMessage
@@ -50,7 +48,6 @@ class Conversation:
         self,
         recorder: Recorder,
         *,
-        live: StreamingReplies,
         turn: Turn,
         compacting: Compactor,
         inbox: Inbox,
@@ -58,13 +55,12 @@ class Conversation:
         run_command: Callable[[Conversation, Command, WaitingCommand], Awaitable[str]],
         models: SessionModels,
         config: ConversationConfig,
-        clock: Clock,
     ) -> None:
         self._wake = asyncio.Event()
         self.recorder = recorder
         self.session = recorder.transcript.session
         """The session's id."""
-        self.live = live
+        self.streaming = turn.answering.streaming
         self.turn = turn
         self.compacting = compacting
         self.retired = False
@@ -73,7 +69,6 @@ class Conversation:
         self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
         self.models = models
         self._config = config
-        self._clock = clock
         self._paused = False
         self._busy = False
         self._interruptions: set[asyncio.Task[None]] = set()
@@ -221,7 +216,7 @@ class Conversation:
 
     async def _take_up(self, turn: OpenTurn) -> None:
         rules = self._config.resume
-        age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
+        age = self._config.clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
             await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply
         elif self._is_interrupted():

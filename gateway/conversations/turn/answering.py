@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
 from gateway.conversations.context.compacting import Compactor
+from gateway.conversations.context.pruning import Pruner
 from gateway.conversations.context.request_attachments import ConversationFiles
 from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import record_plugin_failure
@@ -40,22 +41,22 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyRequest:
-    """Requests the answers of one session. `prune` shrinks the view to a window and a reserve in tokens."""
+    """Requests the answers of one session."""
 
     def __init__(
         self,
         recorder: Recorder,
         *,
-        live: StreamingReplies,
+        streaming: StreamingReplies,
         files: ConversationFiles,
-        prune: Callable[[int | None, int], Awaitable[None]],
+        pruner: Pruner,
         compacting: Compactor,
         caller: ModelCaller,
     ) -> None:
         self._recorder = recorder
-        self._live = live
+        self.streaming = streaming
         self._files = files
-        self._prune = prune
+        self._pruner = pruner
         self._compacting = compacting
         self._caller = caller
         self._gauge = Gauge()
@@ -103,7 +104,7 @@ class ReplyRequest:
     async def _drafted(self, model: ChosenModel) -> Draft:
         """Return the next request to this model, after pruning and compaction."""
         vision = model.provider.limits(model.model).vision
-        await self._prune(model.window, self.reserve(model.window))
+        await self._pruner.prune(model.window, self.reserve(model.window))
         view, draft = self._recorder.transcript.view, self._draft(vision, model.name)
         await self._compacting.before_request(model.window, draft.tokens)
         return draft if self._recorder.transcript.view is view else self._draft(vision, model.name)
@@ -131,7 +132,7 @@ class ReplyRequest:
         if news := self._files.news(model.name, shown, transcript.withheld):
             self._recorder.append(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
         self._speaking = model
-        self._live.begin(ordinal, self._open().replies, self._recorder.durable)
+        self.streaming.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
             context=shown.context,
@@ -153,9 +154,9 @@ class ReplyRequest:
         return reply
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Stream one request: its text goes to `live`, the reply is returned."""
+        """Stream one request: its text goes to `streaming`, the reply is returned."""
         silence = SilenceFilter()
-        outer = ON_PAUSE.set(partial(self._live.wait, self._recorder.transcript.head))
+        outer = ON_PAUSE.set(partial(self.streaming.wait, self._recorder.transcript.head))
         try:
             async with ReplyStream(model, request) as stream:
                 async for text in stream:
@@ -170,7 +171,7 @@ class ReplyRequest:
 
     def _show(self, text: str) -> None:
         if text:
-            self._live.add(text)
+            self.streaming.add(text)
 
     def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
         calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in reply.calls)
@@ -191,13 +192,13 @@ class ReplyRequest:
             turn=turn.ordinal,
             urgent=bool(calls),
         )
-        self._live.end(confirmed=seq)
+        self.streaming.end(confirmed=seq)
 
     def keep_streamed(self) -> None:
         """Record the streamed part of a cancelled answer."""
         turn = self._open()
-        streamed = self._live.current
-        if (text := self._live.end()) and streamed is not None:
+        streamed = self.streaming.current
+        if (text := self.streaming.end()) and streamed is not None:
             assert self._speaking is not None
             reply = ModelReplied(
                 reply=streamed.reply,  # a later attempt may have begun without text

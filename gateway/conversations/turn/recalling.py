@@ -15,7 +15,6 @@ import structlog
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
-from plugins.api.context import Clock
 from plugins.api.fact_values import FactOrigin, FactsError
 from plugins.api.memory.scope import Scope
 from plugins.facts.facts import DOCUMENT, Facts
@@ -75,13 +74,12 @@ class Recall:
         memory: Memory,
         facts: Facts,
         config: ConversationConfig,
-        clock: Clock,
     ) -> None:
         self._recorder = recorder
         self._memory = memory
         self._facts = facts
         self._config = config
-        self._clock = clock
+        self._clock = config.clock
         self._problem = ""
         """Why the last recall failed, as a sentence."""
 

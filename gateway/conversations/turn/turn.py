@@ -17,12 +17,10 @@ from gateway.conversations.notes.memory_writer import ExplicitMemory
 from gateway.conversations.turn.answering import ReplyRequest
 from gateway.conversations.turn.inbox import Inbox
 from gateway.conversations.turn.recalling import Recall
-from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
-from plugins.api.context import Clock
 from plugins.api.tool import Tool
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import reraise_cancellation
@@ -63,24 +61,21 @@ class Turn:
         self,
         recorder: Recorder,
         *,
-        live: StreamingReplies,
         answering: ReplyRequest,
         preparation: TurnPreparation,
         calls: ToolCalls,
         inbox: Inbox,
         models: SessionModels,
         config: ConversationConfig,
-        clock: Clock,
     ) -> None:
         self._recorder = recorder
-        self._live = live
         self.answering = answering
         self._preparation = preparation
         self._calls = calls
         self._inbox = inbox
         self._models = models
         self._config = config
-        self._clock = clock
+        self._clock = config.clock
         self._began = 0.0
         self._answering: asyncio.Task[None] | None = None
         self._cancelled = False
@@ -171,8 +166,8 @@ class Turn:
             outcome, failure = "failed", Failure(code="bad_answer", sentence=sentence_of(error))
         finally:
             self._answering = None
-        self._live.end()
-        self._live.forget()
+        self.answering.streaming.end()
+        self.answering.streaming.forget()
         self._calls.close()
         await self._end(outcome, failure)
 
@@ -183,7 +178,7 @@ class Turn:
         )
 
     def _record_interruption(self) -> None:
-        self._live.end()
+        self.answering.streaming.end()
         with suppress(StorageFailed):  # then the next start finds the turn as after a crash
             interrupted = TurnInterrupted(reason="The gateway stops; the turn continues after the restart.")
             self._recorder.append(interrupted, turn=self._open().ordinal)
