@@ -23,7 +23,7 @@ from plugins.api.memory import chunks
 from plugins.facts import extraction
 from plugins.memory.memory import QUERY
 from plugins.memory.search import fusion, periods
-from plugins.memory.sources import markdown_files
+from plugins.memory.sources import notes
 from plugins.policies import identifiers
 from plugins.support import fencing
 from plugins.support.embedding import text_splitting
@@ -61,7 +61,7 @@ MORE: Mapping[str, Reads] = {
     "plugins.memory.search.fusion.phrase_score": lambda text: fusion.phrase_score(
         words.sought(text[:QUERY]), text[:QUERY], text
     ),
-    "plugins.memory.sources.markdown_files.some_lines": lambda text: markdown_files.some_lines(text, 5, 5),
+    "plugins.memory.sources.notes.some_lines": lambda text: notes.some_lines(text, 5, 5),
     "plugins.memory.search.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),
     "plugins.support.text.words.words_in": lambda text: words.words_in(text, "english"),
     "sessions.state.truncation.head_and_tail": lambda text: truncation.head_and_tail(text, 4000),

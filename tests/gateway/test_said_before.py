@@ -11,7 +11,7 @@ import pytest
 
 from gateway.conversations.notes import workspace_memory
 from plugins.memory.sources import transcripts
-from plugins.memory.sources.transcripts import RESTED
+from plugins.memory.sources.transcripts import IDLE_SECONDS
 from sessions.events.events import ContextCompacted, Recorded, SessionClosed, TurnEnded
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.stories import AT
@@ -146,8 +146,8 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
         left = ContextCompacted(compaction=1, keep_from=2, summary="s", by="x", tokens_before=9, tokens_after=1)
         for event in (ended, left, SessionClosed(reason="x")):
             news.on_event(Recorded(seq=1, at=AT, turn=None, event=event))
-        await asyncio.sleep(10 * RESTED)
-    rested = workspace_memory.SOON + RESTED
+        await asyncio.sleep(10 * IDLE_SECONDS)
+    rested = workspace_memory.SOON + IDLE_SECONDS
     assert [look - began for look in looks] == pytest.approx([workspace_memory.SOON, rested])
 
 

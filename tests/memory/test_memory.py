@@ -19,8 +19,7 @@ from plugins.memory.index.source_changes import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
-from plugins.memory.sources.markdown_files import LARGEST, stamp_of
-from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.notes import LARGEST, Notes, stamp_of
 from plugins.testing.contexts import in_memory_services
 from sessions.catalog.sqlite import connect_readonly, in_memory, load_vectors
 from tests.memory.places import TODAY, Place, citations

@@ -102,4 +102,4 @@ def test_the_status_says_what_the_index_holds_and_what_is_behind(home: Path) -> 
     behind = exuvia(home, "status")
     assert behind.returncode == 1
     assert "Documents: 1 (1 of notes)\nChunks: 2 (2 of notes)\nVectors: none, found by their words alone\n" in behind.stdout
-    assert behind.stdout.endswith("Behind: 1 document changed since, the first is memory/new.md\n")
+    assert behind.stdout.endswith("Behind: 1 document changed since, first memory/new.md\n")

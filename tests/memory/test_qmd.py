@@ -34,11 +34,11 @@ NOTES = [
 ]
 
 
-def caught_up(index: MemoryBackend) -> None:
+def sync(index: MemoryBackend) -> None:
     """Wait until qmd has read everything; in a process that does not have it, there is nothing to wait for."""
     assert isinstance(index, QmdBackend)
     end = time.monotonic() + 60
-    while index._words._lock is not None and not index.caught_up():
+    while index._words._lock is not None and not index.sync():
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -64,7 +64,7 @@ class TestQmd(MemoryBackendConformance):
 
     def store(self, index: MemoryBackend, documents: Iterable[Document]) -> None:
         super().store(index, documents)
-        caught_up(index)
+        sync(index)
 
 
 @needs_qmd
@@ -78,7 +78,7 @@ def test_the_same_is_found_as_elsewhere_and_by_qmd_itself_in_every_script(
         there = {question: local.keywords(sought(question), 20) for question in questions}
     with QmdBackend(tmp_path / "memory.qmd") as index:
         index.store(notes)
-        caught_up(index)
+        sync(index)
         answered_by_nobody_else(monkeypatch)
         alike = 0
         for question in questions:
@@ -92,12 +92,12 @@ def test_the_same_is_found_as_elsewhere_and_by_qmd_itself_in_every_script(
 def test_qmd_that_is_killed_is_started_anew_and_its_index_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with QmdBackend(tmp_path / "memory.qmd") as index:
         index.store(NOTES)
-        caught_up(index)
+        sync(index)
         assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."]
         first = process_of(index)
         os.kill(first, signal.SIGKILL)
         assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."], "nobody waits for it"
-        caught_up(index)
+        sync(index)
         assert process_of(index) != first
         answered_by_nobody_else(monkeypatch)
         assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."]
@@ -110,11 +110,11 @@ def test_qmd_that_is_killed_is_started_anew_and_its_index_with_it(tmp_path: Path
 def test_a_long_message_is_no_question_for_it_and_nobody_waits_for_it_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins.memory.backends.qmd_words.SECONDS", 0.2)
+    monkeypatch.setattr("plugins.memory.backends.qmd.ANSWER_SECONDS", 0.2)
     words = [f"{'longword' * 12}{number}" for number in range(800)]  # more than a pipe holds
     with QmdBackend(tmp_path / "memory.qmd") as index:
         index.store([*NOTES, document("memory/long.md", " ".join(words))])
-        caught_up(index)
+        sync(index)
         os.kill(process_of(index), signal.SIGSTOP)
         assert index.keywords(sought(" ".join(words)), 500)
         assert process_of(index), "it was not asked"
@@ -127,17 +127,17 @@ def test_files_that_were_harmed_or_taken_away_are_made_anew(tmp_path: Path, monk
     place = tmp_path / "memory.qmd"
     with QmdBackend(place) as index:
         index.store(NOTES)
-        caught_up(index)
+        sync(index)
     for file in (place / "words").rglob("*.qmdwords"):
         file.write_text("another text")
     with QmdBackend(place) as index:
-        caught_up(index)
+        sync(index)
         with monkeypatch.context() as patched:
             answered_by_nobody_else(patched)
             assert found(index, "Lisbon") == ["We fly to Lisbon on Friday."]
         shutil.rmtree(place / "words")
         index.store([document("memory/c.md", "Porto is near.")])
-        caught_up(index)
+        sync(index)
         answered_by_nobody_else(monkeypatch)
         assert (found(index, "Porto"), found(index, "Lisbon")) == (["Porto is near."], ["We fly to Lisbon on Friday."])
 
@@ -148,7 +148,7 @@ def test_it_sees_no_key_and_none_of_a_persons_folders(tmp_path: Path, monkeypatc
     monkeypatch.setenv("INDEX_PATH", str(tmp_path / "theirs.sqlite"))
     with QmdBackend(tmp_path / "memory.qmd") as index:
         index.store(NOTES)
-        caught_up(index)
+        sync(index)
         environment = Path(f"/proc/{process_of(index)}/environ").read_text().split("\0")
     names = {each.partition("=")[0] for each in environment if each}
     assert names == {"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}

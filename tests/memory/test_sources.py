@@ -14,8 +14,7 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.index.source_changes import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
-from plugins.memory.sources.extra_notes import ExtraNotes
-from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.notes import ExtraNotes, Notes
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
 MODEL = Identity(provider="p", model="m", dimensions=8)

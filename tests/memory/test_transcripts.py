@@ -19,8 +19,14 @@ from plugins.memory.index.source_changes import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources import transcripts
 from plugins.memory.sources.dialogue import JOINED
-from plugins.memory.sources.excerpts import LONGEST, LONGEST_TEXT
-from plugins.memory.sources.transcripts import GROWN, RESTED, SAID, Transcripts
+from plugins.memory.sources.transcripts import (
+    IDLE_SECONDS,
+    LONGEST_EXCERPT,
+    LONGEST_TEXT,
+    NEW_BYTES,
+    NEW_MESSAGES,
+    Transcripts,
+)
 from plugins.testing.contexts import NOON
 from sessions.events.events import (
     CallRef,
@@ -66,7 +72,7 @@ class Home:
 
     def rest(self) -> None:
         """Let a minute pass in which nothing is said."""
-        self.now += 2 * RESTED
+        self.now += 2 * IDLE_SECONDS
 
     def read(self, session: str = ID) -> list[Chunk]:
         reading = self.source.read(f"sessions/{session}.jsonl", "")
@@ -225,10 +231,10 @@ def test_a_journal_is_read_on_only_when_that_is_worth_it(home: Home) -> None:
     known = dict(home.source.list_documents({}).stamps)
     assert list(known) == [PATH]
 
-    extend_journal(path, *exchanges(14, SAID // 2 - 1))
+    extend_journal(path, *exchanges(14, NEW_MESSAGES // 2 - 1))
     home.now = path.stat().st_mtime
     assert home.source.list_documents(known).stamps == known
-    extend_journal(path, *exchanges(14 + 4 * (SAID // 2 - 1), 1))
+    extend_journal(path, *exchanges(14 + 4 * (NEW_MESSAGES // 2 - 1), 1))
     home.now = path.stat().st_mtime
     assert home.source.list_documents(known).stamps != known, "fifty messages"
 
@@ -238,7 +244,7 @@ def test_a_journal_is_read_on_only_when_that_is_worth_it(home: Home) -> None:
     [
         SessionClosed(reason="/new"),
         ContextCompacted(compaction=1, keep_from=2, summary="s", by="x", tokens_before=9, tokens_after=1),
-        asked("x" * GROWN),
+        asked("x" * NEW_BYTES),
     ],
 )
 def test_what_leaves_the_view_and_what_is_long_is_read_at_once(home: Home, event: Event) -> None:
@@ -314,7 +320,7 @@ def test_read_in_pieces_a_journal_gives_what_it_gives_as_a_whole(
     kept: list[Chunk] = []
     state = ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transcripts, "PART", part)
+        patch.setattr(transcripts, "READ_BYTES", part)
         for cut in [*sorted(cuts), 1.0]:
             path.write_bytes(content[: opened + round(cut * (len(content) - opened))])
             more = True
@@ -390,7 +396,7 @@ def test_a_message_that_waited_when_a_session_was_forked_hides_nothing_in_a_fork
 
 
 def test_a_fork_that_was_copied_in_parts_is_read_behind_its_own_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcripts, "PART", 3000)
+    monkeypatch.setattr(transcripts, "READ_BYTES", 3000)
     path = home.write(*exchanges(2, 40))
     copied = forked(path, "20261122-120000-bbbbbb", "other", NOON)
     journal = path.with_name(f"{copied.session}.jsonl")
@@ -444,7 +450,7 @@ def test_an_excerpt_is_bounded_and_says_where_it_goes_on(home: Home) -> None:
     home.write(*[event for number in range(20) for event in exchange(2 + 4 * number, long, long)])
     shown = home.source.excerpt(PATH, 1, 400, ANA)
     assert shown
-    assert len(shown) < LONGEST + 2 * LONGEST_TEXT
+    assert len(shown) < LONGEST_EXCERPT + 2 * LONGEST_TEXT
     *_, last = shown.split("\n")
     assert last.startswith("[Continues at ")
 

@@ -18,7 +18,7 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources import watcher
-from plugins.memory.sources.extra_notes import ExtraNotes
+from plugins.memory.sources.notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
 from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly

@@ -24,7 +24,7 @@ from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.notes.appending import files_of
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.memory.scope import Scope
-from plugins.memory.sources.notes import is_note, read_note
+from plugins.memory.sources.notes import is_note, read_text
 from plugins.support.fencing import quoted
 from plugins.support.workspace import MAIN, STANDING, own_note
 from sessions.events.codec import replace_surrogates
@@ -194,7 +194,7 @@ def _read(workspace: Path, person: str, wanted: _Circumstances) -> tuple[LoadedN
     """Return a person's notes in order of time; the longest are cut until all fit the budget."""
     days = [own_note(person, day_note(f"{wanted.day - timedelta(days=ago)}")) for ago in (1, 0)]
     main = [] if wanted.group else [own_note(person, MAIN)]
-    texts = {path: read_note(workspace, path) or "" for path in chain(main, *(files_of(workspace, day) for day in days))}
+    texts = {path: read_text(workspace, path) or "" for path in chain(main, *(files_of(workspace, day) for day in days))}
     texts = {path: replace_surrogates(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}
     limit = size_limit([len(text.encode()) for text in texts.values()], wanted.budget)
     return tuple(

@@ -18,9 +18,8 @@ from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory.source import Source
 from plugins.api.plugin_services import Purpose
 from plugins.memory.memory import Memory
-from plugins.memory.sources.extra_notes import ExtraNotes
-from plugins.memory.sources.notes import Notes
-from plugins.memory.sources.transcripts import RESTED, Transcripts
+from plugins.memory.sources.notes import ExtraNotes, Notes
+from plugins.memory.sources.transcripts import IDLE_SECONDS, Transcripts
 from sessions.events.events import ContextCompacted, Recorded, SessionClosed, TurnEnded
 
 SOON = 1.0
@@ -86,7 +85,7 @@ class IndexTrigger:
     def on_event(self, recorded: Recorded) -> None:
         """Schedule the indexing if an event calls for it."""
         if isinstance(recorded.event, TurnEnded):
-            self._rested = asyncio.get_running_loop().time() + RESTED + SOON
+            self._rested = asyncio.get_running_loop().time() + IDLE_SECONDS + SOON
             self._wake_at(self._rested)
         elif isinstance(recorded.event, ContextCompacted | SessionClosed):
             self._wake_at(asyncio.get_running_loop().time() + SOON)

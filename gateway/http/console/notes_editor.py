@@ -13,8 +13,7 @@ import msgspec
 
 from gateway.support.errors import GatewayError
 from plugins.api.memory.scope import Scope
-from plugins.memory.sources.markdown_files import is_markdown
-from plugins.memory.sources.notes import Notes, is_note
+from plugins.memory.sources.notes import Notes, is_markdown, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import why_refused
 from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target, plain_parts

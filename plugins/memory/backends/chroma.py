@@ -86,7 +86,7 @@ class ChromaBackend(LocalBackend):
             self._collections[msgspec.convert(collection.metadata, Identity)] = collection, there & used
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        return self._lacking(self._collection(identity)[1], limit)
+        return self._without_vector(self._collection(identity)[1], limit)
 
     def count_unembedded(self, identity: Identity) -> int:
         return len(set(self._digests.values()).difference(self._collection(identity)[1]))

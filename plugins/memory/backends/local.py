@@ -6,11 +6,14 @@ every vector, and the file is read completely when opened.
 
 from __future__ import annotations
 
-import array
+import math
+from array import array
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from operator import mul
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
 
@@ -20,9 +23,8 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Reading
 from plugins.memory.backends.postings import Postings, best, inverse_frequency, saturated
 from plugins.memory.backends.record_file import RecordFile
-from plugins.memory.backends.vector_matrix import Vectors
 
-PARTS = 3
+MIN_SUBSTRING = 3
 """Minimum characters of a substring search, as in SQLite's trigram index."""
 
 
@@ -60,14 +62,14 @@ class LocalBackend:
         return ""
 
     def __init__(self, place: Path) -> None:
-        self._file = RecordFile(place, self._whole)
+        self._file = RecordFile(place, self._records)
         self._documents: dict[str, tuple[Document, list[int]]] = {}
         self._chunks: dict[int, Chunk] = {}
         self._digests: dict[int, str] = {}
         self._pieces: dict[int, str] = {}
         self._words = Postings()
-        self._vectors: dict[Identity, Vectors] = {}
-        self._counting: dict[str, int] = {}
+        self._vectors: dict[Identity, VectorMatrix] = {}
+        self._record_sizes: dict[str, int] = {}
         self._last = 0
 
     def __enter__(self) -> Self:
@@ -83,32 +85,32 @@ class LocalBackend:
     def searches_vectors(self) -> bool:
         return True
 
-    def _note(self, record: Record) -> None:
+    def _append(self, record: Record) -> None:
         encoded = msgspec.msgpack.encode(record)
         self._apply(record, len(encoded))
         vectors = sum(4 * each.dimensions * min(len(each), len(self._digests)) for each in self._vectors.values())
-        self._file.append(encoded, sum(self._counting.values()) + vectors)
+        self._file.append(encoded, sum(self._record_sizes.values()) + vectors)
 
     def _apply(self, record: Record, size: int) -> None:
         match record:
             case StoredDocument(document=document, words=words):
                 self._store(document, words)
-                counted = self._counting.get(document.path, 0) if document.reading.since > 1 else 0
-                self._counting[document.path] = counted + size
+                counted = self._record_sizes.get(document.path, 0) if document.reading.since > 1 else 0
+                self._record_sizes[document.path] = counted + size
             case DeletedDocument(path=path):
                 self._drop(path, 0)
                 self._documents.pop(path, None)
-                self._counting.pop(path, None)
+                self._record_sizes.pop(path, None)
             case StoredVectors(identity=identity, digests=digests, vectors=vectors):
                 self._store_vectors(identity, digests, vectors)
 
-    def _whole(self) -> Iterator[bytes]:
+    def _records(self) -> Iterator[bytes]:
         """Yield all current records, without vectors that no chunk uses."""
         for path, (document, keys) in self._documents.items():
             reading = Reading(chunks=[self._chunks[key] for key in keys], state=document.reading.state)
             whole = msgspec.structs.replace(document, reading=reading)
             encoded = msgspec.msgpack.encode(StoredDocument(document=whole, words=tuple(self._pieces[key] for key in keys)))
-            self._counting[path] = len(encoded)
+            self._record_sizes[path] = len(encoded)
             yield encoded
         used = set(self._digests.values())
         for identity, vectors in self._vectors.items():
@@ -124,11 +126,11 @@ class LocalBackend:
 
     def store(self, documents: Iterable[Document]) -> None:
         for document in documents:
-            self._note(StoredDocument(document=document, words=tuple(map(_words_of, document.reading.chunks))))
+            self._append(StoredDocument(document=document, words=tuple(map(_words_of, document.reading.chunks))))
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self._note(DeletedDocument(path=path))
+            self._append(DeletedDocument(path=path))
 
     def _store(self, document: Document, words: Sequence[str]) -> None:
         keys = self._drop(document.path, document.reading.since)
@@ -177,9 +179,9 @@ class LocalBackend:
         allowed = self._allowed(scope)
         there = [word for word in words if self._words.has(word, allowed)]
         found = self._words.ranked(there, limit, allowed)
-        parts = [word for word in words if len(word) >= PARTS and word not in there]
+        parts = [word for word in words if len(word) >= MIN_SUBSTRING and word not in there]
         if parts:
-            for key, score in best(self._inside(parts, allowed), limit).items():
+            for key, score in best(self._substring_scores(parts, allowed), limit).items():
                 found[key] = found.get(key, 0.0) + score
         return best(found, limit)
 
@@ -189,26 +191,26 @@ class LocalBackend:
     def indexed_words(self, keys: Collection[int]) -> dict[int, str]:
         return {key: self._pieces[key] for key in keys if key in self._pieces}
 
-    def _inside(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
+    def _substring_scores(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
         """Return the chunks that contain one of these substrings, scored like words."""
         texts = {key: chunk.embedded().lower() for key, chunk in self._chunks.items()}
-        average = sum(max(0, len(text) - PARTS + 1) for text in texts.values()) / max(1, len(texts))
+        average = sum(max(0, len(text) - MIN_SUBSTRING + 1) for text in texts.values()) / max(1, len(texts))
         scores: dict[int, float] = {}
         for part in parts:
             having = {key: times for key, text in texts.items() if (times := text.count(part.lower()))}
             weight = inverse_frequency(len(texts), len(having))
             for key, times in having.items():
                 if allowed(key):
-                    length = (len(texts[key]) - PARTS + 1) / average
+                    length = (len(texts[key]) - MIN_SUBSTRING + 1) / average
                     scores[key] = scores.get(key, 0.0) + weight * saturated(times, length)
         return scores
 
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        return self._lacking(self._of(identity), limit)
+        return self._without_vector(self._of(identity), limit)
 
-    def _lacking(self, there: Container[str], limit: int) -> dict[str, str]:
+    def _without_vector(self, there: Container[str], limit: int) -> dict[str, str]:
         """Return the texts to embed, given the digests that have a vector."""
         found: dict[str, str] = {}
         for key in reversed(self._digests):
@@ -224,8 +226,8 @@ class LocalBackend:
 
     def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         self._check(identity, vectors)
-        packed = b"".join(array.array("f", vector).tobytes() for vector in vectors.values())
-        self._note(StoredVectors(identity=identity, digests=tuple(vectors), vectors=packed))
+        packed = b"".join(array("f", vector).tobytes() for vector in vectors.values())
+        self._append(StoredVectors(identity=identity, digests=tuple(vectors), vectors=packed))
 
     @staticmethod
     def _check(identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
@@ -236,7 +238,7 @@ class LocalBackend:
     def _store_vectors(self, identity: Identity, digests: Sequence[str], packed: bytes) -> None:
         vectors, size = self._of(identity), 4 * identity.dimensions
         for at, digest in enumerate(digests):
-            vectors.put(digest, array.array("f", packed[at * size : (at + 1) * size]))
+            vectors.put(digest, array("f", packed[at * size : (at + 1) * size]))
 
     def trim_cache(self, identity: Identity | None, limit: int) -> None:
         """Do nothing: unused vectors are dropped when the file is rewritten."""
@@ -251,15 +253,86 @@ class LocalBackend:
         near = self._of(identity).cosines(vector)
         return {key: near[it] for key in keys if (it := self._digests.get(key, "")) in near}
 
-    def _of(self, identity: Identity) -> Vectors:
+    def _of(self, identity: Identity) -> VectorMatrix:
         """Return the vectors of an identity; if its dimensions are unknown, the latest of that model."""
         for each in () if identity.dimensions else reversed(self._vectors):
             if (each.provider, each.model) == (identity.provider, identity.model):
                 return self._vectors[each]
-        return self._vectors.setdefault(identity, Vectors(identity.dimensions)) if identity.dimensions else Vectors(0)
+        if not identity.dimensions:
+            return VectorMatrix(0)
+        return self._vectors.setdefault(identity, VectorMatrix(identity.dimensions))
 
 
 def _words_of(chunk: Chunk) -> str:
     from plugins.support.text.words import indexed  # noqa: PLC0415 - not at the start, where this class is only named
 
     return f" {indexed(chunk.embedded()).casefold()} "
+
+
+# --- vectors of one identity ---------------------------------------------------------------------------------------------
+
+
+class VectorMatrix:
+    """Normalised vectors of `dimensions` numbers, by digest."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self._rows: dict[str, int] = {}
+        self._numbers = array("f")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self._rows
+
+    def put(self, digest: str, vector: Sequence[float]) -> None:
+        """Store a vector.
+
+        Raises:
+            ValueError: It has the wrong length.
+        """
+        if len(vector) != self.dimensions:
+            raise ValueError(f"a vector has {len(vector)} dimensions instead of {self.dimensions}")
+        scaled = _normalized(vector)
+        if digest in self._rows:
+            begin = self._rows[digest] * self.dimensions
+            self._numbers[begin : begin + self.dimensions] = scaled
+        else:
+            self._rows[digest] = len(self._rows)
+            self._numbers += scaled
+
+    def items(self) -> Iterator[tuple[str, array[float]]]:
+        """Yield each digest with its vector."""
+        for digest, row in self._rows.items():
+            yield digest, self._numbers[row * self.dimensions : (row + 1) * self.dimensions]
+
+    def of(self, digests: Collection[str]) -> VectorMatrix:
+        """Return the vectors of these digests only."""
+        kept = VectorMatrix(self.dimensions)
+        for digest, vector in self.items():
+            if digest in digests:
+                kept.put(digest, vector)
+        return kept
+
+    def cosines(self, vector: Sequence[float]) -> dict[str, float]:
+        """Return the cosine of each vector with this one, from -1 to 1."""
+        if len(vector) != self.dimensions:
+            return {}
+        products = _products(self._numbers, self.dimensions, _normalized(vector))
+        return dict(zip(self._rows, products, strict=True))
+
+
+def _normalized(vector: Sequence[float]) -> array[float]:
+    length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
+    return array("f", [number / length for number in vector])
+
+
+def _products(rows: array[float], dimensions: int, vector: array[float]) -> list[float]:
+    try:
+        np: Any = import_module("numpy")
+    except ImportError:
+        return [sum(map(mul, rows[at : at + dimensions], vector)) for at in range(0, len(rows), dimensions)]
+    matrix = np.frombuffer(rows, np.float32).reshape(-1, dimensions) if rows else np.empty((0, dimensions), np.float32)
+    products: list[float] = (matrix @ np.frombuffer(vector, np.float32)).tolist()
+    return products

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.index.indexer import IndexState
-from plugins.memory.sources.markdown_files import LARGEST
+from plugins.memory.sources.notes import LARGEST
 
 NOTHING = "by nothing: keyword search is off, and no vectors are made"
 

@@ -36,7 +36,7 @@ JOINED = 120
 QUESTION = 80
 """Characters of the question in the headings of the later chunks of a long exchange."""
 
-TELLING = frozenset(
+EVENT_KINDS = frozenset(
     kind_of(kind)
     for kind in (
         MessageReceived,
@@ -49,7 +49,7 @@ TELLING = frozenset(
         SessionForked,
     )
 )
-"""The kinds of events that `said_in` reads."""
+"""The kinds of events that `messages_in` reads."""
 
 
 class Utterance(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
+def messages_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
     """Return the messages in order up to the first unanswered one, and whether there is such a message.
 
     The conversation counts as private until a message says that it is a group.
@@ -92,17 +92,17 @@ def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
         match recorded.event:
             case MessageReceived() as message:
                 group = message.chat == "group"
-                waiting[recorded.seq] = _said(recorded, message.sender, message.text, group)
+                waiting[recorded.seq] = _utterance(recorded, message.sender, message.text, group)
             case TurnStarted(takes=takes):
-                said += _given_up(asked)
+                said += _unanswered(asked)
                 asked = {seq: taken for seq in takes if (taken := waiting.pop(seq, None))}
             case TurnJoined(takes=takes):
                 asked |= {seq: taken for seq in takes if (taken := waiting.pop(seq, None))}
             case ModelReplied(text=text) if text.strip():
-                said += [*asked.values(), _said(recorded, ASSISTANT, text, group)]
+                said += [*asked.values(), _utterance(recorded, ASSISTANT, text, group)]
                 asked = {}
             case TurnEnded():
-                said += _given_up(asked)
+                said += _unanswered(asked)
                 asked = {}
             case CommandAnswered(answers=seq):
                 waiting.pop(seq, None)
@@ -115,7 +115,7 @@ def said_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
     return [each for each in told if end is None or each.seq < end], end is not None
 
 
-def _given_up(asked: Mapping[int, Utterance]) -> list[Utterance]:
+def _unanswered(asked: Mapping[int, Utterance]) -> list[Utterance]:
     """Return the messages of a turn that ended without an answer."""
     return [msgspec.structs.replace(each, unanswered=True) for each in asked.values()]
 
@@ -134,7 +134,7 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _said(recorded: Recorded, speaker: str, text: str, group: bool) -> Utterance:
+def _utterance(recorded: Recorded, speaker: str, text: str, group: bool) -> Utterance:
     text = "\n".join(line for _, line in own_lines(text)).strip()
     return Utterance(seq=recorded.seq, at=datetime.fromisoformat(recorded.at), speaker=speaker, text=text, group=group)
 

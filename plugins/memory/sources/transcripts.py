@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, tzinfo
 
@@ -17,26 +17,32 @@ import msgspec
 
 from plugins.api.memory.scope import Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
-from plugins.memory.sources.dialogue import TELLING, Conversation, chunks_of_dialogue, said_in
-from plugins.memory.sources.excerpts import excerpt
+from plugins.memory.sources.dialogue import ASSISTANT, EVENT_KINDS, Conversation, Utterance, chunks_of_dialogue, messages_in
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
+from sessions.state.truncation import head_and_tail
 from sessions.store.header import read_header
 from sessions.store.protocols import START, Lines, LogReader, Position, Stamp
 from sessions.store.reading import StoredLog, verify_lines, verify_position
 
-GROWN = 100_000
+NEW_BYTES = 100_000
 """Bytes of growth after which a journal is read again."""
 
-SAID = 50
+NEW_MESSAGES = 50
 """Messages after which a journal is read again."""
 
-RESTED = 60.0
+IDLE_SECONDS = 60.0
 """Seconds without a new event after which a journal is read again."""
 
-PART = 4 * 1024 * 1024
+READ_BYTES = 4 * 1024 * 1024
 """Bytes of a journal that are read at once: twice the longest line."""
+
+EXCERPT_PAGE = 256 * 1024
+"""Bytes of a log that are read at once for an excerpt."""
+
+LONGEST_EXCERPT, LONGEST_TEXT = 24_000, 4_000
+"""Characters of an excerpt, and bytes of one message in it, at most."""
 
 _NAME = re.compile(r"([A-Za-z0-9-]{1,64})\.jsonl")
 _KIND = re.compile(rb'"kind":"([a-z_]+)"')
@@ -53,7 +59,7 @@ _ENDS = (_mark(SessionClosed), _mark(ContextCompacted))
 """After these events, earlier messages are no longer shown to the model."""
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The position up to which a journal was read.
 
     The lines from `start` on are read again with those after `end` (bytes). Events up to `skip` belong to the parent of a
@@ -121,12 +127,12 @@ class Transcripts:
         last = _STAMP.fullmatch(before)
         size, number = (int(last[1]), int(last[2])) if last else (0, found.identity)
         grown = found.size - size
-        rested = self._now() - found.changed / 1e9 >= RESTED
-        if number != found.identity or grown < 0 or rested or grown >= GROWN:
+        rested = self._now() - found.changed / 1e9 >= IDLE_SECONDS
+        if number != found.identity or grown < 0 or rested or grown >= NEW_BYTES:
             return now
-        return now if self._says_enough(session, size) else before
+        return now if self._has_enough_new(session, size) else before
 
-    def _says_enough(self, session: str, start: int) -> bool:
+    def _has_enough_new(self, session: str, start: int) -> bool:
         """Return True if the lines after an offset contain enough messages, or an event after which messages left the
         view."""
         messages = 0
@@ -135,7 +141,7 @@ class Transcripts:
                 if end <= start:
                     break
                 messages += any(mark in line for mark in _MESSAGES)
-                if messages >= SAID or any(mark in line for mark in _ENDS):
+                if messages >= NEW_MESSAGES or any(mark in line for mark in _ENDS):
                     return True
         return False
 
@@ -149,26 +155,26 @@ class Transcripts:
         self._damaged.discard(path)
         try:
             with self._logs.read(session) as lines:
-                return self._read(lines, path, _kept(lines, state) or self._at_the_beginning(lines))
+                return self._read(lines, path, _stored_position(lines, state) or self._start(lines))
         except (SessionsError, InvalidLine):
             self._damaged.add(path)
             return None
 
-    def _at_the_beginning(self, lines: Lines) -> _Place:
+    def _start(self, lines: Lines) -> _ReadPosition:
         began = read_header(lines)
         has_parent = self._logs.stamp(began.parent) is not None if began.parent else False
-        return _Place(person=began.person, key=began.key, skip=began.seq if has_parent else 0)
+        return _ReadPosition(person=began.person, key=began.key, skip=began.seq if has_parent else 0)
 
-    def _read(self, lines: Lines, path: str, before: _Place) -> Reading:
-        read = _Read(before)
-        end = min(lines.size, max(before.start.offset, before.end) + PART)
+    def _read(self, lines: Lines, path: str, before: _ReadPosition) -> Reading:
+        read = _EventCollector(before)
+        end = min(lines.size, max(before.start.offset, before.end) + READ_BYTES)
         damaged = False
         try:
             verify_lines(lines, before.start, read, end)
         except JournalDamaged:
             damaged = True
             self._damaged.add(path)
-        said, waits = said_in(read.events)
+        said, waits = messages_in(read.events)
         conversation = Conversation(path=path, owner=before.person, key=before.key)
         chunks, last = chunks_of_dialogue(said, conversation, self._day)
         start = read.before[last] if last else before.start if waits else read.here
@@ -190,18 +196,18 @@ class Transcripts:
         if session is None:
             return None
         try:
-            return excerpt(StoredLog(self._logs, session), first, lines, scope, self._zone())
+            return _excerpt(StoredLog(self._logs, session), first, lines, scope, self._zone())
         except (SessionsError, InvalidLine):
             return ""
 
 
-class _Read:
+class _EventCollector:
     """Collects relevant events from the lines of a journal, and the position before each message.
 
     `here` is the position after the last line.
     """
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: _ReadPosition) -> None:
         self.events: list[Recorded] = []
         self.before: dict[int, Position] = {}
         self.here = place.start
@@ -211,7 +217,7 @@ class _Read:
         here = self.here
         self.here = here.after(line)
         kind = _KIND.search(line)
-        if self.here.seq > self._skip and kind and kind[1].decode() in TELLING:
+        if self.here.seq > self._skip and kind and kind[1].decode() in EVENT_KINDS:
             self.events.append(decode(line))
             self.before[self.here.seq] = here
 
@@ -227,11 +233,81 @@ def _session(path: str) -> str | None:
     return found[1] if found and folder == "sessions" else None
 
 
-def _kept(lines: Lines, state: str) -> _Place | None:
+def _stored_position(lines: Lines, state: str) -> _ReadPosition | None:
     """Return the stored position if the log still has the same content up to it."""
     try:
-        known = msgspec.json.decode(state, type=_Place)
+        known = msgspec.json.decode(state, type=_ReadPosition)
         verify_position(lines, known.start)
     except (msgspec.MsgspecError, JournalDamaged):
         return None
     return known
+
+
+# --- excerpts -----------------------------------------------------------------------------------------------------------
+
+
+def _excerpt(log: StoredLog, first: int, count: int, scope: Scope, zone: tzinfo | None) -> str:
+    """Return the messages among `count` events from `first` on, one per line.
+
+    A truncated excerpt ends with the number to continue at.
+
+    Args:
+        log: The log of the session.
+        first: Sequence number of the first event.
+        count: Number of events.
+        scope: Who may read: "" is returned for others, and in a group only messages of groups.
+        zone: The time zone, None for the system's.
+
+    Raises:
+        UnknownSession: The session does not exist.
+        StorageFailed: The journal cannot be read.
+        InvalidLine: A line is damaged.
+    """
+    with log.read() as lines:
+        whose = read_header(lines)
+    if scope.owners is not None and whose.person not in scope.owners:
+        return ""
+    messages = _messages(_events_between(log, first, first + count))
+    return _format_excerpt((each for each in messages if scope.private or each.group), zone)
+
+
+def _format_excerpt(messages: Iterable[Utterance], zone: tzinfo | None) -> str:
+    shown: list[str] = []
+    room = LONGEST_EXCERPT
+    for each in messages:
+        when = each.at.astimezone(zone)
+        text = head_and_tail(each.text.strip(), LONGEST_TEXT)
+        entry = f"[{each.seq}] {when:%Y-%m-%d %H:%M} {each.speaker}: {text}"
+        if shown and len(entry) > room:
+            shown.append(f"[Continues at {each.seq}.]")
+            break
+        shown.append(entry)
+        room -= len(entry)
+    return "\n".join(shown)
+
+
+def _events_between(log: StoredLog, first: int, end: int) -> Iterator[Recorded]:
+    """Yield the events from `first` up to `end`, stopping at damage."""
+    while first < end:
+        try:
+            lines = log.lines(first, EXCERPT_PAGE)[: end - first]
+            events = [decode(line) for line in lines]
+        except (JournalDamaged, InvalidLine):
+            return
+        if not events:
+            return
+        yield from events
+        first += len(events)
+
+
+def _messages(events: Iterable[Recorded]) -> Iterator[Utterance]:
+    """Yield the messages among the events, including commands."""
+    group = False
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, MessageReceived):
+            group = event.chat == "group"
+        if isinstance(event, MessageReceived | ModelReplied) and event.text.strip():
+            speaker = event.sender if isinstance(event, MessageReceived) else ASSISTANT
+            at = datetime.fromisoformat(recorded.at)
+            yield Utterance(seq=recorded.seq, at=at, speaker=speaker, text=event.text, group=group)

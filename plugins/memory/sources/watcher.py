@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from plugins.api.memory.source import WatchedFolders
-from plugins.memory.sources.markdown_files import folders_in
+from plugins.memory.sources.notes import folders_in
 from plugins.support.file_watcher import changes
 
 QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
