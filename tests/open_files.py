@@ -1,8 +1,9 @@
-"""Open files of this process, for tests that count what code leaves open."""
+"""Open files and watched folders of this process, as Linux lists them."""
 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,3 +21,12 @@ def open_below(*folders: Path) -> list[str]:
             if any(target == folder or target.startswith(f"{folder}/") for folder in inside):
                 found.append(target)
     return sorted(found)
+
+
+def watched_inodes() -> list[int]:
+    """Return the inode of each folder that this process watches, as often as it does."""
+    found = []
+    for descriptor in Path("/proc/self/fdinfo").iterdir():
+        with suppress(FileNotFoundError):
+            found += [int(inode, 16) for inode in re.findall(r"^inotify wd:\w+ ino:(\w+)", descriptor.read_text(), re.M)]
+    return found

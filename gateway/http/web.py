@@ -159,14 +159,6 @@ def _files(access: Access, uploads: Uploads) -> list[Endpoint]:
     return [Endpoint("POST", "/attachments", receive), Endpoint("GET", "/attachments/{sha256}", send)]
 
 
-_LIMITS: dict[str, Any] = {
-    "access_log": None,
-    "keepalive_timeout": REQUEST_SECONDS,
-    "lingering_time": LINGER_SECONDS,
-    "auto_decompress": False,  # a small body could decompress to fill the memory before any check
-}
-
-
 def runner_of(app: web.Application) -> web.AppRunner:
     """Return the runner that serves the application."""
     return web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
@@ -174,4 +166,10 @@ def runner_of(app: web.Application) -> web.AppRunner:
 
 def protocol_of(server: web.Server) -> HttpProtocol:
     """Return the protocol of a new connection of a server, with its limits."""
-    return HttpProtocol(server, loop=asyncio.get_running_loop(), **_LIMITS)
+    limits: dict[str, Any] = {
+        "access_log": None,
+        "keepalive_timeout": REQUEST_SECONDS,
+        "lingering_time": LINGER_SECONDS,
+        "auto_decompress": False,  # a small body could decompress to fill the memory before any check
+    }
+    return HttpProtocol(server, loop=asyncio.get_running_loop(), **limits)

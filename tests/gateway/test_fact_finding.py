@@ -18,7 +18,10 @@ import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
 from gateway.cli.session_commands import fork_session
+from gateway.conversations.facts.fact_extraction import FactExtraction
+from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.support.home import Home
+from plugins.api.plugin_services import ModelAnswer
 from tests.gateway.gateways import Gateway, gateway
 from tests.waiting import deadline, until
 
@@ -49,6 +52,21 @@ def of_kind(on: Gateway, kind: str) -> list[dict[str, Any]]:
 async def scripted(folder: Path, *lines: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
     async with gateway(folder, script=lines, settings={**BY_WORDS, **settings}) as on:
         yield on
+
+
+@pytest.fixture
+def processed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions whose new turns were processed, one after the other."""
+    sessions: list[str] = []
+    process = FactExtraction._process
+
+    async def counted(self: FactExtraction, session: str) -> bool:
+        done = await process(self, session)
+        sessions.append(session)
+        return done
+
+    monkeypatch.setattr(FactExtraction, "_process", counted)
+    return sessions
 
 
 async def test_what_a_turn_says_becomes_a_fact_with_its_origin_and_its_cost(tmp_path: Path) -> None:
@@ -126,11 +144,11 @@ async def test_a_provider_that_fails_is_let_be_for_a_while_and_told(tmp_path: Pa
     assert of_kind(on, "facts_extracted") == []
 
 
-async def test_switched_off_nothing_is_looked_through(tmp_path: Path) -> None:
+async def test_switched_off_nothing_is_looked_through(tmp_path: Path, processed: list[str]) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, {"text": "Fine."}, **{"memory.facts.auto_extract": False}) as on:
         client = await on.connect()
         await client.chat(SAID)
-        await asyncio.sleep(0.3)
+        await until(lambda: processed)
         assert await client.chat("And the next answer is the script's second?") == "Fine."
     assert events(on) == []
 
@@ -238,18 +256,31 @@ async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> No
     assert of_kind(on, "facts_extracted")[1]["entries"][0]["content"] == "Fact two"
 
 
-async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its_words(tmp_path: Path) -> None:
+async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, forgotten, ask = asyncio.Event(), asyncio.Event(), FactRequests.ask
+
+    async def held(*arguments: Any, **options: Any) -> ModelAnswer:
+        answered = await ask(*arguments, **options)
+        if options["purpose"] == "distillation":
+            asked.set()
+            await forgotten.wait()
+        return answered
+
+    monkeypatch.setattr(FactRequests, "ask", held)
     lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black")]
-    lines += [{**distilled("Tea is green, coffee black"), "delay_ms": 2000, "deltas": 1}, distilled("Coffee is black")]
+    lines += [distilled("Tea is green, coffee black"), distilled("Coffee is black")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
         tea = next(entry for entry in of_kind(on, "facts_extracted")[0]["entries"] if "Tea" in entry["content"])
         await client.until_answered(await client.send("/distill"))
-        await asyncio.sleep(0.1)  # the model is asked
+        await asked.wait()
         other = await on.connect()
         assert "Forgotten" in await other.command(f"/forget {tea['id'][:8]}", session="other")
+        forgotten.set()
         answered = await client.until_event("command_answered")
         usage = await client.command("/usage")
     assert answered["answer"] == "Distilled 1 new fact into 1 long-term fact."
@@ -327,7 +358,9 @@ async def test_memory_shows_the_facts_of_today_apart_from_those_before(tmp_path:
     ]
 
 
-async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(tmp_path: Path) -> None:
+async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(
+    tmp_path: Path, processed: list[str]
+) -> None:
     lines = [{"text": "Noted."}, answer("Ann drinks oolong tea"), answer("Ann has a dog")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()
@@ -338,8 +371,9 @@ async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_o
         await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
         (tea,) = of_kind(on, "facts_extracted")[0]["entries"]
         why = await client.command(f"/why {tea['id'][:8]}")
+    processed.clear()
     async with scripted(tmp_path, *lines, answer("Something else")) as on:
-        await asyncio.sleep(0.5)
+        await until(lambda: processed)
     first, second = of_kind(on, "facts_extracted")
     assert (first["ordinal"], first["typed"], second["ordinal"]) == (0, True, 1)
     assert "/remember I drink oolong tea" in why

@@ -20,6 +20,7 @@ from gateway.support import logs
 from plugins.providers.scripted import Scripted
 from plugins.testing.servers.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
+from tests.open_files import watched_inodes
 from tests.waiting import deadline, until
 
 ECHO = '[agent]\nmodel = "scripted:echo"\n'
@@ -46,12 +47,9 @@ class Stage:
     async def until(self, condition: Callable[[], bool]) -> None:
         await until(condition)
 
-    async def quiet(self) -> None:
-        """Wait until nothing in the home makes the files be looked at any more, as the catalog does a while after a turn."""
-        seen = -1
-        while seen != len(looks):
-            seen = len(looks)
-            await asyncio.sleep(1.3)
+    async def watches(self, folder: Path) -> None:
+        """Wait until this folder is watched: a report about the home would have the files checked too."""
+        await self.until(lambda: folder.stat().st_ino in watched_inodes())
 
     async def reloaded(self, save: Callable[[], object]) -> set[str]:
         """Save, and wait until it is in force; returns what changed by it."""
@@ -171,8 +169,9 @@ async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_me
         async with on.running.http.get(f"{on.running.url}/status.json", headers=headers) as answer:
             assert any(str(on.fault) in sentence for sentence in (await answer.json())["troubles"])
         for number in range(3):  # a look that finds the same says nothing new
+            seen = len(looks)
             (tmp_path / f"other-{number}").touch()
-            await asyncio.sleep(0.1)
+            await on.until(lambda: len(looks) > seen)  # noqa: B023 - it is awaited here
         assert len(on.logged("configuration_refused")) == 1
         assert await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}
         assert on.logged("configuration_reloaded")[-1]["mended"] is True
@@ -360,7 +359,7 @@ async def test_a_secret_in_a_file_is_rotated(tmp_path: Path) -> None:
         async with stage(tmp_path / "home", text) as on:
             await on.client.send("hello")
             assert (await on.client.until_event("turn_ended"))["outcome"] == "failed"
-            await on.quiet()
+            await on.watches(secret.parent)
             assert await on.reloaded(lambda: rename_over(secret, KEY)) == {"providers.openai"}
             assert await on.client.chat("hello") == "hello"
             assert f"{secret} cannot be read" in await on.refused(secret.unlink)
@@ -434,7 +433,7 @@ async def test_a_file_behind_a_link_is_watched_where_it_lies(tmp_path: Path) -> 
             on.file.symlink_to(elsewhere / "real.toml")
 
         await on.reloaded(link)
-        await on.quiet()
+        await on.watches(elsewhere)
         changed = await on.reloaded(lambda: (elsewhere / "real.toml").write_text(ECHO + "tool_rounds = 4\n"))
         assert changed == {"agent.tool_rounds"}
 
@@ -479,7 +478,6 @@ async def test_without_reports_of_the_system_the_files_are_looked_at(
 
 async def test_a_gateway_that_watches_stops_at_once(tmp_path: Path) -> None:
     async with stage(tmp_path, ECHO):
-        await asyncio.sleep(0.3)
         began = time.monotonic()
     assert time.monotonic() - began < 1.0
 

@@ -20,6 +20,7 @@ from gateway.plugin_runtime import watchdog as module
 from gateway.plugin_runtime.watchdog import LoopBlocked, Watchdog, read_last_block
 from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
+from tests.waiting import until
 
 BLOCKING = """
 import time
@@ -49,7 +50,7 @@ async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, bl
     with watchdog.awake():
         await asyncio.sleep(0.05)
         blocking.block(0.5)
-        await asyncio.sleep(0.2)
+        await until(watchdog.problems)
         (sentence,) = watchdog.problems()
 
     assert sentence.startswith("The plugin 'block' blocked the event loop for 0.")
@@ -79,7 +80,6 @@ async def test_a_limit_of_nothing_ends_nobody(tmp_path: Path, blocking: ModuleTy
     with watching(tmp_path, limit=0, end=ended.append).awake():
         await asyncio.sleep(0.05)
         blocking.block(0.5)
-        await asyncio.sleep(0.1)
 
     assert ended == []
 

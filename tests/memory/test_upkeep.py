@@ -23,6 +23,7 @@ from plugins.memory.sources.watcher import Watcher
 from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly
 from tests.memory.places import Place, citations
+from tests.open_files import watched_inodes
 from tests.waiting import until
 
 
@@ -188,31 +189,22 @@ async def test_links_below_the_notes_are_not_watched_and_each_new_folder_is(
     for number in range(50):
         (tmp_path / "elsewhere" / str(number)).mkdir(parents=True)
     (place.workspace / "memory" / "linked").symlink_to(tmp_path / "elsewhere")
-    before = watches()
+    before = len(watched_inodes())
     async with place.memory("counted") as memory:
         watch = asyncio.create_task(memory.watch())
-        await until(lambda: watches() - before == 2)  # the workspace and `memory`
+        await until(lambda: len(watched_inodes()) - before == 2)  # the workspace and `memory`
         for folder in ("memory/v1.2", "memory/new", "memory/new/below"):
             (place.workspace / folder).mkdir()
             place.put(f"{folder}/a.md", "the door code is 4711\n")
-        await until(lambda: memory.state.documents == 3 and watches() - before == 5)
+        await until(lambda: memory.state.documents == 3 and len(watched_inodes()) - before == 5)
         shutil.rmtree(place.workspace / "memory/new")
         (place.workspace / "memory/new").mkdir()
         place.put("memory/new/b.md", "the window\n")
-        await until(lambda: memory.state.documents == 2 and watches() - before == 4)
+        await until(lambda: memory.state.documents == 2 and len(watched_inodes()) - before == 4)
         place.put("memory/new/b.md", "the window\n\n# Two\n\nthe roof\n")
         await until(lambda: memory.state.chunks == 3)
         watch.cancel()
         await asyncio.wait({watch})
-
-
-def watches() -> int:
-    """The folders that this process watches."""
-    found = 0
-    for file in Path("/proc/self/fdinfo").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found += file.read_text().count("inotify wd:")
-    return found
 
 
 async def test_a_search_relies_on_the_watching_only_where_there_are_many_documents(place: Place) -> None:

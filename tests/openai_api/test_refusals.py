@@ -190,7 +190,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(g: Gateway, monkeypat
 
     async def stands_still() -> AsyncIterator[bytes]:
         yield b"{"
-        await asyncio.sleep(1)
+        await asyncio.Event().wait()
 
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with g.http.post(f"{g.url}/v1/chat/completions", data=stands_still(), headers=headers) as response:
