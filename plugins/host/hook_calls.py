@@ -26,7 +26,7 @@ from plugins.support.untrusted import (
 )
 from sessions.events.events import PluginFailed
 
-IN_A_ROW = 3
+MAX_FAILURES = 3
 """The number of consecutive failures after which an implementation is disabled."""
 
 
@@ -45,26 +45,26 @@ log = structlog.get_logger("exuvia.plugins")
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin's function and the names of the arguments that it declares. `ours`: the plugin is built in."""
+    """One plugin's function and the names of the arguments that it declares. `builtin`: the plugin is built in."""
 
     plugin: str
     function: Callable[..., Any]
-    wants: tuple[str, ...]
-    ours: bool
+    parameters: tuple[str, ...]
+    builtin: bool
 
 
 class Implementations:
     """The implementations of `hook`.
 
-    `switched_off` is called with the plugin and the reason, as the end of a sentence, when one is disabled.
+    `on_disabled` is called with the plugin and the reason, as the end of a sentence, when one is disabled.
     """
 
     def __init__(
-        self, hook: str, implementations: Sequence[Implementation], *, switched_off: Callable[[str, str], None]
+        self, hook: str, implementations: Sequence[Implementation], *, on_disabled: Callable[[str, str], None]
     ) -> None:
         self._hook = hook
         self._implementations = list(implementations)
-        self._switched_off = switched_off
+        self._on_disabled = on_disabled
         self._failures: dict[str, int] = {}
 
     def active(self) -> tuple[Implementation, ...]:
@@ -77,12 +77,12 @@ class Implementations:
 
     def record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
         """Record a failure, disable the implementation after too many or if `off`, and return the event for the log."""
-        sentence = error_text(error) or "it failed without a word"
+        sentence = error_text(error) or "it failed without a message"
         count = self._failures[called.plugin] = self._failures.get(called.plugin, 0) + 1
-        off = off or count >= IN_A_ROW
-        if off and called in self._implementations:  # another session may have been told so a moment ago
+        off = off or count >= MAX_FAILURES
+        if off and called in self._implementations:  # another session may have disabled it a moment ago
             self._implementations.remove(called)
-            self._switched_off(called.plugin, sentence)
+            self._on_disabled(called.plugin, sentence)
         return PluginFailed(plugin=called.plugin, hook=self._hook, sentence=sentence, off=off)
 
 
@@ -105,33 +105,33 @@ class Decision:
         return self._implementations.active()
 
     async def ask(
-        self, asked: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
+        self, called: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
     ) -> DecisionOutcome[T]:
         """Call one implementation.
 
         Args:
-            asked: The implementation.
+            called: The implementation.
             given: The hook's arguments by name.
             check: Validates the result. Returns the value to use and what is wrong with it ("" if nothing), or raises
                 `PluginCallFailed`. Runs in the same thread.
         """
 
         def call() -> tuple[T, str]:
-            return attempt(lambda: check(asked.function(*(given[name] for name in asked.wants))))
+            return attempt(lambda: check(called.function(*(given[name] for name in called.parameters))))
 
         try:
             value, complaint = (
-                call() if asked.ours else await run_in_thread(call, self._seconds, thread=f"plugin:{asked.plugin}")
+                call() if called.builtin else await run_in_thread(call, self._seconds, thread=f"plugin:{called.plugin}")
             )
         except PluginCallFailed as failed:
             return DecisionOutcome(
-                failure=self._implementations.record_failure(asked, failed, off=isinstance(failed, PluginCallTimedOut))
+                failure=self._implementations.record_failure(called, failed, off=isinstance(failed, PluginCallTimedOut))
             )
         if complaint:
             return DecisionOutcome(
-                value=value, failure=self._implementations.record_failure(asked, PluginCallFailed(complaint))
+                value=value, failure=self._implementations.record_failure(called, PluginCallFailed(complaint))
             )
-        self._implementations.record_success(asked)
+        self._implementations.record_success(called)
         return DecisionOutcome(value=value)
 
 
@@ -188,34 +188,38 @@ class Notification:
         `given` returns the arguments for a plugin by name. Raises only if the caller is cancelled.
         """
         failures = []
-        for told in self._implementations.active():
-            if only not in ("", told.plugin):
+        for called in self._implementations.active():
+            if only not in ("", called.plugin):
                 continue
-            if (failed := await self._told(told, given(told.plugin))) is None:
-                self._implementations.record_success(told)
+            if (failed := await self._call(called, given(called.plugin))) is None:
+                self._implementations.record_success(called)
             else:
-                failures.append(self._implementations.record_failure(told, failed))
+                failures.append(self._implementations.record_failure(called, failed))
         return tuple(failures)
 
-    async def _told(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
-        running = asyncio.create_task(self._run(told, given))
+    async def _call(self, called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        running = asyncio.create_task(self._run(called, given))
         try:
             await asyncio.wait([running], timeout=self._seconds)
         except asyncio.CancelledError:
-            await self._stop(running, told.plugin)
+            await self._stop(running, called.plugin)
             raise
         if running.done():
             return running.result()
-        await self._stop(running, told.plugin)
+        await self._stop(running, called.plugin)
         return PluginCallFailed(f"it did not return within {self._seconds:g} seconds")
 
-    async def _run(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
-        def left(sentence: str) -> None:
-            self._implementations.record_failure(told, PluginCallFailed(sentence))
-            log.error("plugin_failed", plugin=told.plugin, reason=sentence)
+    async def _run(self, called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        def record_leak(sentence: str) -> None:
+            self._implementations.record_failure(called, PluginCallFailed(sentence))
+            log.error("plugin_failed", plugin=called.plugin, reason=sentence)
 
-        with task_leaks.cancelling_leaks(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
-            return await _run(told, given)
+        with (
+            task_leaks.cancelling_leaks(called.plugin, record_leak)
+            if not (self._lasting or called.builtin)
+            else nullcontext()
+        ):
+            return await _run(called, given)
 
     async def _stop(self, running: asyncio.Task[PluginCallFailed | None], plugin: str) -> None:
         """Cancel a hook. One that does not end is abandoned."""
@@ -227,10 +231,10 @@ class Notification:
             log.error("notice_does_not_stop", plugin=plugin)
 
 
-async def _run(told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+async def _run(called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
     """Call a hook and return its failure. If the task raised it, SystemExit would end the process."""
     try:
-        await told.function(*(given[name] for name in told.wants))
+        await called.function(*(given[name] for name in called.parameters))
     except BaseException as error:  # what is cancelled ends here too, and nobody asks how
         return call_failure(error)
     return None

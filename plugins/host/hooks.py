@@ -87,8 +87,8 @@ class Hooks:
         self.refused: list[Refusal] = []
         self._pluggy = _empty()
         self._registry = Registry(self.refuse)
-        self._unasked: list[str] = []
-        """Who was not asked yet for what is asked late."""
+        self._late_plugins: list[str] = []
+        """The plugins whose late registration hooks were not called yet."""
         self._builtin: set[str] = set()
         self._settings: dict[str, Any] = {}
         self._seconds = seconds
@@ -96,31 +96,31 @@ class Hooks:
         self._decisions: dict[str, Decision] = {}
         self._notifications: dict[str, Notification] = {}
 
-    def register(self, name: str, plugin: object, *, ours: bool = False, settings: Any = NOTHING) -> bool:
+    def register(self, name: str, plugin: object, *, builtin: bool = False, settings: Any = NOTHING) -> bool:
         """Register a plugin (a module or object with hook implementations) and call its registration hooks.
 
         Args:
             name: The plugin's name.
             plugin: The module or object.
-            ours: It is built in, so its hooks run without a thread.
+            builtin: It is built in, so its hooks run without a thread.
             settings: The plugin's settings.
 
         Returns:
             False if the plugin as a whole was refused.
         """
         try:
-            attempt(lambda: self._take_in(name, plugin))
+            attempt(lambda: self._register(name, plugin))
         except PluginCallFailed as failed:
             self.refuse(name, "", str(failed))
             return False
-        self._builtin |= {name} if ours else set()
+        self._builtin |= {name} if builtin else set()
         self._settings[name] = settings
         self._decisions.clear()
         self._notifications.clear()
         for hook in CHECKS:
             if hook not in LATE:
                 self._collect(name, hook)
-        self._unasked.append(name)
+        self._late_plugins.append(name)
         return True
 
     def without(self, name: str) -> Hooks:
@@ -132,21 +132,21 @@ class Hooks:
                 others._pluggy.register(self._pluggy.get_plugin(plugin), plugin)
                 others._settings[plugin] = self._settings[plugin]
         others._builtin = self._builtin - {name}
-        others._unasked = [plugin for plugin in self._unasked if plugin != name]
+        others._late_plugins = [plugin for plugin in self._late_plugins if plugin != name]
         others._registry.adopt(self._registry, without=name)
         return others
 
     def adopt(self, others: Hooks) -> None:
         """Replace the plugins by those of another instance. Mappings are updated; disabled hooks are enabled again."""
         self.refused, self._pluggy, self._settings = others.refused, others._pluggy, others._settings
-        self._builtin, self._unasked = others._builtin, others._unasked
+        self._builtin, self._late_plugins = others._builtin, others._late_plugins
         self._registry.adopt(others._registry)
         self._decisions.clear()
         self._notifications.clear()
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
         """Record that a plugin or one of its hooks is not used. `reason` is the end of a sentence."""
-        what = f"The plugin {plugin!r}" if not hook else f"Something of the plugin {plugin!r} ({hook})"
+        what = f"The plugin {plugin!r}" if not hook else f"Part of the plugin {plugin!r} ({hook})"
         self.refused.append(Refusal(plugin=plugin, hook=hook, sentence=f"{what} is not used: {reason}."))
 
     @property
@@ -196,8 +196,8 @@ class Hooks:
 
     def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
         """Return the memory backends by name, without the default one. Their registration hooks are called now."""
-        while self._unasked:
-            name = self._unasked.pop(0)
+        while self._late_plugins:
+            name = self._late_plugins.pop(0)
             for hook in LATE:
                 self._collect(name, hook)
         return self._registry.of_hook("register_memory_backends")
@@ -230,8 +230,10 @@ class Hooks:
         given = {"context": context, "budget": budget, "now": now}
         edits: list[Edit] = []
         failures: list[PluginFailed] = []
-        for asked in decision.implementations():
-            decided = await decision.ask(asked, given, functools.partial(_checked_prunes, view, asked.plugin))
+        for implementation in decision.implementations():
+            decided = await decision.ask(
+                implementation, given, functools.partial(_checked_prunes, view, implementation.plugin)
+            )
             edits += decided.value or ()
             failures += [decided.failure] if decided.failure else []
         return PruningProposal(edits=merge_proposals(view, edits), failures=tuple(failures))
@@ -243,8 +245,8 @@ class Hooks:
         decision = self._decision("plan_compaction")
         given = {"context": context, "budget": budget, "trigger": trigger}
         failures: list[PluginFailed] = []
-        for asked in decision.implementations():
-            decided = await decision.ask(asked, given, functools.partial(_checked_cut, context))
+        for implementation in decision.implementations():
+            decided = await decision.ask(implementation, given, functools.partial(_checked_cut, context))
             failures += [decided.failure] if decided.failure else []
             if decided.value is not None:
                 return CompactionProposal(keep_from=decided.value, failures=tuple(failures))
@@ -293,34 +295,34 @@ class Hooks:
             Implementation(
                 plugin=each.plugin_name,
                 function=each.function,
-                wants=tuple(each.argnames),
-                ours=each.plugin_name in self._builtin,
+                parameters=tuple(each.argnames),
+                builtin=each.plugin_name in self._builtin,
             )
             for each in getattr(self._pluggy.hook, hook).get_hookimpls()
         ]
 
-        def switched_off(plugin: str, why: str) -> None:
-            self.refuse(plugin, hook, f"it is switched off until a restart ({why})")
+        def on_disabled(plugin: str, why: str) -> None:
+            self.refuse(plugin, hook, f"it is disabled until a restart ({why})")
 
-        return Implementations(hook, implementations, switched_off=switched_off)
+        return Implementations(hook, implementations, on_disabled=on_disabled)
 
-    def _take_in(self, name: str, plugin: object) -> None:
+    def _register(self, name: str, plugin: object) -> None:
         if self._pluggy.has_plugin(name):
-            raise InvalidPlugin("a plugin of this name is there already")
+            raise InvalidPlugin("a plugin of this name is already registered")
         if inspect.isclass(plugin):
-            raise InvalidPlugin("it is a class; offer an instance of it, or a module")
-        offered = self._implementations(plugin)
-        if not offered:
+            raise InvalidPlugin("it is a class; register an instance of it, or a module")
+        implementations = self._implementations(plugin)
+        if not implementations:
             raise InvalidPlugin("it implements no hook; is @hookimpl missing?")
-        for hook, function, options in offered:
+        for hook, function, options in implementations:
             self._check(hook, function, options)
         try:
             self._pluggy.register(plugin, name)
         except pluggy.PluginValidationError as error:
             # The last line says what is wrong; the lines before it repeat the plugin and the hook.
-            raise InvalidPlugin(f"pluggy refuses it: {str(error).splitlines()[-1]}") from error
+            raise InvalidPlugin(f"pluggy rejects it: {str(error).splitlines()[-1]}") from error
         except ValueError as error:
-            raise InvalidPlugin("it is registered under another name already") from error
+            raise InvalidPlugin("it is already registered under another name") from error
 
     def _implementations(self, plugin: object) -> list[tuple[str, Any, Mapping[str, Any]]]:
         found: list[tuple[str, Any, Mapping[str, Any]]] = []
@@ -334,13 +336,13 @@ class Hooks:
         if getattr(self._pluggy.hook, hook, None) is None:
             raise InvalidPlugin(f"there is no hook {hook!r}")
         if options.get("wrapper") or options.get("hookwrapper"):
-            raise InvalidPlugin(f"{hook} is a wrapper, and nothing wraps hooks here")
+            raise InvalidPlugin(f"{hook} is a wrapper, which is not supported")
         hook_function(hook, function)
 
     def _collect(self, plugin: str, hook: str) -> None:
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
             if implementation.plugin_name == plugin:
-                self._registry.collect(plugin, hook, implementation.function, ours=plugin in self._builtin)
+                self._registry.collect(plugin, hook, implementation.function, builtin=plugin in self._builtin)
 
 
 def _empty() -> pluggy.PluginManager:
@@ -350,17 +352,17 @@ def _empty() -> pluggy.PluginManager:
     return empty
 
 
-TOLD = 3
+MAX_REASONS = 3
 """The maximum number of rejected edits that a message names."""
 
 
 def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit, ...], str]:
     """Return the valid edits of a result, and why others are invalid."""
     if not isinstance(answer, list | tuple):
-        raise InvalidPlugin(f"it returned {type(answer).__name__} where a list was promised")
+        raise InvalidPlugin(f"it returned {type(answer).__name__} instead of a list")
     checked = validate_edits(view, answer, plugin)
-    more = len(checked.refused) - TOLD
-    return checked.edits, "; ".join(checked.refused[:TOLD]) + (f" (and {more} more)" if more > 0 else "")
+    more = len(checked.refused) - MAX_REASONS
+    return checked.edits, "; ".join(checked.refused[:MAX_REASONS]) + (f" (and {more} more)" if more > 0 else "")
 
 
 def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None, str]:
@@ -368,7 +370,7 @@ def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None
     if answer is None:
         return None, ""
     if type(answer) is not int:  # a subclass of int may compare in any way
-        raise InvalidPlugin(f"it returned {type(answer).__name__} where a seq or None was promised")
+        raise InvalidPlugin(f"it returned {type(answer).__name__} instead of a seq or None")
     if answer not in context.cuts:
-        raise InvalidPlugin(f"it answered {answer}, which is none of context.cuts")
+        raise InvalidPlugin(f"it returned {answer}, which is not in context.cuts")
     return answer, ""

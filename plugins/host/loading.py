@@ -47,7 +47,7 @@ def load_plugins(allow: Iterable[str], fit: Fit = without_tables) -> Hooks:
     """Register the built-in plugins and the installed ones whose entry points `allow` names, in that order."""
     hooks = Hooks()
     for name, module in BUILT_IN.items():
-        hooks.register(name, importlib.import_module(module), ours=True)
+        hooks.register(name, importlib.import_module(module), builtin=True)
     if wanted := tuple(dict.fromkeys(allow)):
         _load_installed(hooks, wanted, fit)
     return hooks
@@ -122,7 +122,7 @@ class PluginFolder:
         """Import the current version of the plugin. If that fails, the modules imported before stay in place."""
         name, self._target = _entry_point(self.path)
         if name != self.name:
-            raise NoPlugin(f"its entry point is called {name!r} now, and was {self.name!r}; a restart takes that")
+            raise NoPlugin(f"its entry point is now called {name!r} instead of {self.name!r}; restart the gateway to use it")
         place = str(self.path / "src" if (self.path / "src").is_dir() else self.path)
         if place not in sys.path:
             sys.path.insert(0, place)
@@ -144,10 +144,10 @@ class PluginFolder:
 
     def _forget(self) -> dict[str, ModuleType]:
         """Remove the folder's modules from `sys.modules` and return them."""
-        ours = {name: module for name, module in sys.modules.items() if self._holds(module)}
-        for name in ours:
+        modules = {name: module for name, module in sys.modules.items() if self._holds(module)}
+        for name in modules:
             del sys.modules[name]
-        return ours
+        return modules
 
     def _holds(self, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None)
@@ -162,7 +162,7 @@ def _entry_point(folder: Path) -> tuple[str, str]:
     except OSError as error:
         raise NoPlugin(f"{project} cannot be read: {error.strerror}; `exuvia plugins new` makes a plugin") from error
     except (ValueError, AttributeError) as error:
-        raise NoPlugin(f"{project} is not what a project's file is: {error}") from error
+        raise NoPlugin(f"{project} is not a valid project file: {error}") from error
     if not isinstance(offered, dict) or len(offered) != 1:
         raise NoPlugin(
             f'{project} needs one entry point under [project.entry-points.{GROUP}], such as weather = "my_module"'

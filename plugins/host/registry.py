@@ -66,9 +66,9 @@ class Registry:
         """Return the plugin that registered a class."""
         return self._taken[hook][name].plugin
 
-    def collect(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> None:
+    def collect(self, plugin: str, hook: str, function: Callable[[], object], *, builtin: bool) -> None:
         """Call a plugin's registration hook and register the valid classes. Third-party hooks run in a thread."""
-        for offered in self._asked(plugin, hook, function, ours=ours):
+        for offered in self._call(plugin, hook, function, builtin=builtin):
             self._take(plugin, hook, offered)
 
     def adopt(self, others: Registry, *, without: str = "") -> None:
@@ -79,9 +79,9 @@ class Registry:
             self._kinds[hook].clear()
             self._kinds[hook].update({name: offer.kind for name, offer in left.items()})
 
-    def _asked(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> Iterable[object]:
+    def _call(self, plugin: str, hook: str, function: Callable[[], object], *, builtin: bool) -> Iterable[object]:
         try:
-            if ours:
+            if builtin:
                 return _listed(function())
             return within(SECONDS, lambda: _listed(function()), thread=f"plugin:{plugin}")
         except PluginCallFailed as failed:
@@ -96,7 +96,7 @@ class Registry:
             self._refuse(plugin, hook, str(failed))
             return
         if name in taken:
-            self._refuse(plugin, hook, f"the name {name!r} is taken already, by {taken[name].plugin!r}")
+            self._refuse(plugin, hook, f"the name {name!r} is already used by {taken[name].plugin!r}")
         else:
             taken[name] = Registration(plugin=plugin, kind=offered)
             self._kinds[hook][name] = offered
@@ -111,8 +111,8 @@ def _listed(answer: object) -> list[object]:
     if inspect.iscoroutine(answer):
         answer.close()
     if not isinstance(answer, list | tuple):
-        raise InvalidPlugin(f"it returned {type(answer).__name__} where a list was promised")
+        raise InvalidPlugin(f"it returned {type(answer).__name__} instead of a list")
     offered = list(answer)
     if len(offered) > MOST:
-        raise InvalidPlugin(f"it returned {len(offered):,} things; {MOST:,} are the most")
+        raise InvalidPlugin(f"it returned {len(offered):,} classes; at most {MOST:,} are allowed")
     return offered

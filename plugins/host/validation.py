@@ -48,21 +48,13 @@ def hook_function(hook: str, function: Callable[..., object]) -> None:
         or inspect.isasyncgenfunction(function)
         or inspect.isgeneratorfunction(function)
     ):
-        raise InvalidPlugin(
-            f"{hook} must be a plain function that returns what it decides or offers, neither async nor a generator"
-        )
+        raise InvalidPlugin(f"{hook} must be a plain function, neither async nor a generator")
 
 
 def plugin_settings(plugin: object) -> type[msgspec.Struct] | None:
     """Return the `Settings` type of a plugin, or None if it has none."""
     form = getattr(plugin, "Settings", None)
-    if form is None:
-        return None
-    if not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
-        raise InvalidPlugin("its Settings is not a msgspec Struct")
-    if required := _without_default(form):
-        raise InvalidPlugin(f"its Settings has no default for {', '.join(required)}")
-    return form
+    return None if form is None else _settings("its Settings", form)
 
 
 def chat_provider(offered: object) -> str:
@@ -71,11 +63,7 @@ def chat_provider(offered: object) -> str:
         offered, ChatProvider, ("__aenter__", "__aexit__", "default_model", "explain_default", "limits", "stream")
     )
     name = _text(provider, "name", _WORD)
-    settings = getattr(provider, "Settings", None)
-    if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
-        raise InvalidPlugin(f"{provider.__name__}.Settings is not a msgspec Struct")
-    if required := _without_default(settings):
-        raise InvalidPlugin(f"{provider.__name__}.Settings has no default for {', '.join(required)}")
+    _settings(f"{provider.__name__}.Settings", getattr(provider, "Settings", None))
     _coroutine(provider, "__aenter__", "__aexit__")
     _plain(provider, "default_model", "explain_default", "limits", "stream")
     return name
@@ -97,7 +85,7 @@ def memory_backend(offered: object) -> str:
     _plain(kind, *methods)
     name = _text(kind, "name", _WORD)
     if name in (AUTO, SQLITE):
-        raise InvalidPlugin(f"{name!r} is taken")
+        raise InvalidPlugin(f"{name!r} is reserved")
     return name
 
 
@@ -151,11 +139,19 @@ def flush(offered: object) -> str:
 
 def _class(offered: object, promised: type, methods: tuple[str, ...]) -> type:
     if not isinstance(offered, type):
-        raise InvalidPlugin(f"it returned {type(offered).__name__} where a class was promised")
+        raise InvalidPlugin(f"it returned {type(offered).__name__} instead of a class")
     missing = [method for method in methods if not callable(getattr(offered, method, None))]
     if missing:
-        raise InvalidPlugin(f"{offered.__name__} is no {promised.__name__}: it lacks {', '.join(missing)}")
+        raise InvalidPlugin(f"{offered.__name__} is not a valid {promised.__name__}: it lacks {', '.join(missing)}")
     return offered
+
+
+def _settings(name: str, form: object) -> type[msgspec.Struct]:
+    if not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        raise InvalidPlugin(f"{name} is not a msgspec Struct")
+    if required := _without_default(form):
+        raise InvalidPlugin(f"{name} has no default for {', '.join(required)}")
+    return form
 
 
 def _without_default(settings: type[msgspec.Struct]) -> list[str]:
@@ -177,7 +173,7 @@ def _text(kind: type, field: str, pattern: re.Pattern[str]) -> str:
 def _schema(owner: str, definition: ToolDefinition) -> None:
     # A schema goes into the log and into every request: one that is not JSON would break each turn, not only its tool.
     if not isinstance(definition.description, str) or not isinstance(definition.parameters, dict):
-        raise InvalidPlugin(f"{owner}.definition has a description that is no text or parameters that are no object")
+        raise InvalidPlugin(f"{owner}.definition has a description that is not text, or parameters that are not an object")
     if definition.parameters.get("type") != "object":
         raise InvalidPlugin(f"{owner}.definition.parameters is not a JSON Schema of type object")
     try:
@@ -195,4 +191,4 @@ def _coroutine(kind: type, *methods: str) -> None:
 def _plain(kind: type, *methods: str) -> None:
     for method in methods:
         if inspect.iscoroutinefunction(getattr(kind, method)):
-            raise InvalidPlugin(f"{kind.__name__}.{method} is a coroutine, which nobody would await here")
+            raise InvalidPlugin(f"{kind.__name__}.{method} is an async function, and must be a plain one")

@@ -53,7 +53,7 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise NotWritten(f"{name!r} cannot be its name: lower-case letters, digits and _, a letter first, up to 32.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise NotWritten(f"{folder} is there already and not empty; --into names another folder.")
+        raise NotWritten(f"{folder} already exists and is not empty; choose another folder with --into.")
     written = []
     for path, template in (
         ("pyproject.toml", "pyproject.toml.txt"),

@@ -122,7 +122,7 @@ class ChatProviderConformance:
             reply = await reply_of(provider, question(self.model))
             assert reply.model, "Reply.model is empty."
             usage = reply.usage
-            assert usage is None or min(usage.input, usage.output, usage.cached) >= 0, f"{usage} counts less than nothing."
+            assert usage is None or min(usage.input, usage.output, usage.cached) >= 0, f"{usage} has a negative count."
 
     @check
     async def test_every_conversation_can_be_encoded(self, tmp_path: Path) -> None:

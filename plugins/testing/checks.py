@@ -64,7 +64,7 @@ async def error_of(asked: Awaitable[Any], *meant: type[ProviderError], secret: s
     """
     error = await _raised(asked)
     names = " or ".join(kind.__name__ for kind in meant)
-    assert type(error) in meant, f"{type(error).__name__} was raised ({error}), and {names} is meant."
+    assert type(error) in meant, f"{type(error).__name__} was raised ({error}), but {names} was expected."
     check_sentence(str(error), secret)
     return error
 
@@ -75,41 +75,41 @@ async def _raised(asked: Awaitable[Any]) -> ProviderError:
     except ProviderError as error:
         return error
     except Exception as error:
-        raise AssertionError(f"{type(error).__name__} was raised, which is no ProviderError: {error}") from error
-    raise AssertionError(f"It answered {str(answer)[:100]!r} where there was no answer.")
+        raise AssertionError(f"{type(error).__name__} was raised instead of a ProviderError: {error}") from error
+    raise AssertionError(f"It answered {str(answer)[:100]!r} instead of raising an error.")
 
 
 def check_sentence(sentence: str, secret: str = "") -> None:
     """Fail if a message is not suitable for people."""
-    assert sentence.strip(), "The error says nothing."
+    assert sentence.strip(), "The error message is empty."
     assert sentence.isprintable(), f"The error is not one line of text: {sentence!r}"
     assert len(sentence) <= SENTENCE, f"The error has {len(sentence)} characters: {sentence[:100]!r}…"
     assert not secret or secret not in sentence, "The error shows the key."
 
 
-def check(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def check(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Turn an async method into a test with its own event loop, a timeout and a check for tasks left running.
 
     On failure its docstring, which explains how to fix the problem, is added to the exception.
     """
 
-    @functools.wraps(story)
-    def told(*arguments: P.args, **named: P.kwargs) -> None:
-        with _with_hint(story.__doc__):
-            asyncio.run(_bounded(story(*arguments, **named)))
+    @functools.wraps(method)
+    def run(*arguments: P.args, **named: P.kwargs) -> None:
+        with _with_hint(method.__doc__):
+            asyncio.run(_bounded(method(*arguments, **named)))
 
-    return told
+    return run
 
 
-def plain_check(story: Callable[P, None]) -> Callable[P, None]:
+def plain_check(method: Callable[P, None]) -> Callable[P, None]:
     """Turn a blocking method into a test. On failure its docstring is added to the exception."""
 
-    @functools.wraps(story)
-    def told(*arguments: P.args, **named: P.kwargs) -> None:
-        with _with_hint(story.__doc__):
-            story(*arguments, **named)
+    @functools.wraps(method)
+    def run(*arguments: P.args, **named: P.kwargs) -> None:
+        with _with_hint(method.__doc__):
+            method(*arguments, **named)
 
-    return told
+    return run
 
 
 @contextlib.contextmanager
@@ -121,10 +121,10 @@ def _with_hint(docstring: str | None) -> Iterator[None]:
         raise
 
 
-async def _bounded(story: Coroutine[Any, Any, None]) -> None:
+async def _bounded(running: Coroutine[Any, Any, None]) -> None:
     try:
         async with asyncio.timeout(SECONDS):
-            await story
+            await running
     except TimeoutError as error:
         raise AssertionError(f"It was not done after {SECONDS:g} seconds.") from error
     left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]

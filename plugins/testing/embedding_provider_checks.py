@@ -216,7 +216,9 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
             assert provider.model() is None, f"model() is {provider.model()!r} where nothing is set."
             check_sentence(provider.explain_default())
             wanted = self.variable or "api_key"
-            assert wanted in provider.explain_default(), f"why() does not name {wanted}: {provider.explain_default()!r}"
+            assert wanted in provider.explain_default(), (
+                f"explain_default() does not name {wanted}: {provider.explain_default()!r}"
+            )
 
     @check
     async def test_the_key_is_read_from_the_environment(self, tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                 try:
                     await error_of(provider.embed(TEXTS[:3], "note"), BadAnswer)
                 except AssertionError as failed:
-                    raise AssertionError(f"Vectors that are none ({what}): {failed}") from failed
+                    raise AssertionError(f"Invalid vectors ({what}): {failed}") from failed
 
     @check
     async def test_vectors_are_sorted_by_index(self, tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
         async with self.asking(tmp_path, dimensions=64) as (provider, server):
             (vector,) = await provider.embed(TEXTS[:1], "note")
             asked = server.wanted(server.requests[-1])
-            assert (asked, len(vector)) == (64, 64), f"{asked} dimensions were asked for, where 64 are set."
+            assert (asked, len(vector)) == (64, 64), f"{asked} dimensions were requested, but 64 are configured."
 
     @check
     async def test_an_html_page_is_a_bad_answer(self, tmp_path: Path) -> None:

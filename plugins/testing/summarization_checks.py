@@ -151,7 +151,7 @@ class FlushConformance:
         except ProviderError as error:
             check_sentence(str(error))
             return None
-        assert isinstance(flushed, FlushResult), f"flush returned {type(flushed).__name__}, and not a Flushed."
+        assert isinstance(flushed, FlushResult), f"flush returned {type(flushed).__name__}, and not a FlushResult."
         assert flushed.outcome in get_args(get_type_hints(FlushResult)["outcome"]), f"outcome is {flushed.outcome!r}."
         assert bool(flushed.text.strip()) == (flushed.outcome == "written"), (
             f"{flushed.outcome}, with text {flushed.text!r}."

@@ -71,7 +71,7 @@ class SeenFiles:
         self._known: OrderedDict[tuple[str, tuple[str, ...]], KnownFile] = OrderedDict()
         self._guard = threading.Lock()
 
-    def note(self, session: str, parts: tuple[str, ...], content: bytes, seen_range: tuple[int, int]) -> None:
+    def record_read(self, session: str, parts: tuple[str, ...], content: bytes, seen_range: tuple[int, int]) -> None:
         """Record that a session was shown a half-open range of lines of this content."""
         digest = _digest(content)
         with self._guard:
@@ -79,7 +79,7 @@ class SeenFiles:
             ranges = known.ranges if known is not None and known.digest == digest else ()
             self._put(session, parts, KnownFile(digest, _merge((*ranges, seen_range))[:MAX_RANGES]))
 
-    def note_change(self, session: str, parts: tuple[str, ...], before: bytes, after: bytes) -> None:
+    def record_change(self, session: str, parts: tuple[str, ...], before: bytes, after: bytes) -> None:
         """Record that a session itself changed the content of a file it knew.
 
         If it had read all of the file, it knows all of the new content; otherwise it keeps what it knew of the lines before
@@ -217,9 +217,9 @@ class FileChanges:
                 file = FileChange("/".join(parts), target, self._seen.known(session, parts), check_cancelled)
                 message = change(file)
                 if file.before is None and file.after is not None:
-                    self._seen.note(session, parts, file.after, (1, count_lines(file.after) + 1))
+                    self._seen.record_read(session, parts, file.after, (1, count_lines(file.after) + 1))
                 elif file.before is not None and file.after is not None:
-                    self._seen.note_change(session, parts, file.before, file.after)
+                    self._seen.record_change(session, parts, file.before, file.after)
                 return message
         except (OutsideFolder, ChangeAborted) as error:
             raise ToolFailed(str(error)) from error

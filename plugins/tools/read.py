@@ -102,7 +102,7 @@ class Read:
                 # Read once: exactly the bytes that are shown are recorded as seen.
                 content = file.read()
             text, following = _read_lines(io.BytesIO(content), request)
-            self._seen.note(call.session, parts, content, (request.offset, following))
+            self._seen.record_read(call.session, parts, content, (request.offset, following))
             return text
         except OSError as error:
             raise ToolFailed(f"The file cannot be read: {error.strerror}.") from error

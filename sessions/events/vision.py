@@ -65,25 +65,25 @@ def indexes_with_attachments(messages: Sequence[Message], first: int = 0) -> lis
 
 
 def attachment_visibility(
-    messages: Sequence[Message], sight: VisionSupport | None, model: str, *, among: Iterable[int] | None = None
+    messages: Sequence[Message], vision: VisionSupport | None, model: str, *, among: Iterable[int] | None = None
 ) -> list[AttachmentVisibility]:
     """Return the visibility of each attachment in a context, in order.
 
     Args:
         messages: The messages of the context.
-        sight: The model's picture support; None if it accepts no pictures.
+        vision: The model's picture support; None if it accepts no pictures.
         model: The model's name, for the explanations.
         among: The result of `indexes_with_attachments`, if it is already known.
     """
     seen = [
-        _alone((index, number), attachment, sight, model)
+        _alone((index, number), attachment, vision, model)
         for index in (indexes_with_attachments(messages) if among is None else among)
         if isinstance(message := messages[index], UserMessage)
         for number, attachment in enumerate(message.attachments)
     ]
-    if sight is None:
+    if vision is None:
         return seen
-    sent = _newest([each for each in seen if each.form == "picture"], sight)
+    sent = _newest([each for each in seen if each.form == "picture"], vision)
     return [each if each.form != "picture" or each.at in sent else _named(each, _CROWDED) for each in seen]
 
 
@@ -106,30 +106,30 @@ def text_with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
     return "\n".join([*([text] if text else []), *files])
 
 
-def _alone(at: Place, attachment: Attachment, sight: VisionSupport | None, model: str) -> AttachmentVisibility:
+def _alone(at: Place, attachment: Attachment, vision: VisionSupport | None, model: str) -> AttachmentVisibility:
     """Return the visibility of an attachment, ignoring the others."""
     if attachment.media.startswith("text/"):
         return AttachmentVisibility(at=at, attachment=attachment, form="text", tokens=min(attachment.bytes, TEXT_BYTES) // 3)
     named = AttachmentVisibility(at=at, attachment=attachment, form="named", tokens=0)
-    if why := _refused(attachment, sight, model):
+    if why := _refused(attachment, vision, model):
         return _named(named, why)
-    assert sight is not None
-    tokens = sight.tokens(attachment.width, attachment.height)
+    assert vision is not None
+    tokens = vision.tokens(attachment.width, attachment.height)
     return msgspec.structs.replace(named, form="picture", tokens=tokens)
 
 
-def _refused(attachment: Attachment, sight: VisionSupport | None, model: str) -> str:
+def _refused(attachment: Attachment, vision: VisionSupport | None, model: str) -> str:
     """Return the reason why a model is not sent a file; empty if it is."""
     if not attachment.media.startswith("image/"):
         return "it is neither a picture nor text"
-    if sight is None:
+    if vision is None:
         return f"{model} does not accept pictures"
     longest = max(attachment.width, attachment.height)
     for why, holds in (
         ("the picture is incomplete", longest == 0),
-        (f"{model} does not accept {attachment.media}", attachment.media not in sight.media),
-        (f"{model} accepts pictures up to {sight.picture_bytes / 1e6:.1f} MB", attachment.bytes > sight.picture_bytes),
-        (f"{model} accepts pictures up to {sight.side} pixels a side", longest > (sight.side or longest)),
+        (f"{model} does not accept {attachment.media}", attachment.media not in vision.media),
+        (f"{model} accepts pictures up to {vision.picture_bytes / 1e6:.1f} MB", attachment.bytes > vision.picture_bytes),
+        (f"{model} accepts pictures up to {vision.side} pixels a side", longest > (vision.side or longest)),
     ):
         if holds:
             return why
@@ -140,7 +140,7 @@ def _named(seen: AttachmentVisibility, why: str) -> AttachmentVisibility:
     return msgspec.structs.replace(seen, form="named", tokens=0, why=why)
 
 
-def _newest(pictures: Sequence[AttachmentVisibility], sight: VisionSupport) -> set[Place]:
+def _newest(pictures: Sequence[AttachmentVisibility], vision: VisionSupport) -> set[Place]:
     """Return the places of the pictures that are sent: the newest, within the limits on number and bytes.
 
     When a limit is exceeded, half of the pictures are dropped at once. Every change to what was sent earlier invalidates the
@@ -152,7 +152,7 @@ def _newest(pictures: Sequence[AttachmentVisibility], sight: VisionSupport) -> s
     for picture in pictures:
         sent.append(picture)
         size += picture.attachment.bytes
-        if len(sent) > sight.count or size > sight.total_bytes:
-            while len(sent) > 1 and (len(sent) > max(1, sight.count // 2) or size > sight.total_bytes // 2):
+        if len(sent) > vision.count or size > vision.total_bytes:
+            while len(sent) > 1 and (len(sent) > max(1, vision.count // 2) or size > vision.total_bytes // 2):
                 size -= sent.popleft().attachment.bytes
     return {picture.at for picture in sent}

@@ -80,7 +80,7 @@ class Journal:
         if self._closed is None:
             self._closed = self._loop.create_future()
             self._commit()
-            self._let_go_when_done()
+            self._release_when_done()
         await asyncio.shield(self._closed)  # cancelling the wait does not stop the commit
 
     def write(self) -> None:
@@ -108,7 +108,7 @@ class Journal:
         self._committer.pending -= durable - self.durable
         self.durable = durable
         self._submit()
-        self._let_go_when_done()
+        self._release_when_done()
         self._on_durable(durable)
 
     def _commit(self) -> None:
@@ -128,14 +128,14 @@ class Journal:
             return
         self._failure = failure
         self._committer.pending -= self.end - self.durable
-        self._let_go()
+        self._release()
         self._on_failed(failure)
 
-    def _let_go_when_done(self) -> None:
+    def _release_when_done(self) -> None:
         if self._closed is not None and self.durable == self.end and self._failure is None:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

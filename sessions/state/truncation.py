@@ -30,7 +30,7 @@ BY = "oversize"
 
 
 def required_trims(
-    view: View, window: int, reserve: int = 0, start: int = 0, *, weigh: Callable[[str], float] = estimate
+    view: View, window: int, reserve: int = 0, start: int = 0, *, count_tokens: Callable[[str], float] = estimate
 ) -> Iterator[Trim]:
     """Yield the trims that are required, each as small as possible.
 
@@ -39,16 +39,16 @@ def required_trims(
         window: The context window in tokens.
         reserve: Tokens reserved for the answer.
         start: Index of the first message to check.
-        weigh: Returns the tokens of a text for the model in use.
+        count_tokens: Returns the tokens of a text for the model in use.
     """
-    for indexes in _together(view, start):
-        sizes = [weigh(view.messages[index].text) for index in indexes]
+    for indexes in _inseparable(view, start):
+        sizes = [count_tokens(view.messages[index].text) for index in indexes]
         limit = size_limit(sizes, TOGETHER_SHARE * (window - reserve))
         if isinstance(view.messages[indexes[0]], ToolMessage):
             limit = min(limit, RESULT_SHARE * window)
         for index, size in zip(indexes, sizes, strict=True):
             if size > limit:
-                yield _fitting(view, index, limit, weigh)
+                yield _largest_trim(view, index, limit, count_tokens)
 
 
 def size_limit(sizes: Sequence[float], room: float) -> float:
@@ -66,13 +66,13 @@ def truncation_note(size: int) -> str:
     return f"[Shortened: it had {size:,} characters.]"
 
 
-def _together(view: View, start: int) -> Iterator[list[int]]:
+def _inseparable(view: View, start: int) -> Iterator[list[int]]:
     """Yield the indexes of inseparable messages: the results of each reply, and the messages taken at once. Replies, which
     the model's own window limits, and summaries are not included."""
     group: list[int] = []
     of: tuple[type, int] | None = None
     for index, message in enumerate(view.messages[start:], start):
-        this = _unit(view, index) if isinstance(message, ToolMessage | UserMessage) and view.sources[index] else None
+        this = _group_key(view, index) if isinstance(message, ToolMessage | UserMessage) and view.sources[index] else None
         if this != of and group:
             yield group
             group = []
@@ -83,23 +83,23 @@ def _together(view: View, start: int) -> Iterator[list[int]]:
         yield group
 
 
-def _unit(view: View, index: int) -> tuple[type, int]:
+def _group_key(view: View, index: int) -> tuple[type, int]:
     """Return a key that adjacent messages share if they are inseparable. A reply stands between results of different
     replies."""
     message = view.messages[index]
     return type(message), view.placed[index] if isinstance(message, UserMessage) else 0
 
 
-def _fitting(view: View, index: int, limit: float, weigh: Callable[[str], float]) -> Trim:
+def _largest_trim(view: View, index: int, limit: float, count_tokens: Callable[[str], float]) -> Trim:
     """Return the largest trim within the limit. The cheap estimate finds it; a text whose ends have more tokens than its
     middle is trimmed again."""
     message, before = view.messages[index], view.edited.get(view.sources[index])
     room, shown = float(estimate(message.text)), message
     for _ in range(TRIES):
-        room = room * limit / weigh(shown.text)
+        room = room * limit / count_tokens(shown.text)
         trim = _trim(view, index, room)
         shown, _ = apply_edit(message, before, trim)
-        if weigh(shown.text) <= limit:
+        if count_tokens(shown.text) <= limit:
             break
     return trim
 

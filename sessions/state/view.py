@@ -69,7 +69,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.placed) > 0 and self.placed[0] == 0
 
     @property
-    def begins(self) -> int | None:
+    def first_seq(self) -> int | None:
         """The seq of the first message that is not a summary, or None."""
         first = int(self.summarised)
         return self.sources[first] if len(self) > first else None
@@ -92,7 +92,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Return the index of the first message placed at `seq` or later, or the length of the view."""
         return bisect_left(self.placed, seq)
 
-    def said(self, start: int, end: int) -> tuple[Message, ...]:
+    def without_recalled(self, start: int, end: int) -> tuple[Message, ...]:
         """Return the messages from one index to another, without recalled ones, which are in the memory already."""
         sources = self.sources[start:end]
         pairs = zip(self.messages[start:end], sources, strict=True)

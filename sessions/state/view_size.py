@@ -59,7 +59,7 @@ class ViewSize:
         self._total = TokenFeatures()
         self._head: tuple[object, TokenFeatures] = (None, TokenFeatures())
 
-    def sizes(self, transcript: Transcript, context: Context, sight: VisionSupport | None) -> Sizes:
+    def sizes(self, transcript: Transcript, context: Context, vision: VisionSupport | None) -> Sizes:
         """Return the sizes of a request's parts in tokens, for the model that replied last.
 
         They add up to the estimate of the whole request.
@@ -67,12 +67,12 @@ class ViewSize:
         Args:
             transcript: The folded session.
             context: The context assembled from it.
-            sight: The picture support of the model that is asked.
+            vision: The picture support of the model that is asked.
         """
         self._follow(context.messages)
         head, counts = self._head_of(context), transcript.counts
         model = counts.last.model if counts.last else ""
-        files = _files(context.messages, sight)
+        files = _files(context.messages, vision)
         messages = [units + files[index] if index in files else units for index, units in enumerate(self._units)]
         calibration = counts.calibration(model)
         parts = [calibration.tokens(head, whole=True), *(calibration.tokens(units) for units in messages)]
@@ -102,9 +102,9 @@ def text_tokens(transcript: Transcript, text: str) -> float:
     return max(calibration.tokens(text_features(text)), estimate(text))
 
 
-def _files(messages: Sequence[Message], sight: VisionSupport | None) -> dict[int, TokenFeatures]:
+def _files(messages: Sequence[Message], vision: VisionSupport | None) -> dict[int, TokenFeatures]:
     """Return the token features of attachments, by the index of their message."""
     files: dict[int, TokenFeatures] = {}
-    for seen in attachment_visibility(messages, sight, ""):
+    for seen in attachment_visibility(messages, vision, ""):
         files[seen.at[0]] = files.get(seen.at[0], TokenFeatures()) + attachment_features([seen])
     return files

@@ -68,15 +68,15 @@ async def fork(
         JournalDamaged: The parent does not verify.
         StorageFailed: The fork could not be written.
     """
-    places = await asyncio.to_thread(_place, store, parent, at, exactly=exactly)
-    last = places.last
-    event = SessionForked(session=session, key=key, parent=parent, parent_seq=last.seq, left=places.left)
+    point = await asyncio.to_thread(_find_fork_point, store, parent, at, exactly=exactly)
+    last = point.last
+    event = SessionForked(session=session, key=key, parent=parent, parent_seq=last.seq, left=point.left)
     line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
     await store.copy(parent, last, line, session)
     return Fork(session=session, key=key, parent=parent, parent_seq=last.seq)
 
 
-class _Places:
+class _ForkPoint:
     """A fold that finds the place to fork. `last` is the last event, up to `at`, after which no turn and no compaction was
     running, and `left` are the messages that waited there; `here` is the last line read.
 
@@ -102,21 +102,21 @@ class _Places:
                 self.left = tuple(waiting.seq for waiting in folded.waiting)
 
 
-def _place(reader: LogReader, session: str, at: int | None, *, exactly: bool) -> _Places:
-    places = _Places(at)
+def _find_fork_point(reader: LogReader, session: str, at: int | None, *, exactly: bool) -> _ForkPoint:
+    point = _ForkPoint(at)
     try:
         with reader.read(session) as lines:
-            verify_lines(lines, START, places)
+            verify_lines(lines, START, point)
     except InvalidLine as error:
-        raise JournalDamaged(session, places.here.seq + 1, str(error), good_seq=places.here.seq) from error
+        raise JournalDamaged(session, point.here.seq + 1, str(error), good_seq=point.here.seq) from error
     except JournalDamaged as damaged:
         if at is None or at > damaged.good_seq:
             raise
-    if at is not None and at > places.here.seq:
-        raise ForkRefused(f"{session} has no event {at}; its last is {places.here.seq}.")
-    if at is not None and at != places.last.seq and exactly:
-        before = f"the last such event is {places.last.seq}" if places.last.seq else "no earlier event is either"
+    if at is not None and at > point.here.seq:
+        raise ForkRefused(f"{session} has no event {at}; its last is {point.here.seq}.")
+    if at is not None and at != point.last.seq and exactly:
+        before = f"the last such event is {point.last.seq}" if point.last.seq else "no earlier event is either"
         raise ForkRefused(f"Event {at} of {session} is not between turns; {before}.")
-    if not places.last.seq:
+    if not point.last.seq:
         raise ForkRefused(f"{session} has nothing to fork yet.")
-    return places
+    return point

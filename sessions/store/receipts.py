@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from sessions.events.events import MessageReceived, Recorded
+from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 
 REMEMBERED = 10_000
@@ -61,11 +61,6 @@ class Receipts:
             return None
         session, seq, digest = _ENTRY.unpack(entry)
         return Receipt(session=self._sessions[session], seq=seq, digest=digest)
-
-    def note(self, session: str, recorded: Recorded) -> None:
-        """Add the id of a `message_received`; ignore other events."""
-        if isinstance(recorded.event, MessageReceived):
-            self.add(session, recorded.seq, recorded.event)
 
     def add(self, session: str, seq: int, message: MessageReceived) -> None:
         """Add a message at `seq` of this session. A known id keeps its first receipt."""

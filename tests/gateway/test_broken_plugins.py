@@ -102,7 +102,7 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
             ("in_each_hook", "turn_ended"): "ValueError: broken end of a turn",
             ("hangs", "propose_prunes"): "it did not return within 0.3 seconds",
             ("hangs_awaiting", "turn_ended"): "it did not return within 0.3 seconds",
-            ("wrong_types", "propose_prunes"): "it returned int where a list was promised",
+            ("wrong_types", "propose_prunes"): "it returned int instead of a list",
             ("exits", "run"): "SystemExit: 3",
             ("interrupts", "run"): "KeyboardInterrupt: broken tool",
             ("leave", "run"): "SystemExit: broken command",
@@ -117,13 +117,13 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
         "'at_import' is not used: importing exuvia_at_import failed (RuntimeError: broken at import)",
         "'exits_at_import' is not used: importing exuvia_exits_at_import failed (SystemExit: 3)",
         "'at_registration' (register_tools) is not used: KeyboardInterrupt: broken at registration",
-        "'in_each_hook' (propose_prunes) is not used: it is switched off until a restart (GeneratorExit: broken decision)",
-        "'hangs' (propose_prunes) is not used: it is switched off until a restart (it did not return within 0.3 seconds)",
-        "'wrong_types' (register_commands) is not used: it returned str where a list was promised",
+        "'in_each_hook' (propose_prunes) is not used: it is disabled until a restart (GeneratorExit: broken decision)",
+        "'hangs' (propose_prunes) is not used: it is disabled until a restart (it did not return within 0.3 seconds)",
+        "'wrong_types' (register_commands) is not used: it returned str instead of a list",
         "'wrong_colour' is not used: propose_prunes must be a plain function",
-        "'wrong_arguments' is not used: pluggy refuses it",
+        "'wrong_arguments' is not used: pluggy rejects it",
         "'unknown_hook' is not used: there is no hook 'register_tool'",
-        "'duplicate' (register_tools) is not used: the name 'read' is taken already, by 'builtin'",
+        "'duplicate' (register_tools) is not used: the name 'read' is already used by 'builtin'",
     ):
         assert sentence in status
     for line in ("KeyboardInterrupt: broken start", "log_flooded", "broken stop", "lingering"):

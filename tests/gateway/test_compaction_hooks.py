@@ -117,7 +117,7 @@ async def test_a_cut_that_cannot_be_is_refused_and_the_figures_decide(tmp_path: 
         async with on.playing():
             await talk(on, 12)
     (first, second, third) = silly.told(PluginFailed)
-    assert first.sentence == "it answered 1, which is none of context.cuts"
+    assert first.sentence == "it returned 1, which is not in context.cuts"
     assert [failure.off for failure in (first, second, third)] == [False, False, True]
     cuts = [
         [(event.messages, event.tokens_before, event.tokens_after) for event in on.told(ContextCompacted)]

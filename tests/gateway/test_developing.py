@@ -106,7 +106,7 @@ async def test_the_next_turn_uses_what_was_saved(author: Author, running: Gatewa
         ("def (", "SyntaxError"),
         ("raise SystemExit(1)", "SystemExit: 1"),
         (PLUGIN.replace("register_commands", "register_command"), "there is no hook 'register_command'"),
-        (PLUGIN.replace('"squawk"', '"status"', 1), "the name 'status' is taken already, by 'builtin'"),
+        (PLUGIN.replace('"squawk"', '"status"', 1), "the name 'status' is already used by 'builtin'"),
         (PLUGIN.replace("Settings = NoSettings", ""), "Parrot.Settings is not a msgspec Struct"),
     ],
     ids=["syntax", "exit", "unknown hook", "taken name", "half of it"],

@@ -91,4 +91,4 @@ async def test_a_plugin_that_fails_to_hear_is_named_in_the_log_and_switched_off(
     assert [(f["hook"], f["sentence"], f.get("off", False)) for f in failures] == [
         ("turn_ended", "KeyboardInterrupt: no more turns", off) for off in (False, False, True)
     ]
-    assert "'grumpy' (turn_ended) is not used: it is switched off until a restart" in status
+    assert "'grumpy' (turn_ended) is not used: it is disabled until a restart" in status

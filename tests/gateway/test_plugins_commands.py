@@ -105,8 +105,8 @@ def test_a_folder_is_checked_without_being_installed(file: Path, tmp_path: Path)
     ("text", "sentence"),
     [
         ("[project]\n", "needs one entry point"),
-        ("[project", "is not what a project's file is"),
-        ("project = 3\n", "is not what a project's file is"),
+        ("[project", "is not a valid project file"),
+        ("project = 3\n", "is not a valid project file"),
     ],
 )
 def test_a_folder_without_a_plugin_is_said_in_a_sentence(file: Path, tmp_path: Path, text: str, sentence: str) -> None:

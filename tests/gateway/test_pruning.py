@@ -302,7 +302,7 @@ async def test_a_real_gateway_prunes_as_configured_and_says_what_it_saved_and_wh
         told = await client.command("/context")
         status = await client.command("/status")
     assert re.search(r"^Pruned: \d trimmed, [1-9] cleared, saving \d\d,\d{3} characters", told, re.MULTILINE)
-    assert "'failing' (propose_prunes) is not used: it is switched off until a restart (RuntimeError: too hot)." in status
+    assert "'failing' (propose_prunes) is not used: it is disabled until a restart (RuntimeError: too hot)." in status
     (journal,) = (home / "sessions").iterdir()
     events = [decode(line).event for line in journal.read_bytes().splitlines(keepends=True)]
     assert [event.off for event in events if isinstance(event, PluginFailed)] == [False, False, True]

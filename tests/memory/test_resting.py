@@ -276,11 +276,11 @@ def test_a_plugin_brings_a_backend_and_what_is_none_is_refused_with_a_sentence()
     taken = type("Taken", (LocalBackend,), {"name": "sqlite"})
     assert hooks.register("theirs", Plugin(Fragile, taken, LocalBackend, Place, "fragile"))
     assert list(hooks.memory_backends()) == ["local", "chroma", "qmd", "fragile"]
-    begin, end = "Something of the plugin 'theirs' (register_memory_backends) is not used: ", "."
+    begin, end = "Part of the plugin 'theirs' (register_memory_backends) is not used: ", "."
     reasons = [refusal.sentence.removeprefix(begin).removesuffix(end) for refusal in hooks.refused]
-    assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already, by 'builtin'"]
-    assert reasons[2].startswith("Place is no MemoryBackend: it lacks why_not, ")
-    assert reasons[3] == "it returned str where a class was promised"
+    assert reasons[:2] == ["'sqlite' is reserved", "the name 'local' is already used by 'builtin'"]
+    assert reasons[2].startswith("Place is not a valid MemoryBackend: it lacks why_not, ")
+    assert reasons[3] == "it returned str instead of a class"
 
 
 def test_a_backend_that_lacks_any_method_is_refused() -> None:
@@ -289,4 +289,4 @@ def test_a_backend_that_lacks_any_method_is_refused() -> None:
         assert hooks.register("theirs", Plugin(type("Lacking", (LocalBackend,), {"name": "lacking", method: None})))
         assert list(hooks.memory_backends()) == ["local", "chroma", "qmd"]
         (refusal,) = hooks.refused
-        assert refusal.sentence.endswith(f"Lacking is no MemoryBackend: it lacks {method}.")
+        assert refusal.sentence.endswith(f"Lacking is not a valid MemoryBackend: it lacks {method}.")

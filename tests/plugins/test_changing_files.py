@@ -140,14 +140,14 @@ TEXTS = st.lists(st.sampled_from([b"a", b"b", b"\n"]), max_size=9).map(b"".join)
 def test_what_is_known_of_a_file_is_what_was_shown_of_it(before: bytes, after: bytes, pieces: list[tuple[int, int]]) -> None:
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     seen = SeenFiles()
-    seen.note("s", ("a",), b"another version", (1, 9))
+    seen.record_read("s", ("a",), b"another version", (1, 9))
     for piece in pieces:
-        seen.note("s", ("a",), before, piece)
+        seen.record_read("s", ("a",), before, piece)
     shown = {n for start, end in pieces for n in range(start, end)}
     missing = [n for n in range(1, len(old) + 1) if n not in shown]
     assert first_unseen(seen, before) == (missing[0] if missing else None)
 
-    seen.note_change("s", ("a",), before, after)
+    seen.record_change("s", ("a",), before, after)
 
     same = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     lost = [n for n in range(1, len(new) + 1) if n > same or n not in shown] if missing else []

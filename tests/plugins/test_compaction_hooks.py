@@ -106,12 +106,12 @@ class Seven(int):
 @pytest.mark.parametrize(
     ("act", "sentence"),
     [
-        (lambda _: 3, "it answered 3, which is none of context.cuts"),
-        (lambda _: -(10**30), f"it answered {-(10**30)}, which is none of context.cuts"),
-        (lambda _: True, "it returned bool where a seq or None was promised"),
-        (lambda _: 5.0, "it returned float where a seq or None was promised"),
-        (lambda _: Seven(1), "it returned Seven where a seq or None was promised"),
-        (lambda _: [7], "it returned list where a seq or None was promised"),
+        (lambda _: 3, "it returned 3, which is not in context.cuts"),
+        (lambda _: -(10**30), f"it returned {-(10**30)}, which is not in context.cuts"),
+        (lambda _: True, "it returned bool instead of a seq or None"),
+        (lambda _: 5.0, "it returned float instead of a seq or None"),
+        (lambda _: Seven(1), "it returned Seven instead of a seq or None"),
+        (lambda _: [7], "it returned list instead of a seq or None"),
         (raises(SystemExit(3)), "SystemExit: 3"),
         (raises(asyncio.CancelledError()), "CancelledError"),
     ],
@@ -183,7 +183,7 @@ async def test_one_that_takes_too_long_is_stopped_and_the_third_time_is_the_last
     ]
     assert len(stopped) == 3
     (refusal,) = hooks.refused
-    assert refusal.sentence.endswith(f"it is switched off until a restart ({sentence}).")
+    assert refusal.sentence.endswith(f"it is disabled until a restart ({sentence}).")
 
 
 async def test_one_that_does_not_let_itself_be_stopped_is_left_behind() -> None:

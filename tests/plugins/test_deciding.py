@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
-from plugins.host.hook_calls import DECISION_SECONDS, IN_A_ROW
+from plugins.host.hook_calls import DECISION_SECONDS, MAX_FAILURES
 from plugins.host.hooks import Hooks, PruningProposal
 from plugins.support.untrusted import PluginCallFailed
 from plugins.testing.contexts import NOON
@@ -107,11 +107,11 @@ async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
         (raises(KeyboardInterrupt()), "KeyboardInterrupt"),
         (raises(asyncio.CancelledError()), "CancelledError"),
         (raises(GeneratorExit()), "GeneratorExit"),
-        (lambda _: None, "it returned NoneType where a list was promised"),
-        (lambda _: (edit for edit in [CLEARED]), "it returned generator where a list was promised"),
+        (lambda _: None, "it returned NoneType instead of a list"),
+        (lambda _: (edit for edit in [CLEARED]), "it returned generator instead of a list"),
         (lambda _: ["nonsense"], "it proposed an invalid edit: str is neither a Trim nor a Clear"),
         (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4"),
-        (raises(Mute()), "it failed without a word"),
+        (raises(Mute()), "it failed without a message"),
         (lambda _: Huge(), f"it returned {'H' * 10_000}"[:300]),
         (lambda _: [Huge()], f"it proposed an invalid edit: {'H' * 10_000}"[:300]),
         (alters, "TypeError: 'mappingproxy' object does not support item assignment"),
@@ -160,8 +160,8 @@ async def test_three_failures_in_a_row_switch_a_hook_off_and_a_success_between_f
     assert await ask(hooks) == NOTHING
     (refusal,) = hooks.refused
     assert (refusal.plugin, refusal.hook) == ("odd", "propose_prunes")
-    assert refusal.sentence.endswith(" is not used: it is switched off until a restart (ValueError: too hot).")
-    assert IN_A_ROW == 3
+    assert refusal.sentence.endswith(" is not used: it is disabled until a restart (ValueError: too hot).")
+    assert MAX_FAILURES == 3
 
 
 async def test_one_that_does_not_return_is_lost_at_once_and_holds_nobody_up() -> None:
@@ -194,7 +194,7 @@ async def test_a_stranger_runs_beside_the_event_loop_and_a_built_in_on_it() -> N
 
     hooks = Hooks()
     hooks.register("stranger", Does(act))
-    hooks.register("ours", Does(act), ours=True)
+    hooks.register("ours", Does(act), builtin=True)
     await ask(hooks)
     (stranger,) = [thread for thread in threads if thread is not threading.main_thread()]
     assert len(threads) == 2
@@ -203,7 +203,7 @@ async def test_a_stranger_runs_beside_the_event_loop_and_a_built_in_on_it() -> N
 
 async def test_a_built_in_that_fails_is_named_like_a_stranger() -> None:
     hooks = Hooks()
-    hooks.register("ours", Does(raises(ValueError("too hot"))), ours=True)
+    hooks.register("ours", Does(raises(ValueError("too hot"))), builtin=True)
     (failure,) = (await ask(hooks)).failures
     assert failure.sentence == "ValueError: too hot"
 
@@ -229,7 +229,7 @@ class Curious:
 
 @pytest.mark.parametrize(
     ("plugin", "reason"),
-    [(Awaited(), "propose_prunes must be a plain function"), (Curious(), "pluggy refuses it")],
+    [(Awaited(), "propose_prunes must be a plain function"), (Curious(), "pluggy rejects it")],
 )
 async def test_a_decision_that_is_no_plain_function_of_what_is_promised_is_refused_at_the_door(
     plugin: object, reason: str

@@ -148,7 +148,7 @@ def test_of_two_things_with_one_name_the_first_stays_and_the_second_is_named() -
     assert hooks.tools() == {"dice": Dice}
     assert hooks.commands() == {"ping": Ping}
     assert only_sentence(hooks) == (
-        "Something of the plugin 'second' (register_tools) is not used: the name 'dice' is taken already, by 'first'."
+        "Part of the plugin 'second' (register_tools) is not used: the name 'dice' is already used by 'first'."
     )
 
 
@@ -237,7 +237,7 @@ def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken
 
     assert hooks.commands() == {"ping": Ping}
     assert only_sentence(hooks) == (
-        "Something of the plugin 'sleeper' (register_tools) is not used: it did not return within 0.05 seconds."
+        "Part of the plugin 'sleeper' (register_tools) is not used: it did not return within 0.05 seconds."
     )
 
 
@@ -344,23 +344,23 @@ def hostile() -> object:
         (misspelt, "there is no hook 'register_tool'"),
         (
             awaiting,
-            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+            "register_tools must be a plain function, neither async nor a generator",
         ),
         (
             generating,
-            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+            "register_tools must be a plain function, neither async nor a generator",
         ),
         (
             two_for_one_hook,
-            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+            "register_tools must be a plain function, neither async nor a generator",
         ),
-        (wrapping, "register_tools is a wrapper, and nothing wraps hooks here"),
+        (wrapping, "register_tools is a wrapper, which is not supported"),
         (
             asking_for_more,
-            "pluggy refuses it: Argument(s) {'gateway'} are declared in the hookimpl but can not be found in the hookspec",
+            "pluggy rejects it: Argument(s) {'gateway'} are declared in the hookimpl but can not be found in the hookspec",
         ),
         (unmarked, "it implements no hook; is @hookimpl missing?"),
-        (not_an_instance, "it is a class; offer an instance of it, or a module"),
+        (not_an_instance, "it is a class; register an instance of it, or a module"),
         (hostile, "SystemExit: never list me"),
         (lambda: None, "it implements no hook; is @hookimpl missing?"),
     ],
@@ -385,8 +385,8 @@ def test_a_second_plugin_of_one_name_and_a_plugin_under_two_names_are_refused() 
 
     assert hooks.tools() == {"dice": Dice}
     assert [refusal.sentence for refusal in hooks.refused] == [
-        "The plugin 'kit' is not used: a plugin of this name is there already.",
-        "The plugin 'other' is not used: it is registered under another name already.",
+        "The plugin 'kit' is not used: a plugin of this name is already registered.",
+        "The plugin 'other' is not used: it is already registered under another name.",
     ]
 
 
@@ -394,7 +394,7 @@ def test_a_second_plugin_of_one_name_and_a_plugin_under_two_names_are_refused() 
 def test_a_hook_that_returns_no_list_is_named(answer: object) -> None:
     hooks = Hooks()
     hooks.register("odd", Offers(tools=answer))
-    assert only_sentence(hooks).endswith(f"it returned {type(answer).__name__} where a list was promised.")
+    assert only_sentence(hooks).endswith(f"it returned {type(answer).__name__} instead of a list.")
 
 
 def test_a_hook_that_returns_a_coroutine_is_named_and_the_coroutine_closed() -> None:
@@ -403,7 +403,7 @@ def test_a_hook_that_returns_a_coroutine_is_named_and_the_coroutine_closed() -> 
 
     hooks = Hooks()
     hooks.register("odd", Offers(tools=later()))
-    assert only_sentence(hooks).endswith("it returned coroutine where a list was promised.")
+    assert only_sentence(hooks).endswith("it returned coroutine instead of a list.")
 
 
 class NeedsKey(msgspec.Struct):
@@ -430,20 +430,20 @@ def coroutine_stream() -> Any:
         (variant(Parrot, Settings=dict), "Parrot.Settings is not a msgspec Struct"),
         (variant(Parrot, Settings=NeedsKey), "Parrot.Settings has no default for key"),
         (variant(Parrot, Settings=NeedsKeyAtTheEnd), "Parrot.Settings has no default for key"),
-        (variant(Parrot, stream=None), "Parrot is no ChatProvider: it lacks stream"),
+        (variant(Parrot, stream=None), "Parrot is not a valid ChatProvider: it lacks stream"),
         (
             variant(Parrot, stream=coroutine_stream()),
-            "Parrot.stream is a coroutine, which nobody would await here",
+            "Parrot.stream is an async function, and must be a plain one",
         ),
         (variant(Parrot, __aenter__=lambda self: self), "Parrot.__aenter__ is not an async function"),
-        ("parrot", "it returned str where a class was promised"),
+        ("parrot", "it returned str instead of a class"),
     ],
 )
 def test_a_chat_provider_that_could_not_serve_is_refused_and_its_neighbour_is_not(offered: object, reason: str) -> None:
     hooks = Hooks()
     hooks.register("kit", Offers([offered, Parrot]))
     assert hooks.chat_providers() == {"parrot": Parrot}
-    assert only_sentence(hooks) == f"Something of the plugin 'kit' (register_chat_providers) is not used: {reason}."
+    assert only_sentence(hooks) == f"Part of the plugin 'kit' (register_chat_providers) is not used: {reason}."
 
 
 def defined(**changes: Any) -> ToolDefinition:
@@ -466,7 +466,7 @@ def defined(**changes: Any) -> ToolDefinition:
         ({"definition": defined(parameters={"type": "object", "x": object()})}, "Dice.definition is not JSON"),
         (
             {"definition": defined(description=None)},
-            "Dice.definition has a description that is no text or parameters that are no object",
+            "Dice.definition has a description that is not text, or parameters that are not an object",
         ),
         ({"run": lambda self, arguments, call: None}, "Dice.run is not an async function"),
     ],
@@ -475,7 +475,7 @@ def test_a_tool_that_could_not_be_offered_to_a_model_is_refused(changes: dict[st
     hooks = Hooks()
     hooks.register("kit", Offers(tools=[variant(Dice, **changes)]))
     assert hooks.tools() == {}
-    assert only_sentence(hooks) == f"Something of the plugin 'kit' (register_tools) is not used: {reason}."
+    assert only_sentence(hooks) == f"Part of the plugin 'kit' (register_tools) is not used: {reason}."
 
 
 @pytest.mark.parametrize(
@@ -493,4 +493,4 @@ def test_a_command_that_could_not_be_typed_is_refused(changes: dict[str, object]
     hooks = Hooks()
     hooks.register("kit", Offers(commands=[variant(Ping, **changes)]))
     assert hooks.commands() == {}
-    assert only_sentence(hooks) == f"Something of the plugin 'kit' (register_commands) is not used: {reason}."
+    assert only_sentence(hooks) == f"Part of the plugin 'kit' (register_commands) is not used: {reason}."

@@ -141,7 +141,7 @@ def test_two_packages_that_offer_one_name_are_not_mixed_up(shelf: Shelf) -> None
 
     assert len({"one", "two"} & set(hooks.commands())) == 1
     assert [refusal.sentence for refusal in hooks.refused] == [
-        "The plugin 'twin' is not used: a plugin of this name is there already."
+        "The plugin 'twin' is not used: a plugin of this name is already registered."
     ]
 
 

@@ -16,19 +16,18 @@ from hypothesis import strategies as st
 from sessions.catalog.sqlite import connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import is_complete_line
-from sessions.events.events import Recorded, Succession
+from sessions.events.events import Succession
 from sessions.events.messages import Attachment
 from sessions.files.journal_folder import FileLines
 from sessions.state.reducer import project
 from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
-from tests.stories import AT, received
+from tests.stories import received
 
 
 def test_a_message_is_found_by_its_id_with_its_place_and_what_it_said() -> None:
     receipts = Receipts()
-    receipts.note("a", Recorded(seq=7, at=AT, turn=None, event=received("hello", "m1")))
-    receipts.note("a", Recorded(seq=8, at=AT, turn=None, event=ended()))
+    receipts.add("a", 7, received("hello", "m1"))
     assert receipts.find("m1") == Receipt(session="a", seq=7, digest=digest_of("hello", ()))
     assert receipts.find("m2") is None
     assert len(receipts) == 1

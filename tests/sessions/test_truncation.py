@@ -47,7 +47,7 @@ def digits(text: str) -> float:
 @pytest.mark.parametrize("text", ["7" * 40_000, "7" * 10_000 + "x" * 40_000, "7 x" * 9_000 + "7" * 900])
 def test_a_text_is_cut_to_what_the_model_counts_of_it(text: str) -> None:
     view = large(text)
-    left = view.pruned(merge_proposals(view, required_trims(view, 8_000, weigh=digits)))
+    left = view.pruned(merge_proposals(view, required_trims(view, 8_000, count_tokens=digits)))
     assert 0.6 * RESULT_SHARE * 8_000 < digits(left.messages[2].text) <= RESULT_SHARE * 8_000
 
 

@@ -21,14 +21,14 @@ def transcript_of(*messages: Message) -> Transcript:
     return Transcript(view=view_of(messages))
 
 
-def sizes(transcript: Transcript, sight: VisionSupport | None) -> tuple[int, ...]:
-    return ViewSize().sizes(transcript, assemble(transcript), sight).messages
+def sizes(transcript: Transcript, vision: VisionSupport | None) -> tuple[int, ...]:
+    return ViewSize().sizes(transcript, assemble(transcript), vision).messages
 
 
 def test_a_picture_has_the_tokens_that_the_models_vendor_takes_for_it_and_none_where_it_is_not_seen() -> None:
     talk = transcript_of(UserMessage(text="Look!"), UserMessage(text="Look!", attachments=(PHOTO,)))
-    for sight, tokens in ((SIGHT, 85), (None, 0), (VisionSupport(tokens=lambda width, height: 1000), 1000)):
-        plain, pictured = sizes(talk, sight)
+    for vision, tokens in ((SIGHT, 85), (None, 0), (VisionSupport(tokens=lambda width, height: 1000), 1000)):
+        plain, pictured = sizes(talk, vision)
         assert pictured - plain == tokens
 
 

@@ -21,8 +21,8 @@ def said(*attachments: Attachment) -> UserMessage:
     return UserMessage(text="Look!", attachments=attachments)
 
 
-def forms(messages: list[Message], sight: VisionSupport | None = SIGHT) -> list[str]:
-    return [f"{each.form}: {each.why}" if each.why else each.form for each in attachment_visibility(messages, sight, "m:1")]
+def forms(messages: list[Message], vision: VisionSupport | None = SIGHT) -> list[str]:
+    return [f"{each.form}: {each.why}" if each.why else each.form for each in attachment_visibility(messages, vision, "m:1")]
 
 
 def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told() -> None:

@@ -255,7 +255,9 @@ class Compactor:
             return None
         newest = next(reversed(compaction.cut_points(view)), compaction.first_removable(view))
         room = attempt.below - sizes.head - FRAME
-        edits = merge_proposals(view, required_trims(view, room, 0, newest, weigh=partial(text_tokens, self._transcript)))
+        edits = merge_proposals(
+            view, required_trims(view, room, 0, newest, count_tokens=partial(text_tokens, self._transcript))
+        )
         if not edits:
             return None
         self._recorder.append(ContextPruned(edits=edits), turn=self._turn)

@@ -42,7 +42,7 @@ class Pruner:
             fresh = 0
         view = self._recorder.transcript.view
         weigh = partial(text_tokens, self._recorder.transcript)
-        self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, weigh=weigh)))
+        self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, count_tokens=weigh)))
         self._checked = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.pruning)
         proposed = await self._hooks.propose_prunes(

@@ -188,8 +188,8 @@ class Summarization:
     def _removed(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> CompactionInput:
         view = self._transcript.view
         return CompactionInput(
-            messages=view.said(first, end),
-            kept=view.said(end, len(view)),
+            messages=view.without_recalled(first, end),
+            kept=view.without_recalled(end, len(view)),
             summary=self._transcript.summary if view.summarised else "",
             focus=focus,
             window=self._window(),

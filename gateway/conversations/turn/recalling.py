@@ -142,7 +142,7 @@ class Recall:
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
-            shown=(document_of(transcript.session), transcript.view.begins or 1),
+            shown=(document_of(transcript.session), transcript.view.first_seq or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
         by_meaning = self._near() is not None and self._memory.has(NOTES)
@@ -189,7 +189,7 @@ def asked(transcript: Transcript) -> str:
     """Return the text of the messages that the open turn began with."""
     view = transcript.view
     first = view.first_from(open_turn(transcript).started)
-    return "\n".join(message.text for message in view.said(first, len(view)))
+    return "\n".join(message.text for message in view.without_recalled(first, len(view)))
 
 
 class ShownMemory:
