@@ -18,7 +18,7 @@ from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from plugins.api.channel import Channel, ChannelInbox, InboundMessage, MessageRejected
 from plugins.api.context import PluginContext
-from plugins.support.untrusted import error_text, reraise_cancellation
+from plugins.support.untrusted import call_failure, reraise_cancellation
 from plugins.support.workspace import OWNER
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
@@ -36,7 +36,7 @@ _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128
 PAUSES = (1.0, 5.0, 30.0, 60.0)
 """Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
 
-WELL = 60.0
+STABLE_SECONDS = 60.0
 """Seconds of normal operation after which earlier failures no longer count."""
 
 CLOSE_SECONDS = 5.0
@@ -66,7 +66,7 @@ class ChannelRunner:
         Args:
             inbox: Returns the inbox to which a channel hands its messages, by the channel's name.
         """
-        tasks = [asyncio.create_task(self._keep(name, kind, inbox(name))) for name, kind in self._kinds.items()]
+        tasks = [asyncio.create_task(self._keep_open(name, kind, inbox(name))) for name, kind in self._kinds.items()]
         if not tasks:
             return
         try:
@@ -78,7 +78,7 @@ class ChannelRunner:
             if late:
                 log.error("channels_not_closed", channels=list(self._open))
 
-    async def _keep(self, name: str, kind: type[Channel], inbox: ChannelInbox) -> None:
+    async def _keep_open(self, name: str, kind: type[Channel], inbox: ChannelInbox) -> None:
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             began = loop.time()
@@ -87,8 +87,8 @@ class ChannelRunner:
                 why = "it stopped listening"
             except BaseException as error:
                 reraise_cancellation(error)
-                why = f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
-            failures = 0 if loop.time() - began > WELL else failures
+                why = str(call_failure(error))
+            failures = 0 if loop.time() - began > STABLE_SECONDS else failures
             self._problems[name] = why
             log.error("channel_closed", channel=name, reason=why)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
@@ -134,7 +134,7 @@ class GatewayChannelInbox:
             assert chat is not None
             received = await chat.receive(
                 IncomingMessage(
-                    id=_fitting(f"{self._channel}:{message.id}", _ID),
+                    id=_valid_or_hash(f"{self._channel}:{message.id}", _ID),
                     client=replace_surrogates(message.sender)[:128],
                     sender=person,
                     channel=self._channel,
@@ -163,10 +163,10 @@ class GatewayChannelInbox:
 
     def _key(self, chat: str) -> str:
         """Return the key of a chat's conversation."""
-        return _fitting(f"{self._channel}:{chat}", _KEY, prefix=f"{self._channel}:")
+        return _valid_or_hash(f"{self._channel}:{chat}", _KEY, prefix=f"{self._channel}:")
 
 
-def _fitting(text: str, form: re.Pattern[str], *, prefix: str = "") -> str:
+def _valid_or_hash(text: str, form: re.Pattern[str], *, prefix: str = "") -> str:
     """Return the text if it matches the pattern, else a hash of it."""
     if form.fullmatch(text):
         return text

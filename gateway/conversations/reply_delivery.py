@@ -20,7 +20,7 @@ import structlog
 
 from gateway.support.errors import error_fields
 from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
-from plugins.support.untrusted import error_text, reraise_cancellation
+from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -36,25 +36,25 @@ from sessions.events.events import (
 from sessions.state.transcript import Address, PendingDelivery
 from sessions.store.recorder import Recorder
 
-SECONDS = 60.0
-"""Timeout of one attempt in seconds."""
+ATTEMPT_SECONDS = 60.0
+"""Seconds that one attempt may take."""
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
 """Seconds between the attempts; the last for all later ones."""
 
-CLOSED = 5.0
+CLOSED_SECONDS = 5.0
 """Seconds between two checks whether a channel is open again."""
 
-FEW = 4
+BLOCKING_FAILURES = 4
 """Failed attempts after which the next answer of the chat is tried as well."""
 
 ABANDON_AFTER = 86_400.0
 """Seconds after which an answer is abandoned."""
 
-AT_LEAST = 600.0
+MIN_SECONDS = 600.0
 """Seconds for which an answer is tried even if the gateway was stopped for longer than that."""
 
-TEXT = 300
+TEXT_CHARS = 300
 """Characters of a receipt or a reason that are recorded."""
 
 log = structlog.get_logger("exuvia.channels")
@@ -64,24 +64,24 @@ log = structlog.get_logger("exuvia.channels")
 class _Answer:
     """An answer to be delivered, and its attempts.
 
-    `said` is the time of its event, `began` the time of the first attempt on the event loop's clock.
+    `answered_at` is the time of its event, `first_attempt` that of the first attempt on the event loop's clock.
     """
 
     session: str
-    owed: PendingDelivery
+    pending: PendingDelivery
     delivery: OutboundMessage | None = None
-    said: datetime | None = None
-    began: float = 0.0
+    answered_at: datetime | None = None
+    first_attempt: float = 0.0
     failures: int = 0
-    taken: bool = False
+    accepted: bool = False
 
 
 @dataclass
 class _Chat:
-    """The answers to be delivered to one chat, in order; `news` is set when one is added."""
+    """The answers to be delivered to one chat, in order; `added` is set when one is added."""
 
     answers: deque[_Answer] = field(default_factory=deque)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    added: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,9 +120,9 @@ class ReplyDelivery:
 
     def opened(self, recorder: Recorder) -> None:
         """Deliver the pending answers of a session that was opened, and its later ones."""
-        recorder.on_event(lambda recorded: self._heard(recorder, recorded))
+        recorder.on_event(lambda recorded: self._on_event(recorder, recorded))
         if recorder.transcript.owed:
-            self._take_up(recorder)
+            self._queue_pending(recorder)
 
     async def close(self) -> None:
         """Stop; pending answers are delivered after the next start."""
@@ -131,24 +131,24 @@ class ReplyDelivery:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
 
-    def _heard(self, recorder: Recorder, recorded: Recorded) -> None:
+    def _on_event(self, recorder: Recorder, recorded: Recorded) -> None:
         if isinstance(recorded.event, TurnEnded | CommandAnswered) and recorder.transcript.owed:
-            self._take_up(recorder)
+            self._queue_pending(recorder)
 
-    def _take_up(self, recorder: Recorder) -> None:
+    def _queue_pending(self, recorder: Recorder) -> None:
         session = recorder.transcript.session
         self._recorders[session] = recorder
-        for owed in recorder.transcript.owed:
-            if (session, owed.of) in self._under_way:
+        for pending in recorder.transcript.owed:
+            if (session, pending.of) in self._under_way:
                 continue
-            self._under_way.add((session, owed.of))
-            if (chat := self._chats.get(owed.to)) is None:
-                chat = self._chats[owed.to] = _Chat()
-                task = asyncio.create_task(self._deliver_to(owed.to))
+            self._under_way.add((session, pending.of))
+            if (chat := self._chats.get(pending.to)) is None:
+                chat = self._chats[pending.to] = _Chat()
+                task = asyncio.create_task(self._deliver_to(pending.to))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            chat.answers.append(_Answer(session, owed))
-            chat.news.set()
+            chat.answers.append(_Answer(session, pending))
+            chat.added.set()
 
     # --- one chat -----------------------------------------------------------------------------------------------------
 
@@ -156,12 +156,12 @@ class ReplyDelivery:
         """Deliver the pending answers of one chat until none is left."""
         chat = self._chats[to]
         while chat.answers:
-            chat.news.clear()
+            chat.added.clear()
             if (wait := await self._round(chat)) is None:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait.seconds):
-                    await (asyncio.Event() if wait.all_wait else chat.news).wait()
+                    await (asyncio.Event() if wait.all_wait else chat.added).wait()
         del self._chats[to]
 
     async def _round(self, chat: _Chat) -> _Wait | None:
@@ -175,12 +175,12 @@ class ReplyDelivery:
         for answer in tuple(chat.answers):
             wait = await self._try(chat, answer)
             if wait is None:
-                for each in passed if answer.taken else ():
+                for each in passed if answer.accepted else ():
                     if (wait := await self._try(chat, each, last=True)) is not None:
                         return wait
                 return None
             first = first or wait
-            if wait.all_wait or answer.failures < FEW:
+            if wait.all_wait or answer.failures < BLOCKING_FAILURES:
                 return msgspec.structs.replace(wait, all_wait=True)
             passed.append(answer)
         return first
@@ -193,8 +193,8 @@ class ReplyDelivery:
         except Exception as error:
             # It stays pending until its session is opened again.
             if not isinstance(error, SessionsError):
-                log.error("reply_not_delivered", session=answer.session, seq=answer.owed.of, **error_fields(error))
-            log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=error_text(error))
+                log.error("reply_not_delivered", session=answer.session, seq=answer.pending.of, **error_fields(error))
+            log.warning("reply_not_noted", session=answer.session, seq=answer.pending.of, reason=error_text(error))
             wait = None
         if wait is None:
             self._settle(chat, answer, recorder)
@@ -202,9 +202,9 @@ class ReplyDelivery:
 
     def _settle(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
         chat.answers.remove(answer)
-        self._under_way.discard((answer.session, answer.owed.of))
+        self._under_way.discard((answer.session, answer.pending.of))
         if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
-            self._take_up(newer)  # the session was reopened meanwhile, with its pending deliveries
+            self._queue_pending(newer)  # the session was reopened meanwhile, with its pending deliveries
         elif not recorder.transcript.owed:
             self._recorders.pop(answer.session, None)
 
@@ -212,11 +212,13 @@ class ReplyDelivery:
 
     async def _attempt(self, recorder: Recorder, answer: _Answer, *, last: bool) -> _Wait | None:
         """Pass an answer to its channel. Returns None once the log records that it was delivered or abandoned."""
-        of, name = answer.owed.of, answer.owed.to.channel
-        refused = await self._hand_over(name, answer.delivery or await self._prepare(recorder, answer))
+        of, name = answer.pending.of, answer.pending.to.channel
+        refused = await self._pass_to_channel(name, answer.delivery or await self._prepare(recorder, answer))
         if isinstance(refused, str):
-            answer.taken = True
-            await recorder.append_durable(ReplyDelivered(of=of, channel=name, receipt=replace_surrogates(refused)[:TEXT]))
+            answer.accepted = True
+            await recorder.append_durable(
+                ReplyDelivered(of=of, channel=name, receipt=replace_surrogates(refused)[:TEXT_CHARS])
+            )
             return None
         answer.failures += refused.failed
         if refused.failed and answer.failures == 1:
@@ -231,23 +233,23 @@ class ReplyDelivery:
 
     async def _prepare(self, recorder: Recorder, answer: _Answer) -> OutboundMessage:
         """Read the answer's text from the log once it is durable."""
-        of = answer.owed.of
+        of = answer.pending.of
         await recorder.until_durable(of)
         (line,) = await recorder.log.lines(of, limit=1)
         recorded = decode(line)
-        answer.began, answer.said = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
+        answer.first_attempt, answer.answered_at = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
         answer.delivery = OutboundMessage(
-            id=f"{answer.session}/{of}", chat=answer.owed.to.chat, text=text_of(recorded.event)
+            id=f"{answer.session}/{of}", chat=answer.pending.to.chat, text=text_of(recorded.event)
         )
         return answer.delivery
 
-    async def _hand_over(self, name: str, delivery: OutboundMessage) -> str | _Refused:
+    async def _pass_to_channel(self, name: str, delivery: OutboundMessage) -> str | _Refused:
         """Return the receipt of a channel, or why there is none."""
         channel = self._channel(name)
         if channel is None:
-            return _Refused(why="It is not open.", after=CLOSED)
+            return _Refused(why="It is not open.", after=CLOSED_SECONDS)
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(ATTEMPT_SECONDS):
                 return str(await channel.deliver(delivery) or "")
         except Undeliverable as error:
             return _Refused(why=error_text(error) or "The channel cannot deliver it.", for_good=True)
@@ -255,22 +257,22 @@ class ReplyDelivery:
             return _Refused(why=error_text(error), after=error.after if isinstance(error.after, int | float) else 0.0)
         except BaseException as error:
             reraise_cancellation(error)
-            return _Refused(why=f"{type(error).__name__}: {error_text(error)}".removesuffix(": "), failed=True)
+            return _Refused(why=str(call_failure(error)), failed=True)
 
     def _why_abandoned(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
         """Return why an answer is abandoned, as a sentence; empty if it is not."""
-        name = answer.owed.to.channel
+        name = answer.pending.to.channel
         if refused.for_good:
             return refused.why
         if last and refused.failed:
-            return f"The channel {name!r} did not take it, and took a later one: {refused.why}"
-        return f"The channel {name!r} did not take it for a day: {refused.why}" if self._left(answer) <= 0 else ""
+            return f"The channel {name!r} did not accept it, but accepted a later one: {refused.why}"
+        return f"The channel {name!r} did not accept it for a day: {refused.why}" if self._left(answer) <= 0 else ""
 
     def _left(self, answer: _Answer) -> float:
         """Return the seconds until an answer is abandoned."""
-        assert answer.said is not None
-        tried = asyncio.get_running_loop().time() - answer.began
-        return max(ABANDON_AFTER - (self._now() - answer.said).total_seconds(), AT_LEAST - tried)
+        assert answer.answered_at is not None
+        tried = asyncio.get_running_loop().time() - answer.first_attempt
+        return max(ABANDON_AFTER - (self._now() - answer.answered_at).total_seconds(), MIN_SECONDS - tried)
 
 
 def text_of(event: Event | UnknownEvent) -> str:
@@ -282,4 +284,4 @@ def text_of(event: Event | UnknownEvent) -> str:
             return event.answer
         case TurnEnded():
             return event.error.sentence if event.error else ""
-    raise AssertionError(f"{type(event).__name__} owes nothing")
+    raise AssertionError(f"{type(event).__name__} is not delivered")

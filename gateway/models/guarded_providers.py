@@ -29,7 +29,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 OnFailure: TypeAlias = Callable[[str, str], None]
 """Called with a method's name and a sentence after each call: what it raised or returned, or an empty text if it was
-sound."""
+valid."""
 
 Check: TypeAlias = Callable[..., tuple[Any, str]]
 """Called with what a method returned and the method's arguments. Returns what is used of it, and what is wrong with the
@@ -73,16 +73,16 @@ def guard_provider(kind: K, on_failure: OnFailure) -> K:
 def _guard(call: Callable[..., Any], name: str, check: Check, default: Any, on_failure: OnFailure) -> Callable[..., Any]:
     def guarded(self: Any, *arguments: Any) -> Any:
         try:
-            sound, wrong = check(call(self, *arguments), *arguments)
+            valid, wrong = check(call(self, *arguments), *arguments)
         except BaseException as error:
             reraise_cancellation(error)
             on_failure(name, sentence_of(error))
             return default
         on_failure(name, wrong)
-        if isinstance(sound, ModelLimits) and sound.vision is not None:
-            cost = _guard(sound.vision.tokens, name, _picture_tokens, PICTURE_TOKENS, on_failure)
-            sound = msgspec.structs.replace(sound, vision=msgspec.structs.replace(sound.vision, tokens=cost))
-        return sound
+        if isinstance(valid, ModelLimits) and valid.vision is not None:
+            cost = _guard(valid.vision.tokens, name, _picture_tokens, PICTURE_TOKENS, on_failure)
+            valid = msgspec.structs.replace(valid, vision=msgspec.structs.replace(valid.vision, tokens=cost))
+        return valid
 
     return guarded
 
@@ -91,7 +91,7 @@ def _guard_coroutine(call: Callable[..., Any], name: str, check: Check, on_failu
     async def guarded(self: Any, *arguments: Any) -> Any:
         try:
             returned = await call(self, *arguments)
-            sound, wrong = await asyncio.to_thread(attempt, partial(check, returned, *arguments))  # it may be long
+            valid, wrong = await asyncio.to_thread(attempt, partial(check, returned, *arguments))  # it may be long
         except ProviderError:
             raise
         except BaseException as error:
@@ -99,7 +99,7 @@ def _guard_coroutine(call: Callable[..., Any], name: str, check: Check, on_failu
             on_failure(name, sentence_of(error))
             raise BadAnswer(f"The provider {self.name} failed in {name}: {sentence_of(error)}") from error
         on_failure(name, wrong)
-        return sound
+        return valid
 
     return guarded
 
@@ -109,8 +109,8 @@ def _guard_coroutine(call: Callable[..., Any], name: str, check: Check, on_failu
 
 def _has_type(promised: Any) -> Check:
     def check(returned: object, *_: object) -> tuple[Any, str]:
-        sound = msgspec.convert(returned, promised)
-        return str.__getitem__(sound, slice(_TEXT)) if isinstance(sound, str) else sound, ""
+        valid = msgspec.convert(returned, promised)
+        return str.__getitem__(valid, slice(_TEXT)) if isinstance(valid, str) else valid, ""
 
     return check
 
@@ -125,22 +125,22 @@ def _is(returned: object, kind: type[S]) -> S:
     return returned
 
 
-def _sound_limits(returned: object, *_: object) -> tuple[ModelLimits, str]:
-    return _sound(_is(returned, ModelLimits), ModelLimits)
+def _valid_limits(returned: object, *_: object) -> tuple[ModelLimits, str]:
+    return _valid(_is(returned, ModelLimits), ModelLimits)
 
 
-def _sound(given: S, kind: type[S]) -> tuple[S, str]:
+def _valid(given: S, kind: type[S]) -> tuple[S, str]:
     """Return a struct without its invalid fields, and what is wrong with them."""
-    sound, wrong = {}, []
+    valid, wrong = {}, []
     for field in msgspec.structs.fields(kind):
         value = getattr(given, field.name)
         try:
             # A Struct as a value would not be validated.
             plain = msgspec.structs.asdict(value) if isinstance(value, VisionSupport) else value
-            sound[field.name] = msgspec.convert(plain, field.type)
+            valid[field.name] = msgspec.convert(plain, field.type)
         except msgspec.ValidationError as error:
             wrong.append(f"{field.name} is invalid and treated as unknown: {error}")
-    return kind(**sound), "; ".join(wrong)
+    return kind(**valid), "; ".join(wrong)
 
 
 def _picture_tokens(returned: object, *_: object) -> tuple[int, str]:
@@ -150,10 +150,10 @@ def _picture_tokens(returned: object, *_: object) -> tuple[int, str]:
         raise PluginCallFailed(f"the tokens of a picture are invalid: {error}") from error
 
 
-def _sound_models(returned: object) -> tuple[ModelList, str]:
+def _valid_models(returned: object) -> tuple[ModelList, str]:
     listed, models, wrong = _is(returned, ModelList), {}, ""
     for name, limits in _is_mapping(listed.models).items():
-        models[msgspec.convert(name, str)], complaint = _sound(_is(limits, ReportedLimits), ReportedLimits)
+        models[msgspec.convert(name, str)], complaint = _valid(_is(limits, ReportedLimits), ReportedLimits)
         wrong = f"{complaint} (model {name[:_NAME]!r})" if complaint else wrong
     return ModelList(address=msgspec.convert(listed.address, str), models=models), wrong
 
@@ -164,7 +164,7 @@ def _is_mapping(given: object) -> Mapping[Any, Any]:
     return given
 
 
-def _sound_vectors(returned: object, texts: Sequence[str], *_: object) -> tuple[list[Vector], str]:
+def _valid_vectors(returned: object, texts: Sequence[str], *_: object) -> tuple[list[Vector], str]:
     """Return one list of numbers for each text, also if they are NumPy's."""
     try:
         vectors = [_numbers(vector) for vector in _listed(returned)]
@@ -194,13 +194,13 @@ _METHODS: Final[dict[str, tuple[Check, Any]]] = {
     "explain_default": (_has_type(str), "it does not say why"),
     "address": (_has_type(str), ""),
     "dimensions": (_has_type(_Count), 0),
-    "limits": (_sound_limits, ModelLimits()),
+    "limits": (_valid_limits, ModelLimits()),
 }
 """The check of each method, and what stands for its result when it fails: that nothing is known."""
 
 _COROUTINES: Final[dict[str, Check]] = {
-    "models": _sound_models,
+    "models": _valid_models,
     "discover": _any,
     "discover_server": _any,
-    "embed": _sound_vectors,
+    "embed": _valid_vectors,
 }

@@ -144,14 +144,14 @@ class ModelRegistry:
         if self._agent.model != AUTO:
             return
         before = self.configured()
-        set_up = next((provider for provider in self._before_nearby() if provider.default_model()), None)
-        if set_up is not None:
-            looks = [set_up.discover()] if isinstance(set_up, DiscoversModel) else []
+        ready = next((provider for provider in self._before_discovery() if provider.default_model()), None)
+        if ready is not None:
+            searches = [ready.discover()] if isinstance(ready, DiscoversModel) else []
         else:
-            looks = [
+            searches = [
                 provider.discover_server() for provider in self._providers.values() if isinstance(provider, DiscoversServers)
             ]
-        await asyncio.gather(*looks, return_exceptions=True)  # one that fails has found nothing
+        await asyncio.gather(*searches, return_exceptions=True)  # one that fails has found nothing
         if (now := self.configured()) != before:
             log.info("model_chosen", model=self.choose().why if now else NO_MODEL)
 
@@ -161,7 +161,7 @@ class ModelRegistry:
             await self.discover_models()
             await asyncio.sleep(DISCOVERY_INTERVAL)
 
-    def _before_nearby(self) -> Iterator[ChatProvider]:
+    def _before_discovery(self) -> Iterator[ChatProvider]:
         """Yield the providers that `auto` tries before the first that searches this machine."""
         return itertools.takewhile(lambda provider: not isinstance(provider, DiscoversServers), self._providers.values())
 
@@ -173,23 +173,23 @@ class ModelRegistry:
         """Return the breaker state of each provider that was asked, by name."""
         return {name: breaker.view() for name, (_, breaker) in self._breakers.items() if name in self._providers}
 
-    def choose(self, wish: str | None = None) -> ChosenModel:
+    def choose(self, choice: str | None = None) -> ChosenModel:
         """Return the model for a session, with its fallbacks.
 
-        `wish` is the session's own choice, by default the configured model. Raises ModelUnknown with instructions to get a
+        `choice` is the session's own choice, by default the configured model. Raises ModelUnknown with instructions to get a
         model.
         """
-        name = wish or self._agent.model
+        name = choice or self._agent.model
         if name == AUTO:
-            chosen = self._automatic("/model says auto" if wish else "agent.model is auto")
+            chosen = self._automatic("/model says auto" if choice else "agent.model is auto")
         else:
-            source = "it was chosen with /model" if wish else "agent.model in the configuration says so"
+            source = "it was chosen with /model" if choice else "agent.model in the configuration says so"
             chosen = self._named(name, f"{name}, because {source}", self._agent.context_window)
-        behind: tuple[ChosenModel, ...] = ()
+        fallbacks: tuple[ChosenModel, ...] = ()
         for each in reversed([name for name in self._agent.fallback_models if name != chosen.name]):
             if (fallback := self._fallback(each)) is not None:
-                behind = (msgspec.structs.replace(fallback, fallbacks=behind), *behind)
-        return msgspec.structs.replace(chosen, fallbacks=behind)
+                fallbacks = (msgspec.structs.replace(fallback, fallbacks=fallbacks), *fallbacks)
+        return msgspec.structs.replace(chosen, fallbacks=fallbacks)
 
     def limits(self, provider: str, model: str) -> ModelLimits:
         """Return the limits in force for a model and their origin; `agent.context_window` applies only to the configured

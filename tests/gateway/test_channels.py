@@ -150,7 +150,7 @@ async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
     monkeypatch.setattr(channels, "PAUSES", (0.05,))
     monkeypatch.setattr(reply_delivery, "PAUSES", (0.05, 0.06, 0.07))
-    monkeypatch.setattr(reply_delivery, "CLOSED", 0.05)
+    monkeypatch.setattr(reply_delivery, "CLOSED_SECONDS", 0.05)
     service = Elsewhere()
     await service.open()
     yield service
@@ -387,15 +387,17 @@ async def test_an_answer_that_breaks_the_channel_each_time_is_given_up_once_a_la
         await elsewhere.until_heard(text="tea is ready")
         noted = await until_noted(g, "reply_delivered", 3)
     failed = [line["failed"] for line in noted if "failed" in line]
-    assert failed == ["The channel 'lines' did not take it, and took a later one: RuntimeError: It cannot be said."] * 2
-    assert [text for text, _ in tried()].count("broken one") > reply_delivery.FEW
+    assert (
+        failed == ["The channel 'lines' did not accept it, but accepted a later one: RuntimeError: It cannot be said."] * 2
+    )
+    assert [text for text, _ in tried()].count("broken one") > reply_delivery.BLOCKING_FAILURES
     assert len([line for line in lines_of(g) if line["kind"] == "plugin_failed"]) == 2  # once for each
 
 
 async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Path, elsewhere: Elsewhere) -> None:
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "broken one", "broken two", "broken three")
-        await until(lambda: [text for text, _ in tried()].count("broken three") > reply_delivery.FEW)
+        await until(lambda: [text for text, _ in tried()].count("broken three") > reply_delivery.BLOCKING_FAILURES)
         sys.modules["exuvia_lines"].Lines.broken = False  # it works again
         noted = await until_noted(g, "reply_delivered", 3)
     assert not any("failed" in line for line in noted)
@@ -406,13 +408,13 @@ async def test_an_answer_that_nobody_takes_for_a_day_is_given_up(
     tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reply_delivery, "ABANDON_AFTER", 0.5)
-    monkeypatch.setattr(reply_delivery, "AT_LEAST", 0.2)
+    monkeypatch.setattr(reply_delivery, "MIN_SECONDS", 0.2)
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "always later", "broken one")
         noted = await until_noted(g, "reply_delivered", 2)
     assert [line["failed"] for line in noted] == [
-        "The channel 'lines' did not take it for a day: Too much is said here.",
-        "The channel 'lines' did not take it for a day: RuntimeError: It cannot be said.",
+        "The channel 'lines' did not accept it for a day: Too much is said here.",
+        "The channel 'lines' did not accept it for a day: RuntimeError: It cannot be said.",
     ]
 
 

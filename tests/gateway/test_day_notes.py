@@ -74,7 +74,7 @@ async def test_of_a_summary_only_what_is_new_is_written_without_empty_headings(t
     await notes.append(PATH, TEXT, "d1")
     progress = "## Progress\n\n### Done\n\n(none)\n\n### Blocked\n\n- Paint."
     summary = f"## Goals\n\n- the SKY  is green.\n\n{progress}\n\n## Next Steps\n\n(none)"
-    await notes.append(PATH, as_section("Summary 1 of main", summary), "d2", news=True)
+    await notes.append(PATH, as_section("Summary 1 of main", summary), "d2", new_only=True)
     added = note(tmp_path).read_text().partition("<!-- exuvia d1 -->\n\n")[2]
     assert added == "## Summary 1 of main\n\n### Progress\n\n#### Blocked\n\n- Paint.\n\n<!-- exuvia d2 -->\n"
 
@@ -82,7 +82,7 @@ async def test_of_a_summary_only_what_is_new_is_written_without_empty_headings(t
 async def test_where_everything_stands_there_already_the_mark_alone_is_added(tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     await notes.append(PATH, TEXT, "d1")
-    await notes.append(PATH, as_section("Summary 1", "## Goals\n\n- The sky is green."), "d2", news=True)
+    await notes.append(PATH, as_section("Summary 1", "## Goals\n\n- The sky is green."), "d2", new_only=True)
     assert note(tmp_path).read_text().endswith("<!-- exuvia d1 -->\n\n<!-- exuvia d2 -->\n")
 
 
@@ -114,7 +114,7 @@ async def test_a_day_that_has_a_second_file_goes_on_there_and_writes_nothing_aga
     (tmp_path / SECOND).write_text("- By hand.\n")
     assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == PATH
     news = as_section("Summary 1", "## Goals\n\n- The sky is green.\n- The sea is blue.")
-    assert await DayNotes(tmp_path).append(PATH, news, "d2", news=True) == SECOND
+    assert await DayNotes(tmp_path).append(PATH, news, "d2", new_only=True) == SECOND
     assert (tmp_path / SECOND).read_text() == (
         "- By hand.\n\n## Summary 1\n\n### Goals\n\n- The sea is blue.\n\n<!-- exuvia d2 -->\n"
     )

@@ -132,7 +132,7 @@ Asks: TypeAlias = Callable[[ModelRegistry, ModelCaller, Path], Awaitable[ModelAn
 async def about_facts(models: ModelRegistry, caller: ModelCaller, _: Path) -> ModelAnswer:
     requests = FactRequests(FactKeys, models.choose, caller)
     return await requests.ask(
-        models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=response_format()
+        models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, response_format=response_format()
     )
 
 

@@ -55,7 +55,7 @@ HISTORY_BYTES = 2 * 1024 * 1024
 
 
 class CommandContext(MemoryView):
-    """The `ConversationView` of one command's message."""
+    """The `ConversationView` of one command's message, which documents the methods."""
 
     def __init__(
         self, chat: Chat, conversation: Conversation, waiting: WaitingCommand, services: CommandServices, meter: SessionMeter
@@ -66,36 +66,28 @@ class CommandContext(MemoryView):
 
     @property
     def client(self) -> str:
-        """The client program of the message."""
         return self._waiting.message.client
 
     @property
     def channel(self) -> str:
-        """The channel of the message."""
         return self._waiting.message.channel
 
     @property
     def key(self) -> str:
-        """The key of the session."""
         return self._chat.key
 
     @property
     def session(self) -> str:
-        """The session's id."""
         return self._conversation.session
 
     def commands(self) -> Sequence[CommandHelp]:
-        """Return all commands, by name."""
         return listed(self._services.commands)
 
     def local(self, at: str) -> datetime:
-        """Return an event's time in the configured time zone."""
         return datetime.fromisoformat(at).astimezone(self._services.settings.zone)
 
     def status(self) -> str:
-        """Return the text of `/status`."""
-        transcript = self._transcript
-        services = self._services
+        transcript, services = self._transcript, self._services
         refused, notes, troubles = self._diagnostics()
         try:
             chosen = self._conversation.models.choose()
@@ -155,21 +147,18 @@ class CommandContext(MemoryView):
         return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
 
     def model(self) -> str:
-        """Return the model in use and why."""
-        return self._chosen(self._conversation.models.wish)
+        return self._explain_choice(self._conversation.models.choice)
 
     def models(self) -> Sequence[str]:
-        """Return the default model of each provider."""
         return self._services.models.available()
 
     async def choose_model(self, name: str | None) -> str:
-        """Use another model from the next turn on."""
-        now = self._chosen(name)
-        doubt = await self._doubt(name) if name not in (None, AUTO) else ""
+        why = self._explain_choice(name)
+        caveat = await self._caveat(name) if name not in (None, AUTO) else ""
         await self._change("model", name)
-        return f"{now}{doubt}"
+        return f"{why}{caveat}"
 
-    async def _doubt(self, name: str) -> str:
+    async def _caveat(self, name: str) -> str:
         """Return a caveat about a model as a sentence to append. Raises CommandFailed if the provider does not list it."""
         provider, _, model = name.partition(":")
         listing = await self._services.models.listings.of(provider)
@@ -186,7 +175,6 @@ class CommandContext(MemoryView):
         return f". The model could not be verified: {why}."
 
     async def offered_models(self) -> Sequence[OfferedModels]:
-        """Return the models of the configured providers."""
         found = await self._services.models.listings.all()
         return [
             OfferedModels(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
@@ -194,54 +182,45 @@ class CommandContext(MemoryView):
         ]
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
-        """Return the last messages, oldest first, on request with commands and their answers."""
         head = self._chat.head(self.session) or 0
         entries: list[HistoryEntry] = []
-        elsewhere = {self._waiting.seq}  # and what is said in the session that this one is a fork of, but not here
+        left_out = {self._waiting.seq}  # and messages of the forked session that are not part of this one
         before, read = head + 1, 0
         while before > 1 and len(entries) < count and read < HISTORY_BYTES:
             first = max(1, before - 64)
             lines = [line for line in await self._lines(first, before) if line]
             events = list(map(decode, lines))
             read += sum(map(len, lines))
-            elsewhere.update(seq for each in events if isinstance(each.event, SessionForked) for seq in each.event.left)
-            found = [entry for each in events if (entry := entry_of(each)) and entry.seq not in elsewhere]
+            left_out.update(seq for each in events if isinstance(each.event, SessionForked) for seq in each.event.left)
+            found = [entry for each in events if (entry := entry_of(each)) and entry.seq not in left_out]
             entries = [entry for entry in found if commands or not entry.of_command] + entries
             before = first
         return entries[-count:]
 
     def queue(self) -> QueueState:
-        """Return the queue mode and the number of waiting messages."""
         waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
         limit = self._services.settings.current.sessions.queue_limit
         return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=limit)
 
     async def choose_queue(self, mode: str | None) -> None:
-        """Change the queue mode of the session; None restores the configured one."""
         await self._change(inbox.SETTING, mode)
 
     def verbose(self) -> bool:
-        """Return True if clients show more than the conversation."""
         return self._conversation.verbose
 
     async def choose_verbose(self, on: bool | None) -> None:
-        """Change the verbosity of the session; None restores the configured one."""
         await self._change(VERBOSE, None if on is None else "on" if on else "off")
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
-        """Return the session's tokens by purpose and model."""
         return {**self._transcript.spent, **self._services.facts.spent(self.session)}
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
-        """Return the tokens that plugins used outside sessions since the start."""
         return self._services.plugins_spent()
 
     def inherited(self) -> Usage:
-        """Return the tokens of the session that this one is a fork of."""
         return self._transcript.inherited
 
     async def context(self) -> ContextReport:
-        """Return the content of the next request."""
         transcript = self._transcript
         try:
             chosen = self._conversation.models.choose()
@@ -270,13 +249,11 @@ class CommandContext(MemoryView):
         )
 
     async def compact(self, focus: str) -> CompactionEntry:
-        """Summarise all but the newest messages."""
         with as_command_failure():
             made = await self._conversation.compacting.compact_now(focus, self._window())
         return entry_of_cut(self._transcript, self._transcript.cuts[-1], made, self._transcript.cycle.at)
 
     async def compactions(self, count: int) -> Sequence[CompactionEntry]:
-        """Return the last compactions."""
         found: list[CompactionEntry] = []
         for cut in self._transcript.cuts[-count:]:
             (line, *_) = await self._conversation.recorder.log.lines(cut.seq, limit=1)
@@ -286,7 +263,6 @@ class CommandContext(MemoryView):
         return found
 
     async def revert(self, number: int) -> int:
-        """Revert a compaction."""
         with as_command_failure():
             return await self._conversation.compacting.revert(number, self._window())
 
@@ -294,11 +270,9 @@ class CommandContext(MemoryView):
         return self._conversation.models.choose().window
 
     def stop_turn(self) -> bool:
-        """Cancel the running turns of the key's conversations."""
         return self._chat.stop_turns()
 
     async def start_anew(self) -> str:
-        """Open the key's next session."""
         try:
             return await self._chat.start_anew(self._conversation, self._waiting.seq)
         except Conflict as error:
@@ -318,7 +292,7 @@ class CommandContext(MemoryView):
     async def _change(self, name: str, value: str | None) -> None:
         await self._conversation.recorder.append_durable(SettingChanged(name=name, value=value, by=self.person))
 
-    def _chosen(self, name: str | None) -> str:
+    def _explain_choice(self, name: str | None) -> str:
         try:
             return self._services.models.choose(name).why
         except GatewayError as error:

@@ -39,56 +39,49 @@ class MemoryView:
 
     @property
     def person(self) -> str:
-        """The sender of the command."""
         return self._waiting.message.sender
 
     async def remember(self, text: str) -> str:
-        """Write a text into the notes."""
         try:
             return await self._services.memory_writer.remember(text, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
 
     async def forget_lines(self, place: str) -> str:
-        """Delete lines of a note."""
         try:
             return await self._services.memory_writer.forget(place, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
 
     async def memory(self) -> MemoryReport:
-        """Return the state of the memory."""
         services = self._services
         now = services.clock.now().astimezone(services.settings.zone)
         return await memory_report(services.memory, services.memory_writer.notes, now, self._scope)
 
     async def search_memory(self, query: str) -> MemoryMatches:
-        """Return the memory's results for a query."""
         try:
             return await memory_found(self._services.memory, query, self._scope)
         except IndexUnusable as error:
             raise CommandFailed(str(error)) from error
 
     async def excerpt(self, path: str, first: int, lines: int) -> str:
-        """Return lines of a note or messages of a session; empty if there are none for this person."""
         found = await self._services.memory.excerpt(own_note(self.person, path), first, min(lines, LINES), self._scope)
         return found or ""
 
     @property
     def facts(self) -> PersonsFacts:
-        """The facts, as far as they may be shown in this chat."""
         return PersonsFacts(self._services.facts, self.person, group=self._group)
 
     async def distill(self) -> tuple[int, int]:
-        """Distill this person's daily facts."""
         conversation = self._conversation
         try:
-            return await self._services.fact_extraction.distill(self.person, conversation.models.wish, conversation.session)
+            return await self._services.fact_extraction.distill(
+                self.person, conversation.models.choice, conversation.session
+            )
         except (GatewayError, ProviderError, FactsError) as error:
             raise CommandFailed(sentence_of(error)) from error
 
     async def message(self, session: str, seq: int) -> str:
-        """Return a message of this person's sessions; empty if there is none."""
         return await self._services.memory.excerpt(document_of(session), seq, 1, self._scope) or ""
 
     @property

@@ -28,17 +28,17 @@ class SessionModels:
         self.in_use = in_use
 
     @property
-    def wish(self) -> str | None:
+    def choice(self) -> str | None:
         """The model that the session chose with `/model`; None if it chose none."""
         return self._recorder.transcript.settings.get("model")
 
     def choose(self) -> ChosenModel:
         """Return the model that answers. Raises ModelUnknown."""
-        return self._models.choose(self.wish)
+        return self._models.choose(self.choice)
 
     def choose_for_compaction(self) -> ChosenModel:
         """Return the model that flushes and summarises. Raises ModelUnknown."""
-        return self._models.choose(self._config.compaction_model or self.wish)
+        return self._models.choose(self._config.compaction_model or self.choice)
 
     def vision(self) -> VisionSupport | None:
         """Return the vision support of the model that answers; None if there is no model."""

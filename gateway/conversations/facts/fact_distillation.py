@@ -53,7 +53,7 @@ class FactDistillation:
         self._keys = keys
         self._language = language
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._last: dict[str, tuple[str, str]] = {}
         """By person: the session that was processed last, and the model that answered in it."""
 
@@ -72,7 +72,7 @@ class FactDistillation:
             return
         try:
             for owner in self._due(await self._facts.book()):
-                if not self._pauses.is_paused(_of(owner)):
+                if not self._pauses.is_paused(_pause_name(owner)):
                     await self._try(owner)
             await self._facts.drop_expired()
         except FactsError as error:  # reported by the facts themselves
@@ -83,16 +83,16 @@ class FactDistillation:
     async def _try(self, owner: str) -> None:
         session, used = self._last.get(owner, ("", ""))
         try:
-            model = self._requests.able(used)
+            model = self._requests.usable(used)
             if model is None or self._pauses.is_paused(f"model {model.name}"):
                 return
             await self.distill(owner, used, session)
-            self._pauses.succeed(_of(owner))
+            self._pauses.succeed(_pause_name(owner))
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError):
                 log.error("facts_not_distilled", owner=owner, **error_fields(error))
             sentence = f"The facts of {owner or 'everybody'} could not be distilled, which will be retried: "
-            pause = self._pauses.fail(_of(owner), sentence + sentence_of(error))
+            pause = self._pauses.fail(_pause_name(owner), sentence + sentence_of(error))
             log.warning("facts_not_distilled", owner=owner, reason=sentence_of(error), pause=pause)
 
     def _due(self, book: FactBook) -> list[str]:
@@ -114,39 +114,39 @@ class FactDistillation:
         """
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
 
-        async with self._one_at_a_time:
-            model, looked = self._requests.chosen(used), 0
+        async with self._lock:
+            model, processed = self._requests.chosen(used), 0
             made: list[Fact] = []
-            room = distillation.TokenBudget(
+            budget = distillation.TokenBudget(
                 model_answers.prompt_budget(model.window, self._texts().distillation, distillation.ANSWER)
             )
             while fresh := await self._fresh(owner):
-                taken, entries = await self._distill_some(fresh, model, session, room)
-                looked += taken
+                taken, entries = await self._distill_some(fresh, model, session, budget)
+                processed += taken
                 made += entries
-            there = (await self._facts.book()).facts
-            return looked, sum(fact.id in there for fact in made)
+            existing = (await self._facts.book()).facts
+            return processed, sum(fact.id in existing for fact in made)
 
     async def _distill_some(
-        self, fresh: Sequence[Fact], model: ChosenModel, session: str, room: TokenBudget
+        self, fresh: Sequence[Fact], model: ChosenModel, session: str, budget: TokenBudget
     ) -> tuple[int, Sequence[Fact]]:
         """Distill the first facts, as many as fit, and return how many were processed and the facts made of them.
 
         Returns 0 if a smaller batch has to be tried. A fact that is refused alone is kept as it is; a second one in a row
         raises, since then the model is at fault.
         """
-        batch = room.batch(fresh)
-        known = room.beside(await self._kept(batch[0]), batch)
+        batch = budget.batch(fresh)
+        known = budget.beside(await self._lasting(batch[0]), batch)
         try:
             answer = await self._ask(model, batch, known, session)
         except (ContextOverflow, BadRequest) as error:
-            if room.shrink([*batch, *known], for_good=isinstance(error, ContextOverflow)):
+            if budget.shrink([*batch, *known], for_good=isinstance(error, ContextOverflow)):
                 return 0, ()
-            if room.alone > 1:
+            if budget.alone > 1:
                 raise
             return 1, await self._keep(batch, replace_surrogates(sentence_of(error)), session=session, model=model.name)
-        room.answered()
-        if await self._have_left([*batch, *known]):
+        budget.answered()
+        if await self._any_removed([*batch, *known]):
             return 0, ()  # a fact was forgotten meanwhile: it must not come back in other words
         return len(batch), await self._take(batch, known, answer, session)
 
@@ -155,14 +155,14 @@ class FactDistillation:
         fresh = [fact for fact in (await self._facts.book()).undistilled() if fact.owner == owner]
         return [fact for fact in fresh if fact.workspaces() == fresh[0].workspaces()]
 
-    async def _kept(self, fresh: Fact) -> list[Fact]:
+    async def _lasting(self, fresh: Fact) -> list[Fact]:
         """Return the lasting facts of the same person and workspace."""
-        kept, there = (await self._facts.book()).layer("longterm"), fresh.workspaces()
-        return [fact for fact in kept if fact.owner == fresh.owner and fact.workspaces() <= there]
+        lasting, workspaces = (await self._facts.book()).layer("longterm"), fresh.workspaces()
+        return [fact for fact in lasting if fact.owner == fresh.owner and fact.workspaces() <= workspaces]
 
-    async def _have_left(self, facts: Sequence[Fact]) -> bool:
-        there = (await self._facts.book()).facts
-        return any(fact.id not in there for fact in facts)
+    async def _any_removed(self, facts: Sequence[Fact]) -> bool:
+        existing = (await self._facts.book()).facts
+        return any(fact.id not in existing for fact in facts)
 
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> ModelAnswer:
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
@@ -175,7 +175,7 @@ class FactDistillation:
             purpose="distillation",
             session=session or "facts",
             limit=distillation.ANSWER,
-            form=model_answers.response_format(numbered=True),
+            response_format=model_answers.response_format(numbered=True),
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: ModelAnswer, session: str) -> Sequence[Fact]:
@@ -205,6 +205,6 @@ class FactDistillation:
         return language(self._language()).facts
 
 
-def _of(owner: str) -> str:
+def _pause_name(owner: str) -> str:
     """Return the name of a person's pause."""
     return f"person {owner}"

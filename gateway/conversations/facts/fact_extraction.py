@@ -49,29 +49,29 @@ if TYPE_CHECKING:
 
 # The modules for extraction are imported on first use, not at startup.
 
-AT_MOST = 300.0
+LONGEST_WAIT = 300.0
 """Seconds after which a session is processed even if it was never quiet."""
 
-LATE = 0.25
+CATALOG_DELAY = 0.25
 """Seconds until the next try if the catalog was behind."""
 
 DISTILLATION_CHECK = 3600.0
 """Seconds between two checks for due distillations if no session changes."""
 
-RECENT = timedelta(hours=24)
+STARTUP_AGE = timedelta(hours=24)
 """The age of unprocessed sessions that are still processed at startup."""
 
-BACK = 400
+EVENTS_BEFORE = 400
 """Events that are read before the last processed one, or before the newest event of a new session."""
 
 PAGE = 1024 * 1024
 """Bytes of a journal that are read at once."""
 
-OF_THE_TURN = (BadRequest, ContextOverflow)
-"""Errors that the same request would raise again."""
+TURN_ERRORS = (BadRequest, ContextOverflow)
+"""Errors of a turn: the same request would raise them again."""
 
-OF_THE_MODEL = frozenset(kind.code for kind in (RateLimited, CredentialsRefused, NoSuchModel, Unreachable))
-"""The codes of errors that most other turns would raise too."""
+MODEL_ERRORS = frozenset(kind.code for kind in (RateLimited, CredentialsRefused, NoSuchModel, Unreachable))
+"""The codes of errors of a model: most other turns would raise them too."""
 
 FEW_TRIES, MANY_TRIES = 3, 10
 """Tries after which a turn is marked as failed; the second where the model may be at fault: with their pauses these take
@@ -140,18 +140,18 @@ class FactExtraction:
         """Schedule a session: a turn ended, or a fact was requested, at this seq."""
         now = self._clock.monotonic()
         self._ends[session] = seq
-        _, latest = self._due.get(session, (now, now + AT_MOST))
+        _, latest = self._due.get(session, (now, now + LONGEST_WAIT))
         self._due[session] = min(now + self._keys().quiet_seconds, latest), latest
         if self._due[session][0] < self._next:
             self._woken.set()
 
     async def run(self) -> None:
         """Process due sessions and distillations until cancelled."""
-        for row in await self._rows.changed_since(stamp(self._clock.now() - RECENT)):
+        for row in await self._rows.changed_since(stamp(self._clock.now() - STARTUP_AGE)):
             self.on_event(row.session)
-        look = self._clock.monotonic() + self._keys().quiet_seconds
+        check = self._clock.monotonic() + self._keys().quiet_seconds
         while True:
-            await self._until(look)
+            await self._wait(check)
             now = self._clock.monotonic()
             for session in sorted((each for each in self._due if self._when(each) <= now), key=self._when):
                 due = self._due.pop(session)
@@ -159,7 +159,7 @@ class FactExtraction:
                 if session not in self._due:
                     self._ends.pop(session, None)
             await self._distillation.distill_due()
-            look = now + DISTILLATION_CHECK
+            check = now + DISTILLATION_CHECK
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
         """Distill a person's daily facts that have not expired, see `FactDistillation`."""
@@ -168,13 +168,13 @@ class FactExtraction:
 
     def _when(self, session: str) -> float:
         """Return the time at which a session may be processed: when it is quiet, and not during a pause."""
-        return max(self._due[session][0], self._pauses.end(_of(session)))
+        return max(self._due[session][0], self._pauses.end(_pause_name(session)))
 
-    async def _until(self, look: float) -> None:
+    async def _wait(self, check: float) -> None:
         """Wait until a session may be processed, or until the given time."""
         while True:
             self._woken.clear()
-            self._next = min([look, *map(self._when, self._due)])
+            self._next = min([check, *map(self._when, self._due)])
             if (wait := self._next - self._clock.monotonic()) <= 0:
                 return
             with contextlib.suppress(TimeoutError):
@@ -185,12 +185,12 @@ class FactExtraction:
         """Process a session. A failure begins a pause, after which it is due again."""
         try:
             if await self._process(session):
-                self._pauses.succeed(_of(session))
+                self._pauses.succeed(_pause_name(session))
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError | SessionsError | InvalidLine):
                 log.error("facts_not_extracted", session=session, **error_fields(error))
             sentence = f"Turns of session {session} could not be searched for facts, and will be retried: "
-            pause = self._pauses.fail(_of(session), sentence + sentence_of(error))
+            pause = self._pauses.fail(_pause_name(session), sentence + sentence_of(error))
             self._due[session] = due
             log.warning("facts_not_extracted", session=session, reason=sentence_of(error), pause=pause)
 
@@ -202,7 +202,7 @@ class FactExtraction:
         if row is None or not self._keys().auto_extract:
             return True
         if row.head < self._ends.get(session, 0):  # the ended turn is not known to be durable yet
-            self._due[session] = self._clock.monotonic() + LATE, self._clock.monotonic() + AT_MOST
+            self._due[session] = self._clock.monotonic() + CATALOG_DELAY, self._clock.monotonic() + LONGEST_WAIT
             return False
         if not (turns := await self._turns(row)):
             return True
@@ -210,7 +210,7 @@ class FactExtraction:
         for turn in turns:
             if book.has_read(session, turn.end):
                 continue
-            model = self._requests.able(turn.model)
+            model = self._requests.usable(turn.model)
             if model is None:
                 return True
             if self._pauses.is_paused(name := f"model {model.name}"):
@@ -246,7 +246,7 @@ class FactExtraction:
         """Return the turns since the last processed one, and some before: a message may be much older than its turn."""
         done = (await self._facts.book()).read_to(row.session)
         log = StoredLog(self._logs, row.session)
-        return await asyncio.to_thread(_ended, log, max(1, (done or row.head) - BACK), row.head)
+        return await asyncio.to_thread(_read_ended_turns, log, max(1, (done or row.head) - EVENTS_BEFORE), row.head)
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Extract the facts of one turn. A turn of a group yields none, since its messages are not one person's."""
@@ -280,23 +280,30 @@ class FactExtraction:
     async def _ask_once(self, session: str, model: ChosenModel, system: str, text: str) -> ModelAnswer:
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
 
-        form, limit = model_answers.response_format(), extraction.ANSWER
-        return await self._requests.ask(model, system, text, purpose="extraction", session=session, limit=limit, form=form)
+        return await self._requests.ask(
+            model,
+            system,
+            text,
+            purpose="extraction",
+            session=session,
+            limit=extraction.ANSWER,
+            response_format=model_answers.response_format(),
+        )
 
 
-def _of(session: str) -> str:
+def _pause_name(session: str) -> str:
     """Return the name of a session's pause."""
     return f"session {session}"
 
 
 def _tries(error: Exception) -> int:
     """Return the number of tries after which a turn with such an error is marked as failed."""
-    if isinstance(error, OF_THE_TURN):
+    if isinstance(error, TURN_ERRORS):
         return 1
-    return MANY_TRIES if isinstance(error, ProviderError) and error.code in OF_THE_MODEL else FEW_TRIES
+    return MANY_TRIES if isinstance(error, ProviderError) and error.code in MODEL_ERRORS else FEW_TRIES
 
 
-def _ended(log: StoredLog, first: int, head: int) -> list[EndedTurn]:
+def _read_ended_turns(log: StoredLog, first: int, head: int) -> list[EndedTurn]:
     """Return the turns that ended in a range of a journal. Blocks; run it in a thread."""
     from plugins.facts.ended_turns import EVENT_KINDS, ended_turns  # noqa: PLC0415 - not at the start
 

@@ -35,18 +35,15 @@ class FactRequests:
     """
 
     def __init__(
-        self,
-        keys: Callable[[], FactKeys],
-        choose: Callable[[str | None], ChosenModel],
-        caller: ModelCaller,
+        self, keys: Callable[[], FactKeys], choose: Callable[[str | None], ChosenModel], caller: ModelCaller
     ) -> None:
         self._keys = keys
         self._choose = choose
         self._caller = caller
-        self._formless: set[str] = set()
+        self._without_format: set[str] = set()
         """The models, by name, that do not support a response format."""
 
-    def able(self, used: str | None) -> ChosenModel | None:
+    def usable(self, used: str | None) -> ChosenModel | None:
         """Return the model for automatic requests; None if only a small model is available, which finds no facts.
 
         A configured model is used whatever its size. Raises GatewayError if there is no model.
@@ -68,12 +65,20 @@ class FactRequests:
         if not self._keys().auto_extract:
             return "memory.facts.auto_extract is false"
         try:
-            return "" if self.able(used) is not None else "the model is too small; set memory.facts.model"
+            return "" if self.usable(used) is not None else "the model is too small; set memory.facts.model"
         except GatewayError:
             return "no model can be asked"
 
     async def ask(
-        self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int, form: ResponseFormat
+        self,
+        model: ChosenModel,
+        system: str,
+        text: str,
+        *,
+        purpose: str,
+        session: str,
+        limit: int,
+        response_format: ResponseFormat,
     ) -> ModelAnswer:
         """Return one answer of about `limit` tokens, in the response format if the model supports one. Raises
         ProviderError."""
@@ -82,14 +87,14 @@ class FactRequests:
         )
 
         async def ask(asked: ChosenModel, request: TextRequest) -> ModelAnswer:
-            if asked.name not in self._formless:
-                formatted = msgspec.structs.replace(request, options=RequestOptions(response_format=form))
+            if asked.name not in self._without_format:
+                formatted = msgspec.structs.replace(request, options=RequestOptions(response_format=response_format))
                 try:
                     return await text_answer(asked, formatted)
                 except BadRequest as error:
                     log.info("form_refused", model=asked.name, reason=sentence_of(error))
             answer = await text_answer(asked, request)
-            self._formless.add(asked.name)
+            self._without_format.add(asked.name)
             return answer
 
         return await self._caller.answer(model, request, ask)

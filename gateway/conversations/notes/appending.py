@@ -53,7 +53,7 @@ def append_once(
     try:
         for _ in range(TRIES):
             try:
-                return _append(workspace, path, text, line, continued=continued)
+                return _append_to_files(workspace, path, text, line, continued=continued)
             except FileChanged:
                 continue
     except OutsideFolder as error:
@@ -81,7 +81,7 @@ def _names(path: str) -> Iterator[str]:
     yield from (f"{stem}-{number}.md" for number in range(2, MOST_FILES + 1))
 
 
-def _append(
+def _append_to_files(
     workspace: Path,
     path: str,
     text: Callable[[bytes], bytes],
@@ -90,7 +90,7 @@ def _append(
     continued: bool,
 ) -> tuple[str, int]:
     there = files_of(workspace, path) if continued else [path]
-    held = b""
+    contents = b""
     refused: Exception = NoteNotWritten(f"{path} has {MOST_FILES} files already.")
     for number, name in enumerate(_names(path) if continued else there, 1):
         with open_target(workspace, tuple(name.split("/")), make=True) as place:
@@ -98,10 +98,10 @@ def _append(
                 before = place.content()
                 if before is not None and (at := line(before)) is not None:
                     return name, at
-                held += before or b""
+                contents += before or b""
                 if number < len(there):
                     continue
-                whole = _put(place, before, text(held), name)
+                whole = _append_to_file(place, before, text(contents), name)
             except (OutsideFolder, NoteNotWritten, PermissionError) as error:
                 if not continued or (isinstance(error, PermissionError) and not os.path.lexists(workspace / name)):
                     raise
@@ -113,19 +113,19 @@ def _append(
     raise refused
 
 
-def _put(place: FileTarget, before: bytes | None, content: bytes, name: str) -> bytes:
+def _append_to_file(place: FileTarget, before: bytes | None, content: bytes, name: str) -> bytes:
     """Put a text at the end of a file, and return what it holds then."""
     if before is None:
         place.replace(content, lambda: None)
         return content
-    addition = _missing(before, content)
+    addition = _missing_part(before, content)
     if before and len(before) + len(addition) > MAX_FILE_BYTES:
         raise NoteNotWritten(f"{name} has no room for it, since a note may have {MAX_FILE_BYTES >> 20} MiB; shorten it.")
     place.append(addition, lambda: None)
     return before + addition
 
 
-def _missing(before: bytes, content: bytes) -> bytes:
+def _missing_part(before: bytes, content: bytes) -> bytes:
     """Return what must be appended for a text to stand whole at the end of a file: the rest of it where a write was cut off,
     else all of it, behind an empty line unless it continues a list."""
     at = max(0, len(before) - len(content) + 1)

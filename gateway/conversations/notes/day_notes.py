@@ -47,25 +47,25 @@ class DayNotes:
         """Return why a note could not be written at the last try; empty if it could."""
         return self._problems.get(path, "")
 
-    async def append(self, path: str, text: str, digest: str, *, news: bool = False) -> str:
+    async def append(self, path: str, text: str, digest: str, *, new_only: bool = False) -> str:
         """Append the section with this digest unless the note has it, and return its file.
 
-        With `news`, list items that the note already has are left out. The file is another one of the day if the note is
+        With `new_only`, list items that the note already has are left out. The file is another one of the day if the note is
         full or not writable. Raises NoteNotWritten.
         """
         try:
-            file, _ = await asyncio.to_thread(self._append, path, text, digest, news)
+            file, _ = await asyncio.to_thread(self._append, path, text, digest, new_only)
         except NoteNotWritten as error:
             self._problems[path] = str(error)
             raise
         self._problems.pop(path, None)
         return file
 
-    def _append(self, path: str, text: str, digest: str, news: bool) -> tuple[str, int]:
+    def _append(self, path: str, text: str, digest: str, new_only: bool) -> tuple[str, int]:
         mark = f"<!-- exuvia {digest} -->"  # comes last, so that a section that was cut off is not taken for whole
 
         def section(before: bytes) -> bytes:
-            shown = _news(text, before) if news else text
+            shown = _new_items(text, before) if new_only else text
             return f"{shown.strip()}\n\n{mark}\n".lstrip().encode()
 
         def line(content: bytes) -> int | None:
@@ -94,9 +94,9 @@ class PendingNotes:
         """Append the pending sections. After a failure, it and later sections of the same note stay pending."""
         async with self._lock:
             problems: dict[str, str] = {}
-            for owed in self._recorder.transcript.cycle.owed:
-                if owed.path not in problems and (problem := await self._write(owed)):
-                    problems[owed.path] = problem
+            for section in self._recorder.transcript.cycle.owed:
+                if section.path not in problems and (problem := await self._write(section)):
+                    problems[section.path] = problem
             self.problem = next(iter(problems.values()), "")
 
     def write_in_background(self) -> None:
@@ -113,16 +113,16 @@ class PendingNotes:
     async def _try_to_write(self) -> None:
         try:
             await self.write()
-        except SessionsError as error:  # all of it stays owed
+        except SessionsError as error:  # all sections stay pending
             if str(error) != self.problem:
                 log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
             self.problem = str(error)
 
-    async def _write(self, owed: PendingNote) -> str:
+    async def _write(self, section: PendingNote) -> str:
         """Append one section; return why it failed as a sentence, empty if it succeeded."""
-        await self._recorder.until_durable(owed.of)
-        (line, *_) = await self._recorder.log.lines(owed.of, limit=1)
-        path = own_note(self._recorder.transcript.person, owed.path)
+        await self._recorder.until_durable(section.of)
+        (line, *_) = await self._recorder.log.lines(section.of, limit=1)
+        path = own_note(self._recorder.transcript.person, section.path)
         before = self._notes.problem(path)
         try:
             match decode(line).event:
@@ -130,12 +130,12 @@ class PendingNotes:
                     path = await self._notes.append(path, flushed.text, flushed.digest)
                 case ContextCompacted() as compacted:
                     text = as_section(f"Summary {compacted.compaction} of {self._key}", compacted.summary)
-                    path = await self._notes.append(path, text, digest_of(text), news=True)
+                    path = await self._notes.append(path, text, digest_of(text), new_only=True)
         except NoteNotWritten as error:
             if str(error) != before:  # each sweep tries again
                 log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
             return str(error)
-        self._recorder.append(NoteAppended(of=owed.of, path=path))
+        self._recorder.append(NoteAppended(of=section.of, path=path))
         return ""
 
 
@@ -154,7 +154,7 @@ def as_section(title: str, text: str) -> str:
     return f"## {title}\n\n" + re.sub(r"^(#{1,5}) ", r"#\1 ", text.strip(), flags=re.MULTILINE)
 
 
-def _news(text: str, before: bytes) -> str:
+def _new_items(text: str, before: bytes) -> str:
     """Return the text without list items that a file already has, and without headings that are empty then."""
     known = {_item(line) for line in before.decode(errors="replace").split("\n")} - {""}
     kept: list[str] = []

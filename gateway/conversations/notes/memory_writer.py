@@ -55,13 +55,13 @@ class MemoryWriter:
             raise NoteNotWritten("There is nothing to remember.")
         if len(said) > LONGEST:
             raise NoteNotWritten(f"That is longer than {LONGEST:,} characters; write it into a note of its own.")
-        item, whose = f"- {said}", f"({person}, {now:%Y-%m-%d})"
+        item, author = f"- {said}", f"({person}, {now:%Y-%m-%d})"
         file, line = await asyncio.to_thread(
             append_once,
             self._workspace,
             path,
-            lambda _: f"{item} {whose}\n".encode(),
-            lambda content: _line_of(content, item, whose),
+            lambda _: f"{item} {author}\n".encode(),
+            lambda content: _line_of(content, item, author),
             continued=group,
         )
         await self._memory.refresh()
@@ -76,11 +76,11 @@ class MemoryWriter:
             raise NoteNotWritten(f"{place} is not a citation of lines in a note, such as {MAIN}#L3-L4.")
         if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
             raise NoteNotWritten(f"{path}: {why}")
-        gone = await asyncio.to_thread(self._take_out, path, *cited[1:])
+        deleted = await asyncio.to_thread(self._delete_lines, path, *cited[1:])
         await self._memory.refresh()
-        return gone
+        return deleted
 
-    def _take_out(self, path: str, first: int, last: int) -> str:
+    def _delete_lines(self, path: str, first: int, last: int) -> str:
         try:
             with open_target(self._workspace, tuple(path.split("/")), make=False) as place:
                 for _ in range(TRIES):
@@ -137,9 +137,9 @@ class ExplicitMemory:
         return written
 
 
-def _line_of(content: bytes, item: str, whose: str) -> int | None:
+def _line_of(content: bytes, item: str, author: str) -> int | None:
     """Return the line of an item, whoever wrote it; a last line that is only its beginning does not count."""
     *lines, last = content.decode(errors="replace").replace("\r\n", "\n").split("\n")
-    if not f"{item} {whose}".startswith(last):
+    if not f"{item} {author}".startswith(last):
         lines.append(last)
     return next((n for n, line in enumerate(lines, 1) if line == item or line.startswith(f"{item} (")), None)
