@@ -80,7 +80,7 @@ def context_used(context: int | None, window: int | None) -> str:
     """Return the tokens used of the window with their share, `unknown` where one is not known."""
     used = "unknown" if context is None else f"{context:,}"
     if window is None:
-        return f"{used} tokens of a window that is unknown"
+        return f"{used} tokens; the window is unknown"
     if context is None:
         return f"unknown of {window:,} tokens"
     return f"{used} of {window:,} tokens ({100 * context / window:.0f} %)"
@@ -98,7 +98,7 @@ def _unsized(status: SessionStatus) -> str:
     """Explain how to set an unknown window."""
     if status.window is not None or status.answers is None:
         return ""
-    return f'; say it in config.toml, under [agent]: `context_windows = {{ "{status.answers}" = 128000 }}`'
+    return f'; set it in config.toml under [agent]: `context_windows = {{ "{status.answers}" = 128000 }}`'
 
 
 def count_of(number: int, noun: str) -> str:

@@ -69,13 +69,16 @@ class Visit:
 
 @contextlib.asynccontextmanager
 async def visiting(
-    browser: Browser, gateway: Gateway | str, *, size: tuple[int, int] = WIDE, dark: bool = False
+    browser: Browser, gateway: Gateway | str, *, size: tuple[int, int] = WIDE, dark: bool = False, scale: float = 1
 ) -> AsyncIterator[Visit]:
-    """A new window, with cookies of its own, at a gateway or its address."""
+    """Open a window, with cookies of its own, at a gateway or its address; `scale` is the device pixels in one of CSS."""
     url = gateway if isinstance(gateway, str) else gateway.url
     width, height = size
     context = await browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        locale="en-GB",
+        device_scale_factor=scale,
     )
     context.set_default_timeout(PATIENCE)
     try:

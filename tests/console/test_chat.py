@@ -124,7 +124,7 @@ async def test_an_answer_is_said_by_sentences_to_those_who_listen(tmp_path: Path
         await expect(entries(visit.page, "assistant.live")).to_contain_text("one")
         counting.finish_now()
         await expect(entries(visit.page, "assistant")).to_contain_text("the end.")
-        said = visit.page.locator("#told[aria-live=polite] p")
+        said = visit.page.locator("#announcements[aria-live=polite] p")
         await expect(said).to_have_text(["one two three four five.", "And this is the end."])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from gateway.status import last_hour
 from tests.console.accessible import faults
@@ -56,3 +56,24 @@ async def test_nobody_else_is_told_how_the_gateway_is(tmp_path: Path, browser: B
         await expect(page.get_by_text("Only the owner may see this")).to_be_visible()
         assert await faults(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_plugins_with_problems_are_listed_first(tmp_path: Path, browser: Browser) -> None:
+    async def answer(route: Route) -> None:
+        health = await (await route.fetch()).json()
+        plain: dict[str, object] = {"ours": True, "provides": ["a"], "failures": {}, "refused": []}
+        failing = {"failures": {"tool": 2}}
+        health["plugins"] = [
+            {**plain, "name": "well"},
+            {**plain, "name": "theirs", "ours": False},
+            {**plain, "name": "broken", **failing},
+            {**plain, "name": "their-broken", "ours": False, **failing},
+        ]
+        await route.fulfill(json=health)
+
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.page.route("**/api/health", answer)
+        await visit.sign_in()
+        await visit.page.goto(f"{visit.url}#/health")
+        names = visit.page.get_by_role("region", name="Plugins").locator("tbody th")
+        await expect(names).to_have_text(["their-broken (third-party)", "broken", "theirs (third-party)", "well"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,25 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from sessions.events.codec import FIRST, encode
 from sessions.events.events import (
+    CallRef,
     CompactionBegan,
     ContextCompacted,
     Event,
+    MemoryRecalled,
     MessageReceived,
     ModelReplied,
+    RecalledHit,
     Recorded,
+    RequestedCall,
     SessionOpened,
     SettingChanged,
+    ToolCalled,
+    ToolReturned,
     Trigger,
     TurnEnded,
     TurnStarted,
 )
+from sessions.events.messages import Usage
 from sessions.store.protocols import LONGEST_LINE
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, WIDE, visiting
@@ -67,16 +76,21 @@ def told(texts: Iterable[str]) -> list[tuple[int | None, Event]]:
     return events
 
 
-def write(home: Path, events: Iterable[tuple[int | None, Event]]) -> None:
-    """The journal of them."""
+def write(
+    home: Path,
+    events: Iterable[tuple[int | None, Event]],
+    *,
+    session: str = SESSION,
+    first: datetime = datetime(2026, 11, 20, tzinfo=UTC),
+) -> None:
+    """Write a journal with these events, one a second from `first` on."""
     lines, previous = [], FIRST
     for seq, (turn, event) in enumerate(events, start=1):
-        at = f"2026-11-20T{seq // 3600 % 24:02d}:{seq // 60 % 60:02d}:{seq % 60:02d}.000Z"
-        recorded = Recorded(seq=seq, at=at, turn=turn, event=event)
-        line, previous = encode(recorded, previous)
+        at = f"{first + timedelta(seconds=seq):%Y-%m-%dT%H:%M:%S}.000Z"
+        line, previous = encode(Recorded(seq=seq, at=at, turn=turn, event=event), previous)
         lines.append(line)
-    (home / "sessions").mkdir(parents=True)
-    (home / "sessions" / f"{SESSION}.jsonl").write_bytes(b"".join(lines))
+    (home / "sessions").mkdir(parents=True, exist_ok=True)
+    (home / "sessions" / f"{session}.jsonl").write_bytes(b"".join(lines))
 
 
 async def scroll_to(page: Page, place: Locator) -> None:
@@ -132,23 +146,71 @@ async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, br
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-GARDEN = """Beans and tomatoes, then. Here is a **plan**, with what you noted in `MEMORY.md`:
+PLAN = """The upload is as fast as before. **Reading is slow:** since the photos moved to the NAS, NFS reports new inode
+numbers, so restic reads every file again.
 
-| bed | crop | when |
-|---|---|---:|
-| north | beans | May |
-| south | tomatoes | June |
+| phase | 14 Nov | 21 Nov |
+|---|---:|---:|
+| read and hash | 21 min | **3 h 38 min** |
+| upload | 16 min | 17 min |
 
-1. Loosen the soil, and sow *Phacelia* where nothing grows
-2. Count what fits:
+With `--ignore-inode`, it takes 40 minutes again:
 
-```python
-def plants(width: float, length: float, each: float = 0.4) -> int:
-    # both in metres
-    return int(width / each) * int(length / each)
+```sh
+export PHOTOS=/mnt/nas/photos
+# compare size and time only
+restic backup --ignore-inode "$PHOTOS"
 ```
 
-> Water in the morning. See <https://example.org/beans>."""
+Shall I change `backup.sh`, and note this in `MEMORY.md`?"""
+
+OTHERS = {
+    "release-notes": ("Release notes for 2.4", timedelta(hours=2)),
+    "postgres": ("Postgres 17 upgrade", timedelta(days=1)),
+    "porto": ("Four days in Porto", timedelta(days=2)),
+    "interviews": ("Interview questions", timedelta(days=4)),
+    "bread": ("Sourdough starter", timedelta(days=9)),
+}
+
+
+def backups() -> list[tuple[int | None, Event]]:
+    """A conversation with a recalled note, two tool calls, a table and code."""
+    text = "Moved the photos to the NAS, over NFS."
+    note = RecalledHit(path="memory/2026-11-18.md", lines=(12, 13), digest="0" * 64, text=text, score=0.9)
+    call = RequestedCall(id="1", tool="read", arguments='{"path": "logs/restic.log"}')
+    output = "21 Nov: 182,410 files, read 3:38:02, uploaded 0:17:10"
+    said = MessageReceived(
+        id="1",
+        client="x",
+        sender="owner",
+        channel="websocket",
+        chat="private",
+        text="The nightly backup took four hours. What changed since last week?",
+        attachments=(),
+    )
+    usage = Usage(input=6120, output=412, cached=4096)
+    reply = "I’ll compare both weeks in the log."
+    return [
+        (None, said),
+        (1, TurnStarted(takes=(3,), provider="openai", model="gpt-5.1", window=None, reserve=0)),
+        (1, MemoryRecalled(query="backup", hits=(note,), mark="0" * 16, millis=6)),
+        (1, ModelReplied(reply=1, model="gpt-5.1", text=reply, calls=(call,), stop="calls", usage=None)),
+        (1, ToolCalled(call=CallRef(of=6, index=0), repeatable=True)),
+        (1, ToolReturned(call=CallRef(of=6, index=0), outcome="returned", output=output)),
+        (1, ModelReplied(reply=2, model="gpt-5.1", text=PLAN, calls=(), stop="end", usage=usage)),
+        (1, TurnEnded(outcome="replied", millis=9400)),
+    ]
+
+
+def write_conversation(
+    home: Path, key: str, title: str, age: timedelta, events: Sequence[tuple[int | None, Event]] = ()
+) -> None:
+    """Write the journal of a conversation whose last event is of this age."""
+    session = f"20261121-090000-{sha256(key.encode()).hexdigest()[:6]}"
+    opened = SessionOpened(format=1, session=session, key=key, person="owner")
+    named = SettingChanged(name="title", value=title, by="owner")
+    write(home, [(None, opened), (None, named), *events], session=session, first=datetime.now(UTC) - age)
+
 
 PICTURES = os.environ.get("EXUVIA_PICTURES")
 """A folder that is given the pictures of the documentation; without it, none are taken: they differ from font to font."""
@@ -158,31 +220,26 @@ PICTURES = os.environ.get("EXUVIA_PICTURES")
 async def test_nothing_serious_is_in_the_way_of_anybody(
     tmp_path: Path, browser: Browser, name: str, size: tuple[int, int], dark: bool
 ) -> None:
-    look = {"text": "Let me look at your notes.", "calls": [{"tool": "read", "arguments": {"path": "MEMORY.md"}}]}
+    for key, (title, age) in OTHERS.items():
+        write_conversation(tmp_path, key, title, age)
+    write_conversation(tmp_path, "main", "Slow nightly backup", timedelta(minutes=1), backups())
     async with (
-        gateway(tmp_path, script=[look, {"text": GARDEN}]) as running,
-        visiting(browser, running, size=size, dark=dark) as visit,
+        gateway(tmp_path) as running,
+        visiting(browser, running, size=size, dark=dark, scale=2 if PICTURES else 1) as visit,
     ):
         page = visit.page
-        (tmp_path / "workspace" / "MEMORY.md").write_text("Ana likes beans and tomatoes.\n")
-        client = await running.connect()
-        for key, title in (("taxes-2026-k2v9", "Taxes"), ("main", "The garden")):
-            await client.command("/whoami", session="main" if key == "main" else key)
-            await client.say("rename", id=key, session=key, title=title)
-            await client.until_type("settings", id=key)
-        await client.command("/new")
         await page.goto(visit.url)
         await page.get_by_label("Token").wait_for()
         assert await faults(page) == []
         await visit.sign_in()
-        await page.get_by_role("textbox", name="Message").fill("What shall we plant in the two beds this year?")
-        await page.keyboard.press("Enter")
         await expect(page.locator("code.coloured")).to_have_count(1)
         await expect(page.locator("details.call.returned")).to_have_count(1)
         if PICTURES:
+            width, height = (430, 932) if size == NARROW else (1280, 840)
+            await page.set_viewport_size({"width": width, "height": height})
             await page.screenshot(path=Path(PICTURES) / f"{name}.png")
         await page.locator("details.call summary").click()
-        await expect(page.get_by_text("Ana likes beans and tomatoes.")).to_be_visible()
+        await expect(page.get_by_text("182,410 files")).to_be_visible()
         await page.get_by_role("textbox", name="Message").fill("/co")
         await expect(page.get_by_role("option").first).to_be_visible()
         assert await faults(page) == []

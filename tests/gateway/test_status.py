@@ -108,8 +108,8 @@ def test_what_is_not_well_is_named_at_the_end() -> None:
     ("context", "window", "words"),
     [
         (None, 1000, "unknown of 1,000 tokens"),
-        (None, None, "unknown tokens of a window that is unknown"),
-        (10, None, "10 tokens of a window that is unknown"),
+        (None, None, "unknown tokens; the window is unknown"),
+        (10, None, "10 tokens; the window is unknown"),
     ],
 )
 def test_what_is_unknown_is_called_unknown(context: int | None, window: int | None, words: str) -> None:
@@ -120,7 +120,7 @@ def test_a_window_that_is_unknown_is_told_once_with_what_makes_it_known() -> Non
     text = describe(msgspec.structs.replace(STATUS, window=None))
     assert text.count("window") == 2
     assert text.splitlines()[3] == (
-        "- Context: 2,500 tokens of a window that is unknown; say it in config.toml, under [agent]:"
+        "- Context: 2,500 tokens; the window is unknown; set it in config.toml under [agent]:"
         ' `context_windows = { "a:b" = 128000 }`'
     )
     assert "say it" not in describe(STATUS)

@@ -4,12 +4,12 @@
 //   shell         the frame of every page: navigation, sessions (sessions.js), theme, sign-out
 //   sign_in       the form, and the one-time link
 //   chat          the page of a conversation; lists its own modules
-//   context       the contents of a session's requests: context_plot, context_turn; event_text: the original text of a message
+//   context       the contents of a session's requests: context_plot, context_turn
 //   memory        the memory: memory_search, memory_notes (with line_changes), memory_facts
 //   health        the state of the gateway, with small_plot for each plot
-//   run_command, render_markdown, button, number_format   commands, Markdown, buttons, numbers
 //   api, socket   the gateway over HTTP and over the websocket
-//   elements, icons, theme, time_format, dialogs   DOM helpers
+//   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
+//   format, theme   numbers, durations and times in words; light and dark
 //
 // A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns a function to
 // call when the page is left, if any. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
@@ -38,7 +38,7 @@ const OF_A_SESSION = ["chat", "context"];
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LAST = "exuvia.session";
 const NOTICE_SECONDS = 8;
-const SAID = 20; // sentences that stay for screen readers
+const ANNOUNCED = 20; // sentences that stay for screen readers
 
 class App {
   constructor(place) {
@@ -180,9 +180,9 @@ class App {
   // --- messages --------------------------------------------------------------------------------------------------------
 
   announce(sentence) {
-    const told = document.getElementById("told");
-    told.append(h("p", {}, sentence));
-    if (told.childElementCount > SAID) told.firstChild.remove();
+    const region = document.getElementById("announcements");
+    region.append(h("p", {}, sentence));
+    if (region.childElementCount > ANNOUNCED) region.firstChild.remove();
   }
 
   notice(sentence) {

@@ -8,7 +8,7 @@
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
 import { Conversation, Unsent } from "./conversation.js";
-import { askLine } from "./dialogs.js";
+import { askLine } from "./controls.js";
 import { h } from "./elements.js";
 import { icon } from "./icons.js";
 import { Timeline } from "./timeline.js";

@@ -1,12 +1,11 @@
 // The page `#/context/KEY`: the model's context in a session, turn by turn.
 
-import { button } from "./button.js";
+import { button } from "./controls.js";
 import { ContextPlot, legend } from "./context_plot.js";
 import { CompactionPanel, TurnPanel } from "./context_turn.js";
 import { fill, h } from "./elements.js";
-import { eventText } from "./event_text.js";
-import { count, counted, sentence } from "./number_format.js";
-import { runCommand } from "./run_command.js";
+import { eventText, runCommand } from "./socket.js";
+import { count, counted, sentence } from "./format.js";
 
 const SPANS = [100, 500, 2000];
 
@@ -65,7 +64,7 @@ class ContextPage {
     this.state = h("p", { class: "progress", role: "status" });
     this.controls = h("div", { class: "controls" });
     this.others = h("p", { class: "about" });
-    this.deaf = this.listen();
+    this.unsubscribe = this.listen();
     this.panel = h("div", { class: "turn-place" });
     this.shown = h("div", { class: "plot-place" });
     fill(
@@ -95,7 +94,7 @@ class ContextPage {
 
   end() {
     this.ended = true;
-    this.deaf();
+    this.unsubscribe();
     this.plot.end();
   }
 

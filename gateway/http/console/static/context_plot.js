@@ -2,8 +2,7 @@
 // reduce it. One path for each part, however many turns there are. No library: see small_plot.js; here keys select a turn too.
 
 import { h, svg } from "./elements.js";
-import { when } from "./time_format.js";
-import { brief, count } from "./number_format.js";
+import { brief, count, when } from "./format.js";
 
 export const NAMES = {
   instructions: "Instructions and tools",

@@ -1,12 +1,11 @@
 // One turn's exact requests, and one compaction's before and after, shown below the plot.
 
-import { button, guarded } from "./button.js";
+import { button, guarded } from "./controls.js";
 import { NAMES } from "./context_plot.js";
 import { fill, h, readable } from "./elements.js";
 import { LongText } from "./long_text.js";
-import { renderMarkdown } from "./render_markdown.js";
-import { when } from "./time_format.js";
-import { count, counted, sentence } from "./number_format.js";
+import { renderMarkdown } from "./markdown.js";
+import { count, counted, sentence, when } from "./format.js";
 
 const WHO = {
   summary: "Summary",
@@ -17,11 +16,11 @@ const WHO = {
 };
 
 /** The context changes in a turn, each as a sentence; a compaction can be opened. */
-export function doings(marks, look) {
-  return marks.map((mark) => h("li", {}, h("span", { class: `swatch tickmark ${mark.kind}` }), doing(mark), looking(mark, look)));
+export function contextChanges(marks, look) {
+  return marks.map((mark) => h("li", {}, h("span", { class: `swatch tickmark ${mark.kind}` }), describeChange(mark), openCompaction(mark, look)));
 }
 
-function doing(mark) {
+function describeChange(mark) {
   switch (mark.kind) {
     case "pruned":
       return `${counted(mark.edits, "message")} shortened, ${count(mark.saved ?? 0)} characters saved.  `;
@@ -36,7 +35,7 @@ function doing(mark) {
   }
 }
 
-function looking(mark, look) {
+function openCompaction(mark, look) {
   if (mark.kind !== "compacted") return null;
   return button("Before and after", () => look(mark.compaction), { class: "worded" });
 }
@@ -56,7 +55,7 @@ export class TurnPanel {
       h("h2", { id: "turn-heading", tabIndex: -1 }, `Turn ${turn.turn}`),
       h("p", { class: "about" }, about(turn)),
       shares(turn, parts),
-      marks.length ? h("ul", { class: "doings" }, doings(marks, look)) : null,
+      marks.length ? h("ul", { class: "context-changes" }, contextChanges(marks, look)) : null,
       this.requests,
       this.messages,
     );
@@ -259,7 +258,7 @@ export class CompactionPanel {
     this.answer = h("p", { class: "revert-answer", role: "status" });
     fill(
       this.body,
-      h("p", { class: "about" }, told(shown)),
+      h("p", { class: "about" }, describeCompaction(shown)),
       proportion(entry),
       this.taking(entry),
       this.answer,
@@ -311,7 +310,7 @@ export class CompactionPanel {
   }
 }
 
-function told({ entry, focus, flush, stayed }) {
+function describeCompaction({ entry, focus, flush, stayed }) {
   const sentences = [
     `${when(entry.at)}, because ${entry.why}.`,
     `Summary written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,

@@ -31,7 +31,7 @@ export class Conversation extends EventTarget {
       app.socket.on("event", mine((frame) => this.take(frame))),
       app.socket.on("delta", mine((frame) => this.piece(frame))),
       app.socket.on("paused", mine((frame) => this.pause(frame))),
-      app.socket.on("settings", mine((frame) => this.told(frame))),
+      app.socket.on("settings", mine((frame) => this.settings(frame))),
       app.socket.on("accepted", mine((frame) => this.accepted(frame))),
       app.socket.on("error", (frame) => this.refused(frame)),
     ];
@@ -167,7 +167,7 @@ export class Conversation extends EventTarget {
     else this.tell("change", entry);
   }
 
-  told({ title }) {
+  settings({ title }) {
     this.title = title;
     this.tell("settings");
   }

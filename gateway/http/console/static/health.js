@@ -1,13 +1,12 @@
 // The page `#/health`: the state of the gateway, the last hour, its plugins, and its token usage.
 
 import { fill, h, readable } from "./elements.js";
-import { when } from "./time_format.js";
-import { brief, count, counted, seconds, sentence } from "./number_format.js";
+import { brief, count, counted, seconds, sentence, when } from "./format.js";
 import { SmallPlot } from "./small_plot.js";
 
 const MEBIBYTE = 2 ** 20;
 
-/** The number of things listed for a plugin before the rest is folded. */
+/** The number of items listed for a plugin before the rest is folded. */
 const FEW = 8;
 
 /** The small plots: title, unit, and lines by name, the first drawn most strongly. */
@@ -141,22 +140,22 @@ function plugins(rows) {
     const failed = Object.entries(plugin.failures).map(([hook, times]) => `${hook} failed ${counted(times, "time")}`);
     return [...plugin.refused, ...failed].join("; ") || "OK";
   };
-  const order = (plugin) => (state(plugin) === "well" ? 1 : 0) + (plugin.ours ? 1 : 0);
+  const order = (plugin) => (state(plugin) === "OK" ? 2 : 0) + (plugin.ours ? 1 : 0);
   const sorted = [...rows].sort((one, other) => order(one) - order(other));
   return table("Plugins", ["Plugin", "Provides", "State"], "There are no plugins.", [
     ...sorted.map((plugin) => [
-      plugin.ours ? plugin.name : `${readable(plugin.name)} (installed)`,
-      provided(plugin.provides),
+      plugin.ours ? plugin.name : `${readable(plugin.name)} (third-party)`,
+      provided(plugin),
       state(plugin),
     ]),
   ]);
 }
 
-/** The things that a plugin provides; many are folded. */
-function provided(names) {
-  if (!names.length) return "hooks";
+/** What a plugin provides; many items are folded. */
+function provided({ provides: names, refused }) {
+  if (!names.length) return refused.length ? "–" : "hooks";
   const all = readable(names.join(", "));
-  return names.length <= FEW ? all : h("details", {}, h("summary", {}, counted(names.length, "thing")), all);
+  return names.length <= FEW ? all : h("details", {}, h("summary", {}, counted(names.length, "item")), all);
 }
 
 function providerErrors(rows) {

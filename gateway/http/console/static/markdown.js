@@ -158,3 +158,13 @@ async function colour(element) {
   const { colourIn } = await import("./code.js");
   plain.forEach(colourIn);
 }
+
+/** The markers of the gateway's own sections in a note. */
+const MARKS = /^<!-- exuvia [0-9a-f]{16} -->\n?/gm;
+
+/** Return an element of this class with the rendered text. */
+export function renderMarkdown(kind, text) {
+  const element = h("div", { class: `prose ${kind}` });
+  new Markdown(element).show(text.replace(MARKS, ""));
+  return element;
+}

@@ -1,9 +1,8 @@
 // The facts, with pins, origins and histories.
 
-import { button, guarded } from "./button.js";
+import { button, guarded } from "./controls.js";
 import { fill, h } from "./elements.js";
-import { when } from "./time_format.js";
-import { counted, sentence } from "./number_format.js";
+import { counted, sentence, when } from "./format.js";
 
 const LAYERS = { longterm: "Long-term", daily: "Daily log" };
 
@@ -19,7 +18,7 @@ export class FactsView {
       h("option", { value: "pinned" }, "Pinned"),
       Object.entries(LAYERS).map(([layer, name]) => h("option", { value: layer }, name)),
     );
-    this.told = h("p", { class: "told", role: "status" });
+    this.status = h("p", { class: "status", role: "status" });
     this.list = h("ul", { class: "facts" });
     this.element = h(
       "section",
@@ -32,7 +31,7 @@ export class FactsView {
         h("label", { for: "fact-which", class: "unseen" }, "Which facts"),
         this.which,
       ),
-      this.told,
+      this.status,
       this.list,
     );
   }
@@ -42,7 +41,7 @@ export class FactsView {
       this.facts = (await this.api.get("/api/facts")).facts;
       this.show();
     } catch (error) {
-      this.told.textContent = sentence(error);
+      this.status.textContent = sentence(error);
     }
   }
 
@@ -52,7 +51,7 @@ export class FactsView {
       (!which || (which === "pinned" ? fact.pinned : (fact.layer ?? "daily") === which)) &&
       (!words || `${fact.content} ${fact.type ?? "fact"} ${(fact.tags ?? []).join(" ")}`.toLowerCase().includes(words));
     const found = this.facts.filter(fits);
-    this.told.textContent = this.facts.length
+    this.status.textContent = this.facts.length
       ? `${counted(found.length, "fact")}, ${found.filter((fact) => fact.pinned).length} pinned`
       : "There are no facts yet. Facts from your conversations are stored here automatically.";
     fill(this.list, found.map((fact) => this.item(fact)));
@@ -60,7 +59,7 @@ export class FactsView {
 
   item(fact) {
     const story = h("div", { class: "story", hidden: true });
-    const why = button("Why", () => this.tell(fact, story, why), { "aria-expanded": "false" });
+    const why = button("Why", () => this.showHistory(fact, story, why), { "aria-expanded": "false" });
     return h(
       "li",
       { class: fact.pinned ? "fact pinned" : "fact" },
@@ -92,22 +91,22 @@ export class FactsView {
       await this.api.call(method, this.address(fact) + what);
       await this.shown();
     } catch (error) {
-      this.told.textContent = sentence(error);
+      this.status.textContent = sentence(error);
     }
   }
 
-  async tell(fact, story, why) {
+  async showHistory(fact, story, why) {
     const isOpen = !story.hidden;
     story.hidden = isOpen;
     why.setAttribute("aria-expanded", String(!isOpen));
     if (isOpen) return;
     try {
-      const told = await this.api.get(this.address(fact));
-      const origin = told.fact.origin;
+      const history = await this.api.get(this.address(fact));
+      const origin = history.fact.origin;
       fill(
         story,
-        origin ? h("p", {}, `From message ${origin.seq} of session ${origin.session}`, told.said ? `: “${told.said.slice(0, 400)}”` : ".") : null,
-        h("ul", {}, told.happened.map((each) => h("li", {}, h("time", { dateTime: each.at }, when(each.at)), ` ${each.sentence.replaceAll("`", "")}`))),
+        origin ? h("p", {}, `From message ${origin.seq} of session ${origin.session}`, history.said ? `: “${history.said.slice(0, 400)}”` : ".") : null,
+        h("ul", {}, history.happened.map((each) => h("li", {}, h("time", { dateTime: each.at }, when(each.at)), ` ${each.sentence.replaceAll("`", "")}`))),
       );
     } catch (error) {
       fill(story, h("p", { role: "alert" }, sentence(error)));

@@ -1,12 +1,11 @@
 // The notes: listed, shown, and edited in place. Concurrent changes of others are shown next to one's own, and never
 // overwritten without confirmation.
 
-import { button } from "./button.js";
+import { button } from "./controls.js";
 import { fill, h, readable } from "./elements.js";
 import { lineChanges } from "./line_changes.js";
-import { when } from "./time_format.js";
-import { renderMarkdown } from "./render_markdown.js";
-import { brief, counted, sentence } from "./number_format.js";
+import { counted, sentence, size, when } from "./format.js";
+import { renderMarkdown } from "./markdown.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";
@@ -15,7 +14,7 @@ export class NotesView {
   constructor(api) {
     this.api = api;
     this.note = null;
-    this.told = h("p", { class: "told", role: "status" });
+    this.status = h("p", { class: "status", role: "status" });
     this.list = h("ul", { class: "note-list" });
     this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, "Select a note to read it."));
     this.making = h("input", { id: "new-note", type: "text", placeholder: "memory/travel.md", spellcheck: false });
@@ -25,7 +24,7 @@ export class NotesView {
       h(
         "div",
         { class: "note-side" },
-        this.told,
+        this.status,
         this.list,
         h(
           "form",
@@ -48,14 +47,14 @@ export class NotesView {
   async load() {
     try {
       const { notes, index, remarks } = await this.api.get("/api/notes");
-      this.told.textContent = [index, ...remarks].join(" · ");
+      this.status.textContent = [index, ...remarks].join(" · ");
       fill(
         this.list,
         notes.map((note) => this.item(note)),
         notes.length ? null : h("li", { class: "nothing" }, "There are no notes yet."),
       );
     } catch (error) {
-      this.told.textContent = sentence(error);
+      this.status.textContent = sentence(error);
     }
   }
 
@@ -65,7 +64,7 @@ export class NotesView {
       "li",
       {},
       button(
-        [h("span", { class: "path" }, readable(note.path)), h("span", { class: "about" }, `${when(note.changed)} · ${brief(note.bytes)}B`)],
+        [h("span", { class: "path" }, readable(note.path)), h("span", { class: "about" }, `${when(note.changed)} · ${size(note.bytes)}`)],
         () => this.open(note.path),
         { "aria-current": isOpen ? "true" : null },
       ),
@@ -120,7 +119,7 @@ export class NotesView {
   /** Edit a text that was read when the note had this digest; null where there was none. */
   edit(text, digest) {
     const area = h("textarea", { class: "editor", id: "note-text", spellcheck: true, value: text });
-    const state = h("p", { class: "told", role: "status" });
+    const state = h("p", { class: "status", role: "status" });
     const save = () => this.save(area.value, digest, state);
     area.addEventListener("input", () => keep(this.note.path, area.value, digest));
     area.addEventListener("keydown", (event) => {
@@ -164,7 +163,7 @@ export class NotesView {
   /** Show both texts and the choices: nothing is written without a decision. */
   conflict(mine, theirs) {
     const there = theirs ?? { text: "", digest: null };
-    const state = h("p", { class: "told", role: "status" });
+    const state = h("p", { class: "status", role: "status" });
     const digest = there.digest;
     fill(
       this.page,
@@ -217,7 +216,7 @@ function changes(theirs, mine) {
   const rows = lineChanges(theirs.split("\n"), mine.split("\n"));
   const added = rows.filter(({ sign }) => sign === "+").length;
   const gone = rows.filter(({ sign }) => sign === "-").length;
-  const told = { "+": "only in yours", "-": "only in theirs", " ": "" };
+  const meaning = { "+": "only in yours", "-": "only in theirs", " ": "" };
   return h(
     "figure",
     { class: "changes" },
@@ -230,7 +229,7 @@ function changes(theirs, mine) {
           "li",
           { class: { "+": "mine", "-": "theirs", " ": "both" }[sign] },
           h("span", { class: "sign", "aria-hidden": "true" }, sign),
-          told[sign] ? h("span", { class: "unseen" }, `${told[sign]}: `) : null,
+          meaning[sign] ? h("span", { class: "unseen" }, `${meaning[sign]}: `) : null,
           line || " ",
         ),
       ),

@@ -1,7 +1,7 @@
 // Search of the memory while typing, with the parts of each score.
 
 import { fill, h, placeOf, readable } from "./elements.js";
-import { counted, sentence } from "./number_format.js";
+import { counted, sentence } from "./format.js";
 
 /** Milliseconds after the last key before the search starts. */
 const PAUSE = 180;
@@ -19,7 +19,7 @@ export class SearchView {
       autocomplete: "off",
       on: { input: () => this.soon() },
     });
-    this.told = h("p", { class: "told", role: "status" });
+    this.status = h("p", { class: "status", role: "status" });
     this.hits = h("ol", { class: "hits" });
     this.element = h(
       "section",
@@ -28,7 +28,7 @@ export class SearchView {
         h("label", { for: "memory-query" }, "Search notes and conversations"),
         this.input,
       ),
-      this.told,
+      this.status,
       this.hits,
     );
   }
@@ -52,13 +52,13 @@ export class SearchView {
       const found = await this.api.get(`/api/memory?${new URLSearchParams({ q: query })}`, { signal: asking.signal });
       if (this.asking === asking) this.show(query, found);
     } catch (error) {
-      if (this.asking === asking && error.name !== "AbortError") this.told.textContent = sentence(error);
+      if (this.asking === asking && error.name !== "AbortError") this.status.textContent = sentence(error);
     }
   }
 
   show(query, found) {
     const what = query ? (found.hits.length ? counted(found.hits.length, "result") : "") : "";
-    this.told.textContent = [what, ...found.remarks].filter(Boolean).join(" · ");
+    this.status.textContent = [what, ...found.remarks].filter(Boolean).join(" · ");
     const best = Math.max(0, ...found.hits.map((hit) => hit.fused));
     fill(this.hits, found.hits.map((hit) => this.hit(hit, best)));
   }

@@ -1,7 +1,7 @@
 // The list of sessions in the sidebar, by the time of their last event, filtered by the search.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
-import { ago } from "./time_format.js";
+import { ago } from "./format.js";
 
 const REFRESH = 30_000;
 const SHOWN = 200; // rows in the document; the search finds the others

@@ -20,14 +20,14 @@ export class SmallPlot {
     this.unit = unit;
     this.bars = bars;
     this.samples = [];
-    this.told = h("p", { class: "told" });
+    this.status = h("p", { class: "status" });
     this.begins = h("span", {});
     this.picture = svg("svg", { "aria-hidden": "true", preserveAspectRatio: "none" });
     this.element = h(
       "figure",
       { class: `small-plot ${kind}` },
       h("figcaption", {}, title),
-      this.told,
+      this.status,
       this.picture,
       h("p", { class: "ends", "aria-hidden": "true" }, this.begins, h("span", {}, "now")),
       this.lines.length > 1 ? this.legend() : null,
@@ -50,7 +50,7 @@ export class SmallPlot {
     this.samples = samples;
     this.every = every;
     this.draw();
-    this.told.textContent = this.words();
+    this.status.textContent = this.words();
   }
 
   /** The accessible description of the plot, and its values. */

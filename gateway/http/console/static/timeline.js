@@ -3,7 +3,7 @@ import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { LongText, isLong } from "./long_text.js";
 import { Markdown } from "./markdown.js";
-import { exactly, when } from "./time_format.js";
+import { exactly, when } from "./format.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // pixels above the end that count as being at the end

@@ -7,7 +7,7 @@
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
-import { counted } from "./number_format.js";
+import { counted } from "./format.js";
 
 const ENDINGS = {
   cancelled: "Stopped.",

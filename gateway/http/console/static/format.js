@@ -1,4 +1,4 @@
-// Format times for people.
+// Format numbers, durations and times for people.
 
 const MINUTE = 60_000;
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -26,4 +26,31 @@ export function when(at, now = new Date()) {
 /** The full date and time. */
 export function exactly(at) {
   return whole.format(new Date(at));
+}
+
+const digits = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/** 14967 as 14,967. */
+export const count = (number) => digits.format(number);
+
+/** 14967 as 15K. */
+export const brief = (number) => short.format(number);
+
+/** A size in bytes: 1 byte, 340 bytes, 15 kB. */
+export const size = (bytes) => (bytes < 1000 ? counted(bytes, "byte") : `${short.format(bytes / 1000)} kB`);
+
+/** "1 turn", "2 turns". */
+export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+
+/** A duration in seconds: 1.2 ms, 340 ms, 2.1 s, 3 min. */
+export function seconds(number) {
+  if (number < 0.01) return `${(1000 * number).toFixed(1)} ms`;
+  if (number < 1) return `${Math.round(1000 * number)} ms`;
+  return number < 120 ? `${number.toFixed(1)} s` : `${Math.round(number / 60)} min`;
+}
+
+/** Return an error's message as a sentence. */
+export function sentence(error) {
+  return error instanceof TypeError ? "The gateway is unreachable." : error.message;
 }
