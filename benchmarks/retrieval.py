@@ -21,7 +21,7 @@ from benchmarks.locomo import Story, stories
 from benchmarks.setting import Setting
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory_settings import DecayKeys, Fusion, MMRKeys, SearchKeys
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.search.candidates import Candidate, Rules, min_max
 from plugins.memory.search.eval_metrics import EvalMetrics, judge, mean

@@ -18,7 +18,7 @@ from gateway.support.errors import ConfigRefused
 from gateway.support.storage import fact_logs, session_logs
 from gateway.support.stored_sessions import session_listings
 from plugins.api.memory_settings import SQLITE
-from plugins.memory.index.index_stats import behind
+from plugins.memory.index.index_stats import outdated_documents
 from plugins.memory.sources.transcripts import Transcripts
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss
 from sessions.catalog.scan import scan_folder
@@ -170,7 +170,7 @@ def memory_index(context: DoctorContext) -> Iterator[Finding]:
     # Journals grow with every turn, so an incomplete index of one is not a problem.
     notes_alone = [source for source in chosen_sources(context.home, context.config) if source.name != Transcripts.name]
     try:
-        changed = behind(index, notes_alone)
+        changed = outdated_documents(index, notes_alone)
     except Error as error:
         yield Finding(
             what=f"The memory index {index} cannot be read: {error}.", mend="Delete it; it is rebuilt from the notes."

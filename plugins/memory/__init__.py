@@ -2,7 +2,6 @@
 
 backends/          Backends for the index other than SQLite
 index/             The index: its SQLite file, and the indexer that keeps it up to date
-index_errors       Errors of the index
 memory             The memory of one workspace
 memory_tools       The tools `memory_search` and `memory_get`
 note_audit         Checks for duplicates, loops and secrets in the notes

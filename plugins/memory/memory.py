@@ -19,8 +19,8 @@ from plugins.api.memory.scope import Scope
 from plugins.api.memory.source import Source, WatchedFolders
 from plugins.api.memory_settings import NONE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
-from plugins.memory.index.indexer import Indexer, IndexState, imported
-from plugins.memory.index_errors import IndexRebuilt
+from plugins.memory.index.embedder import Embedder
+from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, import_search_modules
 from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.watcher import Watcher
@@ -88,15 +88,15 @@ class Memory:
         self._today = today
         self._backends = backends
         self._opened: BackendLifecycle | None = None
-        self._upkeep = Indexer(
-            self._file, self._chosen, self.provider, in_use, keys=lambda: keys().embedding, counted=counted
-        )
+        self._indexer = Indexer(self._file, self._chosen, self.provider)
+        self._embedder = Embedder(self._indexer, self.provider, in_use, keys=lambda: keys().embedding, counted=counted)
         self._watching = Watcher(self._places, self.wake)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._stack.callback(tasks.create_task(self._upkeep.keep()).cancel)
+        for running in (self._indexer.run(), self._embedder.run()):
+            self._stack.callback(tasks.create_task(running).cancel)
         return self
 
     async def __aexit__(
@@ -113,11 +113,11 @@ class Memory:
     @property
     def state(self) -> IndexState:
         """The last known state of the index."""
-        return self._upkeep.state
+        return self._indexer.state
 
     def wake(self) -> None:
         """Have changes indexed soon, in the background."""
-        self._upkeep.wake()
+        self._indexer.wake()
 
     async def watch(self) -> None:
         """Keep the index up to date as sources change, until cancelled."""
@@ -130,14 +130,14 @@ class Memory:
             ProviderError: The vectors could not be made.
             IndexUnusable: The index cannot be used.
         """
-        self._upkeep.told = progress
+        self._indexer.on_change = progress
         while True:
-            await self._upkeep.bring_in()
+            await self._indexer.update()
             try:
-                await self._upkeep.embed_all()
+                await self._embedder.embed_all()
             except IndexRebuilt:
                 continue
-            return self._upkeep.state
+            return self._indexer.state
 
     def _places(self) -> WatchedFolders:
         return reduce(or_, (source.watched() for source in self._chosen()), WatchedFolders())
@@ -155,7 +155,7 @@ class Memory:
     def problems(self) -> list[str]:
         """Return sentences about a backend that cannot be used and vectors that cannot be made."""
         found = [self._opened.trouble] if self._opened and self._opened.trouble else []
-        if why := self._upkeep.failing if self.provider() else self.why_nobody():
+        if why := self._embedder.failing if self.provider() else self.why_nobody():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
         if passed_over := self._keys().embedding.passed_over(self._providers):
             found.append(passed_over)
@@ -199,12 +199,12 @@ class Memory:
         Raises:
             IndexUnusable: The index cannot be used.
         """
-        await imported()
+        await import_search_modules()
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
         text = text[:QUERY]
         await self._refresh(patience, eager=eager)
-        state, keys, today = self._upkeep.state, self._keys().search, self._today()
+        state, keys, today = self._indexer.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
         rules = rules_of(keys, results, identity.model if identity else "")
@@ -221,7 +221,7 @@ class Memory:
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
         remarks += self.problems()
         return SearchResult(
-            hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)]))
+            hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._indexer.state, scope)]))
         )
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
@@ -234,32 +234,32 @@ class Memory:
 
     def may_contain(self, sources: Collection[str]) -> bool:
         """Return False if these sources are certainly empty."""
-        state = self._upkeep.state
+        state = self._indexer.state
         return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
 
     def has(self, sources: Collection[str]) -> bool:
         """Return True if something of these sources is indexed, so that a vector, which may load a model, is worth it."""
-        return any(self._upkeep.state.by_source.get(name) for name in sources)
+        return any(self._indexer.state.by_source.get(name) for name in sources)
 
     async def refresh(self, patience: float = PATIENCE) -> None:
         """Have recent changes indexed, waiting at most this many seconds."""
-        await self._upkeep.refresh(patience)
+        await self._indexer.refresh(patience)
 
     async def _refresh(self, patience: float, *, eager: bool) -> None:
         """Check for changes first, unless there are so many documents that this is left to the watcher."""
-        state = self._upkeep.state
+        state = self._indexer.state
         if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
-            await self._upkeep.refresh(patience)
+            await self._indexer.refresh(patience)
 
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
         try:
             return await self._file().read(work)
         except IndexRebuilt:
-            await self._upkeep.refresh(patience)
+            await self._indexer.refresh(patience)
         try:
             return await self._file().read(work)
         except IndexRebuilt:
-            raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being rebuilt; try again.") from None
+            raise IndexUnusable(self._indexer.state.trouble or "The memory index is being rebuilt; try again.") from None
 
     async def _vector_of(self, text: str, within: float | None) -> tuple[Identity | None, Sequence[float] | None, str]:
         """Return the identity and vector of a query, or why there is none, as the end of a sentence."""
@@ -269,7 +269,7 @@ class Memory:
             return None, None, self.why_nobody()
         try:
             async with asyncio.timeout(within):
-                identity, (vector,) = await self._upkeep.embedded([text], "query")
+                identity, (vector,) = await self._embedder.embed([text], "query")
         except ProviderError as error:
             return None, None, str(error).rstrip(".")
         except TimeoutError:

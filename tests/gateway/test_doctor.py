@@ -33,7 +33,7 @@ from gateway.doctor.machine_checks import mount_findings
 from gateway.support import service_unit
 from gateway.support.clock import SystemClock
 from gateway.support.home import Home
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.transcripts import Transcripts

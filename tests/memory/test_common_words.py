@@ -9,7 +9,7 @@ import pytest
 
 from plugins.api.memory.scope import Scope
 from plugins.memory.index import keywords
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources.notes import Notes
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from plugins.api.memory.scope import EVERYTHING
 from plugins.memory.index.index_file import IndexFile
+from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.index.sqlite_backend import MemoryIndex
-from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.memory import Memory
 from plugins.testing.memory_backend_checks import document
 from tests.memory.places import Place
@@ -170,7 +170,7 @@ async def test_what_the_tables_of_the_vectors_lost_is_made_anew_of_what_was_embe
         assert await answers(memory) == expected
         assert memory._opened
         assert isinstance(memory._opened._opened, IndexFile)
-        assert memory._opened._opened.renewals == 1
+        assert memory._opened._opened.rebuilds == 1
     assert len(place.provider.texts) == embedded
 
 
@@ -250,7 +250,7 @@ async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
             assert (await other.search("chimney", EVERYTHING)).hits
         assert one._opened
         assert isinstance(one._opened._opened, IndexFile)
-        assert one._opened._opened.renewals == 0
+        assert one._opened._opened.rebuilds == 0
         embedded = len(place.provider.texts)
         for memory in (one, other):
             await memory.update(lambda _: None)
@@ -264,7 +264,7 @@ CUT = """
 import asyncio, os, sys
 from pathlib import Path
 from plugins.testing.memory_backend_checks import document
-from plugins.memory.index_errors import IndexRebuilt
+from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.index.index_file import IndexFile
 
 async def asked(file):
@@ -293,7 +293,7 @@ async def main(path):
         assert await asked(file) == 1
     os.truncate(shared, 0)
     await file.close()
-    assert file.renewals == 0
+    assert file.rebuilds == 0
     print("well")
 
 asyncio.run(main(Path(sys.argv[1])))

@@ -15,7 +15,7 @@ from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch

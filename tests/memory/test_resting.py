@@ -18,7 +18,7 @@ from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.host.loading import load_plugins
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.index.backend_lifecycle import SingleThreadBackend
-from plugins.memory.index_errors import IndexRebuilt
+from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
 from plugins.testing.memory_backend_checks import document

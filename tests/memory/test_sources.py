@@ -12,7 +12,7 @@ from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources.notes import ExtraNotes, Notes
 

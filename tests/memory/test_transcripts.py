@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from plugins.api.memory.chunks import TOKENS, Chunk
 from plugins.api.memory.scope import EVERYTHING, Scope
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources import transcripts
 from plugins.memory.sources.dialogue import JOINED

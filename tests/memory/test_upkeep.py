@@ -214,7 +214,7 @@ async def test_a_search_relies_on_the_watching_only_where_there_are_many_documen
         memory._watching.fault = ""
         place.put("MEMORY.md", "the window\n")
         assert await citations(memory, "window"), "few notes are looked at in no time"
-        memory._upkeep._note(documents=10_000)
+        memory._indexer.report(documents=10_000)
         place.put("MEMORY.md", "the roof\n")
         assert not await citations(memory, "roof")
         memory._watching.fault = "the system has no more watches"

@@ -15,7 +15,7 @@ from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.index import tables, vectors
-from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.index.vectors import VecMatrix, VecTables
 from tests.memory.places import Place, citations
@@ -154,8 +154,8 @@ def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, mon
         refresh(index, [source])
         embed_all(index, identity)
         exactly, mine = index.nearest(identity, asked, 20), index.nearest(identity, asked, 20, MINE)
-        monkeypatch.setattr(vectors, "EXACTLY", 0)
-        monkeypatch.setattr(vectors, "AGAIN", 8)  # these lie in all directions alike, which those of texts do not
+        monkeypatch.setattr(vectors, "EXACT_LIMIT", 0)
+        monkeypatch.setattr(vectors, "RESCORED", 8)  # these lie in all directions alike, which those of texts do not
         roughly = index.nearest(identity, asked, 20)
         assert texts(index, roughly)[0] == "1230"
         assert len(roughly.keys() & exactly.keys()) >= 15

@@ -28,7 +28,7 @@ from plugins.api.memory_settings import SQLITE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable
 from plugins.http.client import Transport
 from plugins.memory.index.backend_lifecycle import LOCAL
-from plugins.memory.index.index_stats import IndexStats, holdings
+from plugins.memory.index.index_stats import IndexStats, read_index_stats
 from plugins.memory.index.indexer import IndexState
 from plugins.memory.memory import Memory, SearchResult
 from plugins.memory.search.candidates import Ranked
@@ -242,7 +242,7 @@ def show_status(
             f"The index is in the backend {backend}, which cannot be examined; `exuvia memory index` counts it."
         )
     try:
-        held = holdings(home.memory, chosen_sources(home, config))
+        held = read_index_stats(home.memory, chosen_sources(home, config))
     except Error as error:
         raise SearchFailed(
             f"The memory index {home.memory} cannot be read: {error}. Delete it to have it rebuilt."

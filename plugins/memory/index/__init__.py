@@ -1,14 +1,12 @@
-"""The index: its SQLite file, and the indexer that keeps it up to date.
+"""The index of the memory.
 
-backend_lifecycle  Choice and opening of the backend, with a fallback
-batching           Batches of texts for embedding providers
-index_file         The index's file, open for writing and for reading
+backend_lifecycle  Choice, opening and fallback of the backend
+embedder           The background embedder: the vectors of chunks
+index_file         The file of the backend `sqlite`, with its reading and writing threads
 index_stats        Statistics of the index's file, read from outside
-indexer            The background indexer
-integrity          Checksums of the index, and recovery of its vectors
-keywords           Keyword search of the backend `sqlite`
-source_changes     Detection and indexing of changed documents
+indexer            The background indexer: detection and indexing of changed documents
+keywords           Keyword search in SQLite
 sqlite_backend     The backend `sqlite`
-tables             The tables of the index
-vectors            Vector search of the backend `sqlite`
+tables             The tables of the index, their checksums, and recovery of vectors
+vectors            Vector search in SQLite
 """

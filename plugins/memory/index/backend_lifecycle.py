@@ -8,14 +8,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import SQLITE
 from plugins.api.plugin_services import IndexUnusable
-from plugins.memory.index_errors import BackendFailed, IndexRebuilt
+from plugins.memory.index.indexer import BackendFailed, IndexRebuilt, OpenBackend
 from plugins.support.untrusted import call_failure, error_text
 from sessions.catalog.sqlite import lacks_full_text
 
@@ -25,26 +25,6 @@ LOCAL = "local"
 """The backend without dependencies."""
 
 Kinds: TypeAlias = Mapping[str, type[MemoryBackend]]
-
-
-class OpenBackend(Protocol):
-    """A backend in threads of its own.
-
-    Both methods raise IndexRebuilt if everything was lost, IndexUnusable if it cannot be used now, and BackendFailed if it
-    never can.
-    """
-
-    async def write(self, work: Callable[[MemoryBackend], T]) -> T:
-        """Run a function that may change the backend."""
-        ...
-
-    async def read(self, work: Callable[[MemoryBackend], T]) -> T:
-        """Run a function that does not change the backend."""
-        ...
-
-    async def close(self) -> None:
-        """Close the backend after the running function."""
-        ...
 
 
 class SingleThreadBackend:

@@ -21,19 +21,18 @@ from typing import TypeAlias, TypeVar
 
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.plugin_services import IndexUnusable
-from plugins.memory.index.integrity import saved_vectors, seal
+from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.index.sqlite_backend import MemoryIndex
-from plugins.memory.index.tables import BESIDE, SHARED, remove_tables
-from plugins.memory.index_errors import IndexRebuilt
+from plugins.memory.index.tables import SHARED_MEMORY, WAL, intact_vectors, remove_tables, seal
 from sessions.catalog.sqlite import Error
 
 T = TypeVar("T")
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
-_CIRCUMSTANCES = ("locked", "full", "unable to open", "readonly", "interrupted")
+_NOT_DAMAGE = ("locked", "full", "unable to open", "readonly", "interrupted")
 """Words of errors that do not indicate damage."""
 
-SAVED_AT_ONCE = 500
+COPIED_AT_ONCE = 500
 """Vectors of a damaged file that are copied per transaction."""
 
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
@@ -61,15 +60,15 @@ class IndexFile:
         self._path = path
         self._writing = _Connection("memory")
         self._reading = _Connection("memory-search")
-        self._left: _Stamps = ()
+        self._last_stamps: _Stamps = ()
         """The state on disk after the writer's last work."""
         self._version = 0
         """SQLite's data version at that time."""
-        self._harmed = False
+        self._damaged = False
         """True if the reader found the file damaged."""
-        self.renewals = 0
+        self.rebuilds = 0
         """How often the file was rebuilt."""
-        self._believed = False
+        self._verified = False
         """True if the content was verified, or the file was not changed since it was closed."""
 
     async def write(self, work: Callable[[MemoryIndex], T]) -> T:
@@ -103,32 +102,32 @@ class IndexFile:
         with self._writing.lock:
             try:
                 index = self._opened()
-                if self._harmed or self._was_touched(index):
-                    self._open_again()
+                if self._damaged or self._was_changed_outside(index):
+                    self._reopen()
                     raise IndexRebuilt
-                if not self._believed:
+                if not self._verified:
                     if not index.is_sound():
-                        raise self._renewed()
-                    self._believed = True
+                        raise self._rebuild()
+                    self._verified = True
                 return work(index)
             except Error as error:
-                if any(word in str(error) for word in _CIRCUMSTANCES):
+                if any(word in str(error) for word in _NOT_DAMAGE):
                     raise
-                raise self._renewed() from error
+                raise self._rebuild() from error
             finally:
-                self._remember()
+                self._record_stamps()
 
     def _read(self, work: Callable[[MemoryIndex], T]) -> T:
         with self._reading.lock:
             index, now = self._reading.index, self._stamps()
             # Detects deleted or replaced files; only the writer can detect changes of the same files.
-            if index is not None and self._inodes(now) == self._inodes(self._left) and not self._is_cut(now):
+            if index is not None and self._inodes(now) == self._inodes(self._last_stamps) and not self._is_truncated(now):
                 try:
                     return work(index)
                 except Error as error:
-                    if any(word in str(error) for word in _CIRCUMSTANCES):
+                    if any(word in str(error) for word in _NOT_DAMAGE):
                         raise
-                    self._harmed = True
+                    self._damaged = True
         raise IndexRebuilt
 
     def _opened(self) -> MemoryIndex:
@@ -139,63 +138,67 @@ class IndexFile:
                 self._writing.index = MemoryIndex(self._path).__enter__()
                 written = self._inodes(self._stamps())
                 self._reading.index = MemoryIndex(self._path).__enter__()
-                self._left, self._version = self._stamps(), self._writing.index.version()
-                self._believed = self._writing.index.is_sealed()
+                self._last_stamps, self._version = self._stamps(), self._writing.index.version()
+                self._verified = self._writing.index.is_sealed()
                 # The file may have been deleted between the two.
-                self._harmed = written[0] is None or written != self._inodes(self._left)
+                self._damaged = written[0] is None or written != self._inodes(self._last_stamps)
         return self._writing.index
 
-    def _remember(self) -> None:
+    def _record_stamps(self) -> None:
         """Record the state of the files, unless they were deleted or replaced during the work: SQLite keeps them open, so
         nobody would notice otherwise."""
         now = self._stamps()
         try:
-            if self._writing.index and self._inodes(now) == self._inodes(self._left):
-                self._left, self._version = now, self._writing.index.version()
+            if self._writing.index and self._inodes(now) == self._inodes(self._last_stamps):
+                self._last_stamps, self._version = now, self._writing.index.version()
         except Error:
-            self._harmed = True
+            self._damaged = True
 
-    def _was_touched(self, index: MemoryIndex) -> bool:
+    def _was_changed_outside(self, index: MemoryIndex) -> bool:
         """Return True if the files were changed by something other than SQLite."""
         now = self._stamps()
-        if now == self._left:
+        if now == self._last_stamps:
             return False
         # `version` last: it reads the shared file.
-        return self._inodes(now) != self._inodes(self._left) or self._is_cut(now) or index.version() == self._version
+        return (
+            self._inodes(now) != self._inodes(self._last_stamps)
+            or self._is_truncated(now)
+            or index.version() == self._version
+        )
 
-    def _open_again(self) -> None:
+    def _reopen(self) -> None:
         """Reopen the files after a change from outside."""
         with self._reading.lock:
             self._close_both()
         self._opened()
-        self._believed = False
+        self._verified = False
 
-    def _renewed(self) -> IndexRebuilt:
+    def _rebuild(self) -> IndexRebuilt:
         """Rebuild the file with only the intact vectors of the old one."""
         harmed = self._path.with_name(self._path.name + "-harmed")
         with self._reading.lock:
             self._close_both()
             remove_tables(harmed)
-            for suffix in ("", BESIDE):
+            for suffix in ("", WAL):
                 with contextlib.suppress(FileNotFoundError):
-                    self._beside(suffix).rename(harmed.with_name(harmed.name + suffix))
+                    self._sibling(suffix).rename(harmed.with_name(harmed.name + suffix))
             remove_tables(self._path)
         index = self._opened()
-        saved = saved_vectors(harmed)
-        while some := list(itertools.islice(saved, SAVED_AT_ONCE)):
-            index.keep(
+        saved = intact_vectors(harmed)
+        while some := list(itertools.islice(saved, COPIED_AT_ONCE)):
+            index.store_packed(
                 (Identity(provider=by[0], model=by[1], dimensions=by[2]), digest, vector) for by, digest, vector in some
             )
         remove_tables(harmed)
-        self._believed = True
-        self.renewals += 1
+        self._verified = True
+        self.rebuilds += 1
         return IndexRebuilt()
 
     def _close_both(self) -> None:
         """Close both connections; the caller holds both locks."""
-        if self._is_cut(self._stamps()):
+        if self._is_truncated(self._stamps()):
             # By path, since opening and closing the file would release SQLite's locks; all of it, half may look intact.
-            shared, size = self._beside(SHARED), self._shared_size(self._left)
+            shared, size = self._sibling(SHARED_MEMORY), self._shared_size(self._last_stamps)
             os.truncate(shared, 0)
             os.truncate(shared, size)
         self._reading.close()
@@ -204,15 +207,15 @@ class IndexFile:
     def _stamps(self) -> _Stamps:
         """Return inode, size and time of the database, its journal and the shared file (whose time is meaningless)."""
         found: list[tuple[int, int, int] | None] = []
-        for suffix in ("", BESIDE, SHARED):
+        for suffix in ("", WAL, SHARED_MEMORY):
             try:
-                there = self._beside(suffix).stat()
-                found.append((there.st_ino, there.st_size, 0 if suffix == SHARED else there.st_mtime_ns))
+                there = self._sibling(suffix).stat()
+                found.append((there.st_ino, there.st_size, 0 if suffix == SHARED_MEMORY else there.st_mtime_ns))
             except FileNotFoundError:
                 found.append(None)
         return tuple(found)
 
-    def _beside(self, suffix: str) -> Path:
+    def _sibling(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
     @staticmethod
@@ -220,9 +223,9 @@ class IndexFile:
         shared = stamps[-1] if stamps else None
         return shared[1] if shared else 0
 
-    def _is_cut(self, now: _Stamps) -> bool:
+    def _is_truncated(self, now: _Stamps) -> bool:
         """Return True if the shared file exists and is shorter than before."""
-        return bool(now[-1]) and self._shared_size(now) < self._shared_size(self._left)
+        return bool(now[-1]) and self._shared_size(now) < self._shared_size(self._last_stamps)
 
     @staticmethod
     def _inodes(stamps: _Stamps) -> tuple[int | None, ...]:
@@ -232,7 +235,7 @@ class IndexFile:
         with self._writing.lock, self._reading.lock:
             index = self._writing.index
             try:
-                at = index.say_closed() if index and self._believed and not self._was_touched(index) else None
+                at = index.mark_closed() if index and self._verified and not self._was_changed_outside(index) else None
             except Error:
                 at = None
             self._close_both()

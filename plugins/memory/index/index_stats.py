@@ -28,7 +28,7 @@ class IndexStats(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-def behind(path: Path, sources: Sequence[Source]) -> list[str]:
+def outdated_documents(path: Path, sources: Sequence[Source]) -> list[str]:
     """Return the documents of sources that are outdated, missing or deleted, without changing the index.
 
     Raises:
@@ -41,11 +41,11 @@ def behind(path: Path, sources: Sequence[Source]) -> list[str]:
         known = dict(db.execute(query, [source.name for source in sources]))
     finally:
         db.close()
-    there = {path: stamp for source in sources for path, stamp in source.list_documents(known).stamps.items()}
-    return sorted(path for path in there.keys() | known.keys() if there.get(path) != known.get(path))
+    current = {path: stamp for source in sources for path, stamp in source.list_documents(known).stamps.items()}
+    return sorted(path for path in current.keys() | known.keys() if current.get(path) != known.get(path))
 
 
-def holdings(path: Path, sources: Sequence[Source]) -> IndexStats:
+def read_index_stats(path: Path, sources: Sequence[Source]) -> IndexStats:
     """Return the statistics, empty if the file does not exist.
 
     Raises:
@@ -67,7 +67,7 @@ def holdings(path: Path, sources: Sequence[Source]) -> IndexStats:
             cached=db.execute("SELECT count(*) FROM embeddings WHERE digest NOT IN (SELECT digest FROM chunks)").fetchone()[
                 0
             ],
-            behind=tuple(behind(path, sources)),
+            behind=tuple(outdated_documents(path, sources)),
             size=sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")),
         )
     finally:

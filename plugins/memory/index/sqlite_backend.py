@@ -18,9 +18,8 @@ import msgspec
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Document, Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
-from plugins.memory.index.integrity import is_sealed, is_sound, say_closed, sum_of
 from plugins.memory.index.keywords import LISTED, Keywords, listed, version
-from plugins.memory.index.tables import open_tables
+from plugins.memory.index.tables import checksum, is_sealed, is_sound, mark_closed, open_tables
 from plugins.memory.index.vectors import Vectors, vectors_in
 from plugins.support.text.words import indexed
 from sessions.catalog.sqlite import lacks_full_text
@@ -66,7 +65,7 @@ class MemoryIndex:
         return self._vectors is not None
 
     def is_sound(self) -> bool:
-        """Verify the file, see `integrity.is_sound`.
+        """Verify the file, see `tables.is_sound`.
 
         Raises:
             Error: The vectors cannot be read (`sessions.catalog.sqlite.Error`).
@@ -77,9 +76,9 @@ class MemoryIndex:
         """Return True if the file was not written since it was closed."""
         return is_sealed(self._db, self._path)
 
-    def say_closed(self) -> int:
-        """Mark the file as being closed, see `integrity.say_closed`."""
-        return say_closed(self._db)
+    def mark_closed(self) -> int:
+        """Mark the file as being closed, see `tables.mark_closed`."""
+        return mark_closed(self._db)
 
     def version(self) -> int:
         """Return a number that changes only when another connection has written."""
@@ -117,7 +116,7 @@ class MemoryIndex:
         for table, key in (("chunks", "id"), ("words", "rowid"), ("parts", "rowid")):
             db.executemany(f"DELETE FROM {table} WHERE {key} = ?", old)  # noqa: S608 - names of ours
         if self._vectors:
-            self._vectors.drop([key for (key,) in old])
+            self._vectors.remove([key for (key,) in old])
         db.execute("DELETE FROM documents WHERE path = ?", (path,))
 
     def _add(self, chunk: Chunk) -> None:
@@ -129,7 +128,7 @@ class MemoryIndex:
         # Reuse existing vectors of the same text.
         db.execute("UPDATE embeddings SET used = ? WHERE digest = ?", (round(time.time()), chunk.digest()))
         if self._vectors:
-            self._vectors.give(key, chunk.digest())
+            self._vectors.assign(key, chunk.digest())
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -211,16 +210,16 @@ class MemoryIndex:
                 self._keep(number, identity, digest, _packed(vector))
                 for (key,) in db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall():
                     if self._vectors:
-                        self._vectors.give(key, digest, number)
+                        self._vectors.assign(key, digest, number)
 
-    def keep(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
+    def store_packed(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
         """Store packed vectors for chunks that will be added later."""
         with self._transaction():
             for identity, digest, packed in vectors:
                 self._keep(self._number(identity) or self._begin(identity), identity, digest, packed)
 
     def _keep(self, number: int, identity: Identity, digest: str, packed: bytes) -> None:
-        checked = sum_of(identity.provider, identity.model, identity.dimensions, digest, packed)
+        checked = checksum(identity.provider, identity.model, identity.dimensions, digest, packed)
         row = (number, digest, packed, checked, round(time.time()))
         self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
 
@@ -239,7 +238,7 @@ class MemoryIndex:
             spent = "SELECT id FROM identities WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM embeddings WHERE identity = id)"
             for (each,) in self._db.execute(spent, (number or 0,)).fetchall():
                 if self._vectors:
-                    self._vectors.end(each)
+                    self._vectors.remove_identity(each)
                 self._db.execute("DELETE FROM identities WHERE id = ?", (each,))
 
     def nearest(
@@ -266,7 +265,7 @@ class MemoryIndex:
         made = self._db.execute("INSERT INTO identities (provider, model, dimensions) VALUES (?, ?, ?)", row)
         number = int(made.lastrowid)
         if self._vectors:
-            self._vectors.begin(number, identity.dimensions)
+            self._vectors.add_identity(number, identity.dimensions)
         return number
 
 
@@ -276,7 +275,7 @@ def _row(chunk: Chunk) -> tuple[str | int, ...]:
     senders = "".join(f"\n{sender}\n" for sender in chunk.senders)
     where = (chunk.path, chunk.source, chunk.first, chunk.last)
     row = (*where, headings, chunk.text, chunk.day, chunk.owner, senders, int(chunk.private), chunk.digest())
-    return *row, sum_of(*row)
+    return *row, checksum(*row)
 
 
 def _chunk(row: Sequence[Any]) -> Chunk:

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from plugins.api.memory.scope import EVERYTHING, Scope
 
-EXACTLY = 5_000
+EXACT_LIMIT = 5_000
 """Maximum vectors that are compared in full. Among more, one bit per dimension is compared first."""
 
-AGAIN, AGAIN_AT_MOST = 4, 512
+RESCORED, RESCORED_LIMIT = 4, 512
 """How many times as many as are wanted are compared in full after that, and how many at most, unless more are wanted:
 sqlite-vec takes longer the more it is to find. Measured on 2,960 turns of LoCoMo and 786 questions, six results each: of the
 results 98.8 % are those of comparing all in full, and recall is the same (8 times: 99.7 %, for twice the time)."""
@@ -30,19 +30,19 @@ _STALE = "vectors are stale"
 class Vectors(Protocol):
     """The interface of both implementations. `identity` is a number, `packed` a vector as 32-bit floats."""
 
-    def begin(self, identity: int, dimensions: int) -> None:
+    def add_identity(self, identity: int, dimensions: int) -> None:
         """Prepare for an identity's vectors."""
         ...
 
-    def end(self, identity: int) -> None:
+    def remove_identity(self, identity: int) -> None:
         """Drop an identity."""
         ...
 
-    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+    def assign(self, key: int, digest: str, identity: int | None = None) -> None:
         """Assign to a chunk the stored vectors of its digest, of one identity or of all."""
         ...
 
-    def drop(self, keys: Sequence[int]) -> None:
+    def remove(self, keys: Sequence[int]) -> None:
         """Remove chunks."""
         ...
 
@@ -78,19 +78,19 @@ class VecTables:
     def __init__(self, db: Any) -> None:
         self._db = db
         if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone():
-            self._make_anew()
+            self._rebuild()
 
-    def begin(self, identity: int, dimensions: int) -> None:
+    def add_identity(self, identity: int, dimensions: int) -> None:
         bits = f", bits bit[{dimensions:d}]" if dimensions % 8 == 0 else ""
         self._db.execute(
             f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
             f" (embedding float[{dimensions:d}] distance_metric=cosine{bits})"
         )
 
-    def end(self, identity: int) -> None:
+    def remove_identity(self, identity: int) -> None:
         self._db.execute(f"DROP TABLE IF EXISTS vectors_{identity:d}")
 
-    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+    def assign(self, key: int, digest: str, identity: int | None = None) -> None:
         for number in self._dimensions() if identity is None else (identity,):
             if identity is not None:
                 self._db.execute(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", (key,))  # noqa: S608 - a name of ours
@@ -104,14 +104,14 @@ class VecTables:
             (*values, identity),
         )
 
-    def drop(self, keys: Sequence[int]) -> None:
+    def remove(self, keys: Sequence[int]) -> None:
         for number in self._dimensions():
             self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
         (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
-        roughly = count > EXACTLY and self._dimensions()[identity] % 8 == 0
-        many = max(limit, min(limit * AGAIN, AGAIN_AT_MOST)) if roughly else limit
+        roughly = count > EXACT_LIMIT and self._dimensions()[identity] % 8 == 0
+        many = max(limit, min(limit * RESCORED, RESCORED_LIMIT)) if roughly else limit
         if not scope.condition()[0]:
             near = self._near(identity, packed, many, roughly=roughly)
         else:
@@ -180,10 +180,10 @@ class VecTables:
         """Return the dimensions of each identity."""
         return dict(self._db.execute("SELECT id, dimensions FROM identities"))
 
-    def _make_anew(self) -> None:
+    def _rebuild(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         for number, dimensions in self._dimensions().items():
-            self.begin(number, dimensions)
+            self.add_identity(number, dimensions)
             self._db.execute(f"DELETE FROM vectors_{number:d}")  # noqa: S608 - a name of ours
             self._insert(number, "SELECT chunks.id, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?")
         self._db.execute("DELETE FROM marks WHERE name = ?", (_STALE,))
@@ -199,16 +199,16 @@ class VecMatrix:
         self._rows: dict[int, tuple[tuple[int, int], Any, Any]] = {}
         self._changes = 0
 
-    def begin(self, identity: int, dimensions: int) -> None:
+    def add_identity(self, identity: int, dimensions: int) -> None:
         self._changed()
 
-    def end(self, identity: int) -> None:
+    def remove_identity(self, identity: int) -> None:
         self._rows.pop(identity, None)
 
-    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+    def assign(self, key: int, digest: str, identity: int | None = None) -> None:
         self._changed()
 
-    def drop(self, keys: Sequence[int]) -> None:
+    def remove(self, keys: Sequence[int]) -> None:
         self._changed()
 
     def _changed(self) -> None:
