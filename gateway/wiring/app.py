@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from gateway.config.keys import Config, check_backend, check_condensers, check_embedding, check_providers
-from gateway.config.settings import Settings
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -25,10 +22,9 @@ from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn.tool_calls import OfferedTools
-from gateway.metrics.counters import Counters
 from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller
-from gateway.models.model_list_cache import CachedModelLists, load_model_lists
+from gateway.models.model_list_cache import load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.development import PluginDevelopment
@@ -36,19 +32,17 @@ from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins, plugin_tables, unread_tables
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
+from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
-from gateway.support.home import Home
 from gateway.support.storage import attachments_of
 from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
-from gateway.wiring.open_stores import open_catalog, open_log_stores
+from gateway.wiring.open_stores import LogStores, open_catalog, open_log_stores
 from gateway.wiring.systemd import before_watchdog
 from plugins.api.chat import ChatProvider
-from plugins.api.command import Command
-from plugins.api.context import Clock, PluginContext, ProviderContext
+from plugins.api.context import PluginContext, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.plugin_services import PluginServices
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import PluginFolder
@@ -63,45 +57,79 @@ log = structlog.get_logger("exuvia")
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenModels:
+    """The open providers of chat models and embeddings, and what uses them."""
+
+    providers: OpenProviders[ChatProvider]
+    embeddings: OpenProviders[EmbeddingProvider]
+    registry: ModelRegistry
+    caller: ModelCaller
+
+    async def open_providers(self, config: Config) -> list[str]:
+        """Open and close providers as a configuration says; return the names of the chat providers that were reopened."""
+        reopened = await self.providers.reconfigure(config)
+        await self.embeddings.reconfigure(config)
+        return reopened
+
+    def problems(self) -> list[str]:
+        """Return the problems of the providers, as sentences."""
+        return [*self.providers.problems(), *self.embeddings.problems()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What the gateway remembers beside the sessions: the index of notes and sessions, facts, and the day's notes."""
+
+    memory: Memory
+    facts: Facts
+    extraction: FactExtraction
+    day_notes: DayNotes
+
+    def problems(self) -> list[str]:
+        """Return the problems of all parts, as sentences."""
+        parts = (self.memory, self.facts, self.extraction, self.day_notes)
+        return [sentence for part in parts for sentence in part.problems()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningPlugins:
+    """The loaded plugins, and the parts that run or serve them."""
+
+    hooks: Hooks
+    services: PluginServiceFactory
+    opened: OpenedPlugins
+    lifecycle: Lifecycle
+    channels: ChannelRunner
+    development: tuple[PluginDevelopment, ...]
+
+    def problems(self) -> list[str]:
+        """Return the problems of all parts, as sentences."""
+        return [*self.channels.problems(), *(sentence for each in self.development for sentence in each.problems())]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Application:
     """The parts of a gateway that its HTTP layer, reloading and shutdown use."""
 
-    hooks: Hooks
     store: Store
     catalog: Catalog
-    providers: OpenProviders[ChatProvider]
-    embeddings: OpenProviders[EmbeddingProvider]
-    models: ModelRegistry
-    memory: Memory
-    extraction: FactExtraction
+    models: OpenModels
+    knowledge: Knowledge
+    plugins: RunningPlugins
     problems: Problems
     lag: LoopLag
     dependencies: ConversationDependencies
     switchboard: Switchboard
     last_hour: LastHour
-    development: tuple[PluginDevelopment, ...]
-    channels: ChannelRunner
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationBuilder:
-    """Opens the parts of one gateway on `stack`, which closes them in reverse order.
-
-    `began` is the start of the gateway on the clock's monotonic side, in seconds. The plugins in `folders` are loaded too.
-    """
+    """Opens the parts of one gateway, with the plugins in `folders`, on `stack`, which closes them in reverse order."""
 
     stack: contextlib.AsyncExitStack
-    home: Home
-    settings: Settings
-    clock: Clock
-    counters: Counters
-    began: float
+    context: GatewayContext
     folders: tuple[PluginFolder, ...] = ()
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        return self.settings.current
 
     async def build(self) -> Application:
         """Open everything and return it.
@@ -109,116 +137,59 @@ class ApplicationBuilder:
         Raises:
             ConfigRefused: The configuration names something that no plugin provides.
         """
-        opened = self.stack.enter_async_context
-        lag = self.stack.enter_context(LoopLag(self.counters.lag_seconds))
-        stores = await opened(open_log_stores(self.home, self.counters.sync_seconds.observe))
-        store, catalog = stores.sessions, await opened(open_catalog(self.home, stores.sessions))
+        opened, home = self.stack.enter_async_context, self.context.home
+        counters, clock = self.context.counters, self.context.clock
+        lag = self.stack.enter_context(LoopLag(counters.lag_seconds))
+        stores = await opened(open_log_stores(home, counters.sync_seconds.observe))
+        store, catalog = stores.sessions, await opened(open_catalog(home, stores.sessions))
         hooks = self._load_plugins()
-        check(self.config, hooks)
+        check(self.context.config, hooks)
         watchdog = self._start_watchdog(hooks)
         hide_keys_of(os.environ)  # plugins receive the environment
         transport = await opened(Transport())
-        context = functools.partial(self._provider_context, transport=transport, reported=load_model_lists(self.home.models))
-        providers = await opened(open_chats(hooks.chat_providers(), context))
-        embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
-        await asyncio.gather(providers.reconfigure(self.config), embeddings.reconfigure(self.config))
-        models = ModelRegistry(providers, self.config.agent, now=self.clock.monotonic)
-        caller = ModelCaller(self.counters, hold=providers.in_use)
-        counted, backends = self.counters.count_embedded, hooks.memory_backends
-        memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
-        facts = await opened(facts_of(stores.facts, self.home, self.settings, self.clock))
-        extraction = self._extraction(facts, store, catalog, models, caller)
-        services = await opened(self._services(models, caller, embeddings, stores.of_plugin))
-
-        def make_context(name: str, settings: Any) -> PluginContext:
-            return self._plugin_context(name, settings, transport, services.of(name, memory, facts))
-
-        opened_plugins, lifecycle = OpenedPlugins(hooks, make_context), Lifecycle(hooks, make_context)
-        development = self._development(
-            hooks, providers, embeddings, memory, opened_plugins=opened_plugins, lifecycle=lifecycle
-        )
-
-        day_notes = DayNotes(self.home.workspace(self.config.agent.workspace))
-
-        def plugin_problems() -> list[str]:
-            parts = (providers, embeddings, memory, facts, extraction, day_notes)
-            found = [each for part in parts for each in part.problems()]
-            found += channels.problems()
-            return watchdog.problems() + found + [each for part in development for each in part.problems()]
-
+        models = await self._open_models(hooks, transport)
+        knowledge = await self._open_knowledge(hooks, stores, catalog, models)
+        plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         problems = Problems(
             catalog,
-            self.counters,
+            counters,
             lag,
-            models.breakers,
-            unknown_fallbacks=models.unknown_fallbacks,
-            plugin_problems=plugin_problems,
+            models.registry.breakers,
+            unknown_fallbacks=models.registry.unknown_fallbacks,
+            plugin_problems=lambda: [*watchdog.problems(), *plugins.problems(), *models.problems(), *knowledge.problems()],
         )
-        command_services = self._command_services(
-            hooks,
-            models,
-            opened_plugins.commands,
-            problems=problems,
-            memory=memory,
-            facts=facts,
-            extraction=extraction,
-            services=services,
+        delivery = ReplyDelivery(plugins.channels.opened, clock.now)
+        dependencies = self._dependencies(models, knowledge, plugins, problems, delivery)
+        switchboard = await opened(
+            Switchboard(
+                store=store,
+                catalog=catalog,
+                claims=SoleClaims(catalog),
+                build=ConversationFactory(dependencies).build,
+                clock=clock,
+                settings=self.context.settings,
+            )
         )
-        channels = self._channels(hooks, make_context)
-        delivery = ReplyDelivery(channels.opened, self.clock.now)
-        dependencies = self._dependencies(
-            hooks,
-            models,
-            providers,
-            caller=caller,
-            opened_plugins=opened_plugins,
-            command_services=command_services,
-            lifecycle=lifecycle,
-            delivery=delivery,
-            day_notes=day_notes,
-        )
-        switchboard = await opened(self._switchboard(store, catalog, dependencies))
         self.stack.push_async_callback(delivery.close)
         return Application(
-            hooks=hooks,
             store=store,
             catalog=catalog,
-            providers=providers,
-            embeddings=embeddings,
             models=models,
-            memory=memory,
-            extraction=extraction,
+            knowledge=knowledge,
+            plugins=plugins,
             problems=problems,
             lag=lag,
             dependencies=dependencies,
             switchboard=switchboard,
-            last_hour=LastHour(self.counters, lag, switchboard.load, self.clock),
-            development=development,
-            channels=channels,
-        )
-
-    def _services(
-        self,
-        models: ModelRegistry,
-        caller: ModelCaller,
-        embeddings: OpenProviders[EmbeddingProvider],
-        store_of: Callable[[str], Store],
-    ) -> PluginServiceFactory:
-        return PluginServiceFactory(
-            choose=models.choose,
-            caller=caller,
-            embedding=lambda: self.config.memory.embedding.chosen(embeddings),
-            vectors_in_use=embeddings.in_use,
-            store_of=store_of,
-            now=self.clock.now,
+            last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
 
     def _load_plugins(self) -> Hooks:
-        blocked = read_last_block(self.home.held_up)
-        hooks = allowed_plugins(self.config, self.folders, but=blocked.plugin if blocked else "")
+        config, blocked = self.context.config, read_last_block(self.context.home.held_up)
+        hooks = allowed_plugins(config, self.folders, but=blocked.plugin if blocked else "")
         if blocked is not None:
             hooks.refuse(blocked.plugin, "", f"it ended the gateway: {blocked.sentence()} The next restart tries it again")
-        for warning in unread_tables(self.config, hooks):
+        for warning in unread_tables(config, hooks):
             log.warning("configuration", warning=warning)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
@@ -226,157 +197,149 @@ class ApplicationBuilder:
 
     def _start_watchdog(self, hooks: Hooks) -> Watchdog:
         """Watch the event loop, and track tasks, if third-party plugins are loaded."""
-        limit = before_watchdog(self.config.plugins.hold_limit, os.environ)
-        watchdog = Watchdog(hooks.third_party_modules, limit=limit, file=self.home.held_up)
+        limit = before_watchdog(self.context.config.plugins.hold_limit, os.environ)
+        watchdog = Watchdog(hooks.third_party_modules, limit=limit, file=self.context.home.held_up)
         if hooks.third_party_modules():
             asyncio.get_running_loop().set_task_factory(task_leaks.task_factory)
             self.stack.enter_context(watchdog.awake())
         return watchdog
 
-    def _development(
-        self,
-        hooks: Hooks,
-        providers: OpenProviders[ChatProvider],
-        embeddings: OpenProviders[EmbeddingProvider],
-        memory: Memory,
-        *,
-        opened_plugins: OpenedPlugins,
-        lifecycle: Lifecycle,
-    ) -> tuple[PluginDevelopment, ...]:
+    async def _open_models(self, hooks: Hooks, transport: Transport) -> OpenModels:
+        opened, config = self.stack.enter_async_context, self.context.config
+        reported = load_model_lists(self.context.home.models)
+
+        def context(name: str, settings: Any) -> ProviderContext:
+            return ProviderContext(
+                settings=settings,
+                folder=self.context.home.plugins / name,
+                workspace=self.context.workspace,
+                clock=self.context.clock,
+                transport=transport,
+                environment=os.environ,
+                reported_models=reported.get(name),
+            )
+
+        providers = await opened(open_chats(hooks.chat_providers(), context))
+        embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
+        await asyncio.gather(providers.reconfigure(config), embeddings.reconfigure(config))
+        return OpenModels(
+            providers=providers,
+            embeddings=embeddings,
+            registry=ModelRegistry(providers, config.agent, now=self.context.clock.monotonic),
+            caller=ModelCaller(self.context.counters, hold=providers.in_use),
+        )
+
+    async def _open_knowledge(self, hooks: Hooks, stores: LogStores, catalog: Catalog, models: OpenModels) -> Knowledge:
+        opened, home = self.stack.enter_async_context, self.context.home
+        settings, clock = self.context.settings, self.context.clock
+        counted = self.context.counters.count_embedded
+        memory = await opened(open_memory(home, settings, models.embeddings, hooks.memory_backends, clock, counted=counted))
+        facts = await opened(facts_of(stores.facts, home, settings, clock))
+        extraction = FactExtraction(
+            facts,
+            stores.sessions,
+            catalog,
+            keys=lambda: self.context.config.memory.facts,
+            language=lambda: self.context.config.agent.language,
+            choose=models.registry.choose,
+            caller=models.caller,
+            clock=clock,
+        )
+        return Knowledge(memory=memory, facts=facts, extraction=extraction, day_notes=DayNotes(self.context.workspace))
+
+    async def _open_plugins(
+        self, hooks: Hooks, models: OpenModels, knowledge: Knowledge, transport: Transport, stores: LogStores
+    ) -> RunningPlugins:
+        services = PluginServiceFactory(
+            choose=models.registry.choose,
+            caller=models.caller,
+            embedding=lambda: self.context.config.memory.embedding.chosen(models.embeddings),
+            vectors_in_use=models.embeddings.in_use,
+            store_of=stores.of_plugin,
+            now=self.context.clock.now,
+        )
+        await self.stack.enter_async_context(services)
+
+        def context(name: str, settings: Any) -> PluginContext:
+            return PluginContext(
+                settings=settings,
+                folder=self.context.home.plugins / name,
+                workspace=self.context.workspace,
+                clock=self.context.clock,
+                transport=transport,
+                environment=os.environ,
+                services=services.of(name, knowledge.memory, knowledge.facts),
+                protected=lambda: self.context.config.agent.protected_files,
+            )
+
+        def channel_context(channel: str) -> PluginContext:
+            owner = hooks.owner("register_channels", channel)
+            return context(owner, hooks.settings(owner))
+
+        opened, lifecycle = OpenedPlugins(hooks, context), Lifecycle(hooks, context)
+
         async def reloaded(name: str) -> None:
-            await providers.reconfigure(self.config)
-            await embeddings.reconfigure(self.config)
-            opened_plugins.refresh()
-            memory.wake()
+            await models.open_providers(self.context.config)
+            opened.refresh()
+            knowledge.memory.wake()
             await lifecycle.started(only=name)
 
-        return tuple(
+        development = tuple(
             PluginDevelopment(
                 folder,
                 hooks,
-                fit=plugin_tables(self.config),  # another table needs a restart
-                check=lambda tried: check(self.config, tried),
+                fit=plugin_tables(self.context.config),  # another table needs a restart
+                check=lambda tried: check(self.context.config, tried),
                 reloaded=reloaded,
             )
             for folder in self.folders
         )
-
-    def _extraction(
-        self, facts: Facts, store: Store, catalog: Catalog, models: ModelRegistry, caller: ModelCaller
-    ) -> FactExtraction:
-        return FactExtraction(
-            facts,
-            store,
-            catalog,
-            keys=lambda: self.config.memory.facts,
-            language=lambda: self.config.agent.language,
-            choose=models.choose,
-            caller=caller,
-            clock=self.clock,
+        return RunningPlugins(
+            hooks=hooks,
+            services=services,
+            opened=opened,
+            lifecycle=lifecycle,
+            channels=ChannelRunner(hooks.channels(), channel_context),
+            development=development,
         )
 
     def _dependencies(
-        self,
-        hooks: Hooks,
-        models: ModelRegistry,
-        providers: OpenProviders[ChatProvider],
-        *,
-        caller: ModelCaller,
-        opened_plugins: OpenedPlugins,
-        command_services: CommandServices,
-        lifecycle: Lifecycle,
-        delivery: ReplyDelivery,
-        day_notes: DayNotes,
+        self, models: OpenModels, knowledge: Knowledge, plugins: RunningPlugins, problems: Problems, delivery: ReplyDelivery
     ) -> ConversationDependencies:
-        workspace = self.home.workspace(self.config.agent.workspace)
-        return ConversationDependencies(
-            settings=self.settings,
-            clock=self.clock,
-            hooks=hooks,
-            models=models,
-            caller=caller,
-            providers=providers,
-            tools=OfferedTools(opened_plugins.tools, self.settings),
-            commands=opened_plugins.commands,
-            attachments=attachments_of(self.home),
-            notes=WorkspaceNotes(workspace),
-            day_notes=day_notes,
-            summarizers=opened_plugins.summarizers,
-            flushes=opened_plugins.flushes,
-            counters=self.counters,
-            command_services=command_services,
-            lifecycle=lifecycle,
-            delivery=delivery,
-        )
-
-    def _channels(self, hooks: Hooks, make_context: Callable[[str, Any], PluginContext]) -> ChannelRunner:
-        def context(channel: str) -> PluginContext:
-            owner = hooks.owner("register_channels", channel)
-            return make_context(owner, hooks.settings(owner))
-
-        return ChannelRunner(hooks.channels(), context)
-
-    def _switchboard(self, store: Store, catalog: Catalog, dependencies: ConversationDependencies) -> Switchboard:
-        return Switchboard(
-            store=store,
-            catalog=catalog,
-            claims=SoleClaims(catalog),
-            build=ConversationFactory(dependencies).build,
-            clock=self.clock,
-            settings=self.settings,
-        )
-
-    def _command_services(
-        self,
-        hooks: Hooks,
-        models: ModelRegistry,
-        commands: Mapping[str, Command],
-        *,
-        problems: Problems,
-        memory: Memory,
-        facts: Facts,
-        extraction: FactExtraction,
-        services: PluginServiceFactory,
-    ) -> CommandServices:
-        return CommandServices(
-            models=models,
-            commands=commands,
-            settings=self.settings,
-            clock=self.clock,
-            began=self.began,
+        context, opened = self.context, plugins.opened
+        command_services = CommandServices(
+            models=models.registry,
+            commands=opened.commands,
+            settings=context.settings,
+            clock=context.clock,
+            began=context.began,
             version=VERSION,
-            hooks=hooks,
+            hooks=plugins.hooks,
             problems=problems.sentences,
-            memory=memory,
-            facts=facts,
-            fact_extraction=extraction,
-            plugins_spent=services.spent,
-            memory_writer=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self.settings, self.clock),
+            memory=knowledge.memory,
+            facts=knowledge.facts,
+            fact_extraction=knowledge.extraction,
+            plugins_spent=plugins.services.spent,
+            memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),
         )
-
-    def _provider_context(
-        self, name: str, settings: Any, transport: Transport, reported: CachedModelLists
-    ) -> ProviderContext:
-        return ProviderContext(
-            settings=settings,
-            folder=self.home.plugins / name,
-            workspace=self.home.workspace(self.config.agent.workspace),
-            clock=self.clock,
-            transport=transport,
-            environment=os.environ,
-            reported_models=reported.get(name),
-        )
-
-    def _plugin_context(self, name: str, settings: Any, transport: Transport, services: PluginServices) -> PluginContext:
-        return PluginContext(
-            settings=settings,
-            folder=self.home.plugins / name,
-            workspace=self.home.workspace(self.config.agent.workspace),
-            clock=self.clock,
-            transport=transport,
-            environment=os.environ,
-            services=services,
-            protected=lambda: self.config.agent.protected_files,
+        return ConversationDependencies(
+            settings=context.settings,
+            clock=context.clock,
+            hooks=plugins.hooks,
+            models=models.registry,
+            caller=models.caller,
+            providers=models.providers,
+            tools=OfferedTools(opened.tools, context.settings),
+            commands=opened.commands,
+            attachments=attachments_of(context.home),
+            notes=WorkspaceNotes(context.workspace),
+            day_notes=knowledge.day_notes,
+            summarizers=opened.summarizers,
+            flushes=opened.flushes,
+            counters=context.counters,
+            command_services=command_services,
+            lifecycle=plugins.lifecycle,
+            delivery=delivery,
         )
 
 

@@ -36,7 +36,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.watchdog import exit_within
 from gateway.protocol.slash_commands import listed
-from gateway.status.instruments import Instruments
+from gateway.status.instruments import GatewayContext, Instruments
 from gateway.status.problems import Readiness
 from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
@@ -116,7 +116,7 @@ async def _run(
         stack.enter_context(HomeLock(home.lock))
         daemon = Daemon(home, config, passed=passed, folders=folders)
         code = await daemon.serve(stack)
-    if daemon.has_strangers:
+    if daemon.has_third_party_plugins:
         exit_within(code)
     return code
 
@@ -141,16 +141,14 @@ class Daemon:
         passed: socket.socket | None = None,
         folders: Sequence[PluginFolder] = (),
     ) -> None:
-        self.home = home
-        self.settings = Settings(config)
-        self.clock = clock or SystemClock()
+        clock = clock or SystemClock()
+        self.context = GatewayContext(
+            home=home, settings=Settings(config), clock=clock, counters=Counters(), began=clock.monotonic()
+        )
         self.readiness = Readiness()
         self.address: tuple[str, int] | None = None
-        self.has_strangers = False
-        """True if third-party plugins are loaded."""
+        self.has_third_party_plugins = False
         self._in_flight = InFlight()
-        self._began = self.clock.monotonic()
-        self._counters = Counters()
         self._passed = passed
         self._folders = tuple(folders)
         self._supervisor = Supervisor(os.environ)
@@ -160,7 +158,7 @@ class Daemon:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.settings.current
+        return self.context.config
 
     def stop(self) -> None:
         """Ask the gateway to stop; a second call stops waiting for running turns."""
@@ -171,28 +169,19 @@ class Daemon:
         self._listen_to_signals()
         await stack.enter_async_context(self._supervisor.watchdog_fed())
         people = self._people(self.config)
-        builder = ApplicationBuilder(
-            stack=stack,
-            home=self.home,
-            settings=self.settings,
-            clock=self.clock,
-            counters=self._counters,
-            began=self._began,
-            folders=self._folders,
-        )
-        gateway = await builder.build()
-        self.has_strangers = bool(gateway.hooks.third_party_modules())
-        await gateway.dependencies.lifecycle.started()
+        gateway = await ApplicationBuilder(stack=stack, context=self.context, folders=self._folders).build()
+        self.has_third_party_plugins = bool(gateway.plugins.hooks.third_party_modules())
+        await gateway.plugins.lifecycle.started()
         async with self._listen(gateway, people) as services:
             with contextlib.suppress(TimeoutError):  # so that the first message can use the models of this machine
                 async with asyncio.timeout(DISCOVERY_SECONDS):
-                    await gateway.models.discover_models()
+                    await gateway.models.registry.discover_models()
             self.readiness.ready()
-            self._announce(gateway.models, services.access)
+            self._announce(gateway.models.registry, services.access)
             _collect_garbage()
             async with self._background(gateway, services):
                 code = await self._until_stopped(gateway.store, gateway.switchboard)
-                await gateway.dependencies.lifecycle.stopping()
+                await gateway.plugins.lifecycle.stopping()
                 return code
 
     # --- serving ------------------------------------------------------------------------------------------------------
@@ -208,16 +197,16 @@ class Daemon:
     @contextlib.asynccontextmanager
     async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:
         """Run the background tasks while the gateway serves."""
-        reloading = ConfigReloader(self.settings, check=lambda config: check(config, gateway.hooks))
+        reloading = ConfigReloader(self.context.settings, check=lambda config: check(config, gateway.plugins.hooks))
         tasks = [
-            asyncio.create_task(gateway.models.discover_periodically()),
-            asyncio.create_task(gateway.memory.watch()),
-            asyncio.create_task(gateway.extraction.run()),
+            asyncio.create_task(gateway.models.registry.discover_periodically()),
+            asyncio.create_task(gateway.knowledge.memory.watch()),
+            asyncio.create_task(gateway.knowledge.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
-            asyncio.create_task(gateway.dependencies.lifecycle.run()),
-            asyncio.create_task(gateway.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
+            asyncio.create_task(gateway.plugins.lifecycle.run()),
+            asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
             asyncio.create_task(gateway.switchboard.resume_all()),
-            *(asyncio.create_task(each.run()) for each in gateway.development),
+            *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
             asyncio.create_task(services.uploads.sweep(gateway.store)),
             asyncio.create_task(
                 reloading.run(
@@ -235,19 +224,14 @@ class Daemon:
 
     def _instruments(self, gateway: Application) -> Instruments:
         return Instruments(
-            version=VERSION,
-            home=self.home,
-            clock=self.clock,
-            began=self._began,
-            counters=self._counters,
+            context=self.context,
             lag=gateway.lag,
             problems=gateway.problems,
-            settings=self.settings,
             readiness=self.readiness,
             store=gateway.store,
             catalog=gateway.catalog,
             switchboard=gateway.switchboard,
-            models=gateway.models,
+            models=gateway.models.registry,
         )
 
     @contextlib.asynccontextmanager
@@ -256,7 +240,9 @@ class Daemon:
         sockets = await bound_sockets(self.config.gateway) if self._passed is None else [self._passed]
         self.address = sockets[0].getsockname()[:2]
         dependencies, program = gateway.dependencies, f"exuvia/{VERSION}"
-        access = Access.of_gateway(people, self.config.gateway, self.address[1], self.clock, self.home.signed_out)
+        access = Access.of_gateway(
+            people, self.config.gateway, self.address[1], self.context.clock, self.context.home.signed_out
+        )
         services = ConnectionServices(
             switchboard=gateway.switchboard,
             access=access,
@@ -280,14 +266,14 @@ class Daemon:
             instruments,
             unauthenticated=unauthenticated,
             endpoints=[
-                *console_endpoints(gateway, self._counters, lambda: instruments.overview(server.connections)),
+                *console_endpoints(gateway, self.context.counters, lambda: instruments.overview(server.connections)),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
             routes=console_routes(access, program),
         )
         listener = await serve(app, sockets, unauthenticated)
         try:
-            with instance_address.noted(self.home.address, *self.address):
+            with instance_address.noted(self.context.home.address, *self.address):
                 yield services
         finally:
             await server.close()
@@ -299,12 +285,11 @@ class Daemon:
 
     async def _apply(self, config: Config, gateway: Application) -> set[str]:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
-        reopened = await gateway.providers.reconfigure(config)
-        await gateway.embeddings.reconfigure(config)
-        changed = self.settings.offer(config)
-        gateway.models.reconfigure(self.config.agent)
+        reopened = await gateway.models.open_providers(config)
+        changed = self.context.settings.offer(config)
+        gateway.models.registry.reconfigure(self.config.agent)
         if any(key.startswith("memory.") for key in changed):
-            gateway.memory.wake()  # the sources or the embedding provider may have changed
+            gateway.knowledge.memory.wake()  # the sources or the embedding provider may have changed
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)
         return changed | {f"providers.{name}" for name in reopened}
@@ -316,7 +301,7 @@ class Daemon:
             ConfigRefused: The token cannot be used.
         """
         try:
-            return people_of(config, gateway_token(self.home, config, os.environ))
+            return people_of(config, gateway_token(self.context.home, config, os.environ))
         except StartRefused as error:
             raise ConfigRefused(str(error), key="gateway.token") from error
 
@@ -327,7 +312,7 @@ class Daemon:
             model = models.choose().why
         except GatewayError as error:
             model = str(error)
-        log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.home.root), model=model)
+        log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.context.home.root), model=model)
         self._supervisor.ready(f"Listening on {host}:{port}.")
         if "JOURNAL_STREAM" not in os.environ:  # the journal outlives the link and has other readers
             _print(sys.stdout, invitation(access, host, port))

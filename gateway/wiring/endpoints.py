@@ -64,16 +64,15 @@ class _LazyEndpoints:
         from gateway.http.console.gateway_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return HealthEndpoints(self._overview, gateway.last_hour, self._counters, gateway.hooks)
+        return HealthEndpoints(self._overview, gateway.last_hour, self._counters, gateway.plugins.hooks)
 
     @cached_property
     def recipients(self) -> Recipients:
         from gateway.http.console.gateway_endpoints import Recipients  # noqa: PLC0415 - not at the start
 
-        gateway = self._gateway
-        return Recipients(
-            gateway.models, gateway.memory, lambda: gateway.dependencies.settings.current, lambda: self._overview().home
-        )
+        gateway, settings = self._gateway, self._gateway.dependencies.settings
+        memory, models = gateway.knowledge.memory, gateway.models.registry
+        return Recipients(models, memory, lambda: settings.current, lambda: self._overview().home)
 
     @cached_property
     def doctor(self) -> SelfExamination:
@@ -144,7 +143,7 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
             access=services.access,
             readiness=services.readiness,
             caller=dependencies.caller,
-            embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
+            embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use),
             in_flight=in_flight,
             counters=dependencies.counters,
             clock=dependencies.clock,

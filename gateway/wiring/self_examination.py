@@ -29,13 +29,13 @@ class SelfExamination:
 
     async def examine(self, request: web.Request, _: Admission) -> web.StreamResponse:
         """Run the checks and return the report."""
-        config, hooks = self._gateway.dependencies.settings.current, self._gateway.hooks
+        config, hooks = self._gateway.dependencies.settings.current, self._gateway.plugins.hooks
         offline = "offline" in request.query
         overview = self._overview()
         backends = await asyncio.to_thread(hooks.memory_backends)
         models, embedding, backend, configuration = await asyncio.gather(
             _found(self._models(config, offline=offline)),
-            _found(provider_checks.check_embedding_provider(self._gateway.embeddings, config, offline=offline)),
+            _found(provider_checks.check_embedding_provider(self._gateway.models.embeddings, config, offline=offline)),
             _found(asyncio.to_thread(lambda: list(provider_checks.check_memory_backend(config, backends)))),
             _found(asyncio.to_thread(self._configuration, config)),
         )
@@ -50,14 +50,15 @@ class SelfExamination:
         return answer(200, Report(None if path is None else str(path.absolute()), findings))
 
     def _models(self, config: Config, *, offline: bool) -> Awaitable[Sequence[Finding]]:
-        gateway = self._gateway
-        kinds: Mapping[str, object] = gateway.hooks.chat_providers()
-        return provider_checks.check_models(gateway.providers, gateway.models, config, kinds, offline=offline)
+        models = self._gateway.models
+        kinds: Mapping[str, object] = self._gateway.plugins.hooks.chat_providers()
+        return provider_checks.check_models(models.providers, models.registry, config, kinds, offline=offline)
 
     def _configuration(self, config: Config) -> list[Finding]:
         """Check the files as they are now, with the environment that this gateway was started with."""
         sources, environment = config.sources, config.references.environment
-        return list(home_checks.of_configuration(check(sources.path, environment, sources.overrides, self._gateway.hooks)))
+        checked = check(sources.path, environment, sources.overrides, self._gateway.plugins.hooks)
+        return list(home_checks.of_configuration(checked))
 
 
 def _of_overview(overview: Overview) -> tuple[Finding, ...]:

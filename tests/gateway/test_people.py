@@ -317,7 +317,7 @@ async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_i
         client = await g.connect(old)
         if fault:  # somebody is editing
             (tmp_path / "config.toml").write_text(fault)
-            await until(lambda: g.daemon.settings.fault is not None)
+            await until(lambda: g.daemon.context.settings.fault is not None)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "exuvia", "token", "rotate", "--home", str(tmp_path)),
             stdout=asyncio.subprocess.PIPE,

@@ -38,7 +38,7 @@ class Stage:
 
     @property
     def fault(self) -> str | None:
-        return self.daemon.settings.fault
+        return self.daemon.context.settings.fault
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in self._output.getvalue().splitlines()]

@@ -353,7 +353,7 @@ async def test_a_running_gateway_tells_how_it_is(tmp_path: Path) -> None:
 
 async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
-        on.daemon._counters.storage_failed = time.perf_counter(), "no space left"
+        on.daemon.context.counters.storage_failed = time.perf_counter(), "no space left"
         code, words = await asked(tmp_path / "home", on.url)
         assert code == 1
         assert "! A write to the disk failed" in words
