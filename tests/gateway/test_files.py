@@ -195,7 +195,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
     async def show(*numbers: int) -> list[int]:
         """The lengths of the pictures that are loaded."""
         context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages[n] for n in numbers))
-        shown = await showing.show(context, attachment_visibility(context.messages, SIGHT, "m"))
+        shown = await showing.render(context, attachment_visibility(context.messages, SIGHT, "m"))
         assert showing.size <= 100_000
         return [len(base64) for base64 in shown.pictures.values()]
 
@@ -212,7 +212,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
 
 async def test_the_pictures_of_a_context_with_none_cost_nothing(tmp_path: Path) -> None:
     context = Context(instructions="", tools=(), parameters={}, messages=(UserMessage(text="hi"),))
-    shown = await AttachmentRenderer(Attachments(tmp_path)).show(
+    shown = await AttachmentRenderer(Attachments(tmp_path)).render(
         context, attachment_visibility(context.messages, SIGHT, "m")
     )
     assert shown.context is context

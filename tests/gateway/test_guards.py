@@ -211,7 +211,7 @@ async def test_a_reply_with_more_arguments_than_are_taken_ends_the_turn_and_runs
 
 
 async def test_of_the_output_of_a_tool_a_bounded_part_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_calls, "MOST", 10)
+    monkeypatch.setattr(tool_calls, "OUTPUT_CHARS", 10)
     stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", lambda: "x" * 1234))
     async with stage.playing():
         stage.hear("go")

@@ -345,6 +345,6 @@ def test_a_message_that_waits_is_parsed_once_when_its_session_is_opened_again(pa
     messages = [received(text, f"m{number}") for number, text in enumerate(texts)]
     stage = Stage(Model(says("")), lines=lines_of([opened(), *messages]), commands={"now": Now(), "between": Between()})
     inbox = stage.conversation.inbox
-    waits = [inbox.count(commands=True), inbox.count(commands=False), inbox.first(), inbox.messages(), inbox.together()]
+    waits = [inbox.count(commands=True), inbox.count(commands=False), inbox.first(), inbox.messages(), inbox.next_batch()]
     first = WaitingMessage(seq=2, message=messages[0])
     assert (waits, parsed) == ([2, 3, first, [2, 4], [2]], texts)

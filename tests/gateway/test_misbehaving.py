@@ -77,7 +77,7 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
 
 
 async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_commands, "PATIENCE", 3600)
+    monkeypatch.setattr(typed_commands, "ORDER_SECONDS", 3600)
     stage = Stage(Model(says("x")), commands=typed(hang=hanging, stop=fine))
     async with stage.playing():
         stage.hear("/hang", "1")
@@ -87,7 +87,7 @@ async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.Mo
 
 
 async def test_a_command_that_takes_long_keeps_others_waiting_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_commands, "PATIENCE", 0.01)
+    monkeypatch.setattr(typed_commands, "ORDER_SECONDS", 0.01)
     stage = Stage(Model(says("x")), commands=typed(hang=hanging, good=fine))
     async with stage.playing():
         stage.hear("/hang", "1")
@@ -123,7 +123,7 @@ async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.M
 
 
 async def test_commands_of_one_name_are_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_commands, "PATIENCE", 0)
+    monkeypatch.setattr(typed_commands, "ORDER_SECONDS", 0)
     gate = asyncio.Event()
 
     class Slow(Misbehaving):

@@ -355,9 +355,9 @@ async def test_a_paused_conversation_finishes_its_turn_and_begins_no_other() -> 
         await stage.until(lambda: bool(stage.model.requests))
         second = stage.hear("second", "2")
         stage.conversation.pause()
-        assert not stage.conversation.resting
+        assert stage.conversation.busy
         gate.set()
-        await stage.until(lambda: stage.conversation.resting)
+        await stage.until(lambda: not stage.conversation.busy)
         await asyncio.sleep(0.02)
     assert [event.takes for event in stage.told(TurnStarted)] == [(2,)]
     assert [waiting.seq for waiting in stage.recorder.transcript.waiting] == [second]

@@ -15,7 +15,7 @@ import structlog
 from gateway.conversations.context.compaction_attempt import CompactionAttempt, CompactionHooks, paused
 from gateway.conversations.context.conversation_config import CompactionRules, ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
-from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
+from gateway.conversations.context.summarization import SMALLEST_ANSWER, UNKNOWN_WINDOW, Summarization, reason_of
 from gateway.conversations.notes.day_notes import day_note
 from gateway.support.errors import GatewayError
 from plugins.api.compaction import Summary
@@ -123,20 +123,20 @@ class Compactor:
         if not rules.enabled or window is None:
             return
         allowed = budget(window, rules.thresholds)
-        if tokens < allowed.flush_at and not rules.thresholds.counts_messages and not self._grown(rules):
+        if tokens < allowed.flush_at and not rules.thresholds.counts_messages and not self._has_grown(rules):
             return
         sizes = self.sizes()
         trigger = compaction_trigger(sizes.total, self._transcript.view, sizes, allowed, rules.thresholds)
         if trigger is None and await self._flush_early(rules, sizes, allowed):
             trigger = "budget"
-        most = window - ANSWER
+        most = window - SMALLEST_ANSWER
         if trigger is None or (sizes.total < most and self._paused()):
             return
         below = allowed.flush_at
         if sizes.total >= most:
             below = max(below, (sizes.head + most) // 2)  # tools and notes may fill a small window almost up to `flush_at`
-        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
-        if sizes.total >= most and (shorter := self._unstuck(attempt)) is not None:
+        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, target=below)
+        if sizes.total >= most and (shorter := self._trim_newest(attempt)) is not None:
             if shorter.sizes.total < below:
                 return
             attempt = shorter
@@ -148,8 +148,8 @@ class Compactor:
         rules, sizes = self._config.compaction, self.sizes()
         allowed = budget(min(window or sizes.total, sizes.total), rules.thresholds)
         below = min(allowed.flush_at, sizes.total // 2)
-        attempt = CompactionAttempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
-        attempt = self._unstuck(attempt) or attempt
+        attempt = CompactionAttempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, target=below)
+        attempt = self._trim_newest(attempt) or attempt
         if attempt.sizes.total < below or await self._compact(attempt) is not None:
             return True
         return await self._drop_old(attempt) is not None
@@ -164,7 +164,7 @@ class Compactor:
             rules=rules,
             sizes=sizes,
             allowed=allowed,
-            below=min(allowed.flush_at, sizes.total),
+            target=min(allowed.flush_at, sizes.total),
             focus=replace_surrogates(focus[:FOCUS_LIMIT]),
         )
         if (made := await self._compact(attempt)) is None:
@@ -175,7 +175,7 @@ class Compactor:
         """Revert a compaction and return the size of the next request in tokens. Raises RevertRefused."""
         return await revert(self._recorder, number, window, self._config.compaction.thresholds, self._models.vision())
 
-    async def at_end(self) -> None:
+    async def flush_at_end(self) -> None:
         """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
         rules, view = self._config.compaction, self._transcript.view
         if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
@@ -193,16 +193,16 @@ class Compactor:
         adds would need another flush.
         """
         cycle = self._transcript.cycle
-        grown = self._grown(rules)
+        has_grown = self._has_grown(rules)
         near = sizes.total >= allowed.flush_at
-        if not rules.flush_enabled or cycle.covered or not (near or grown):
+        if not rules.flush_enabled or cycle.covered or not (near or has_grown):
             return False
         # Up to the compaction, then one more round: what tools return at once, and what the model says before.
-        round_ = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
-        growth = round(allowed.compact_at - sizes.total + round_) if near else 0
+        one_round = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
+        growth = round(allowed.compact_at - sizes.total + one_round) if near else 0
         trigger: Trigger = "budget" if near else "journal"
         below = allowed.flush_at
-        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, target=below)
         cut = await self._early_cut(attempt, below - growth)
         if cut is None or (near and not allowed.recent):  # nothing could be kept after the flush
             return near
@@ -219,7 +219,7 @@ class Compactor:
         kept = sum(sizes.messages[cut.first :]) if cut is not None and allowed.recent else 0
         return cut if kept <= allowed.recent else None
 
-    def _grown(self, rules: CompactionRules) -> bool:
+    def _has_grown(self, rules: CompactionRules) -> bool:
         """Return True if the journal has grown by `force_bytes` since the last flush or compaction."""
         transcript = self._transcript
         return 0 < rules.force_bytes <= transcript.bytes - transcript.cycle.flushed_bytes and not transcript.cycle.covered
@@ -240,21 +240,21 @@ class Compactor:
             summary = await self._summarization.fitting(attempt, cut, summary)
         except (asyncio.CancelledError, GatewayError, ProviderError) as error:
             stopped = isinstance(error, asyncio.CancelledError)
-            self._abandon(why(error), failed=not (stopped or attempt.wanted))
-            if stopped or attempt.wanted:
+            self._abandon(reason_of(error), failed=not (stopped or attempt.requested))
+            if stopped or attempt.requested:
                 raise
-            log.warning("compaction_abandoned", session=self._transcript.session, reason=why(error))
+            log.warning("compaction_abandoned", session=self._transcript.session, reason=reason_of(error))
             return None
         return await self._record(attempt, cut, summary)
 
-    def _unstuck(self, attempt: CompactionAttempt) -> CompactionAttempt | None:
+    def _trim_newest(self, attempt: CompactionAttempt) -> CompactionAttempt | None:
         """Shorten the newest message or tool results if nothing else can make enough room, and return the attempt with
         the new sizes; None if that does not apply."""
         view, sizes = self._transcript.view, attempt.sizes
-        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.thresholds, below=attempt.below) is not None:
+        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.thresholds, below=attempt.target) is not None:
             return None
         newest = next(reversed(compaction.cut_points(view)), compaction.first_removable(view))
-        room = attempt.below - sizes.head - FRAME
+        room = attempt.target - sizes.head - FRAME
         edits = merge_proposals(
             view, required_trims(view, room, 0, newest, count_tokens=partial(text_tokens, self._transcript))
         )
@@ -278,7 +278,7 @@ class Compactor:
             await self._hooks.before(attempt, cut.keep_from)
             await self._summarization.flush(attempt.rules, cut.keep_from, attempt.trigger)
         except asyncio.CancelledError as stopped:
-            self._abandon(why(stopped))
+            self._abandon(reason_of(stopped))
             raise
         nothing = Summary(text="", by="nothing", failed="There was no space for a summary.")
         return await self._record(attempt, cut, nothing)
@@ -290,14 +290,14 @@ class Compactor:
         With `keep_recent_tokens = 0` exactly that many messages stay, and what came since the flush leaves too.
         """
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
-        if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.wanted:
-            early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
+        if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.requested:
+            early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.target)
             if early is not None:
                 return early
         if (chosen := await self._hooks.cut(attempt)) is not None:
             return chosen
         thresholds = attempt.rules.thresholds
-        return compaction.plan(view, sizes, allowed, thresholds, below=attempt.below, least=attempt.wanted)
+        return compaction.plan(view, sizes, allowed, thresholds, below=attempt.target, least=attempt.requested)
 
     def _begin(self, attempt: CompactionAttempt, keep_from: int) -> None:
         began = CompactionBegan(
@@ -316,9 +316,9 @@ class Compactor:
     async def _record(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
         rules, sizes = attempt.rules, attempt.sizes
         writes = rules.writable and rules.flush_enabled
-        instead = FRAME + round(text_tokens(self._transcript, summary.text)) if summary.text else 0
-        after = sizes.head + sum(sizes.messages[cut.first :]) + instead
-        if after >= (attempt.below if summary.text else sizes.total):
+        summary_tokens = FRAME + round(text_tokens(self._transcript, summary.text)) if summary.text else 0
+        after = sizes.head + sum(sizes.messages[cut.first :]) + summary_tokens
+        if after >= (attempt.target if summary.text else sizes.total):
             self._abandon("The context would still be too large.", failed=True)
             return None
         event = ContextCompacted(
@@ -357,7 +357,7 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
 
     Raises RevertRefused, also if the larger view would not fit a model of this `window` and `vision`.
     """
-    cut = _in_force(recorder.transcript, number)
+    cut = _cut_in_force(recorder.transcript, number)
     under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
     event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
     folded = await _folded(recorder, event)
@@ -375,13 +375,13 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
     return tokens
 
 
-def _in_force(transcript: Transcript, number: int) -> CompactionCut:
+def _cut_in_force(transcript: Transcript, number: int) -> CompactionCut:
     cuts = {cut.compaction: cut for cut in transcript.cuts}
-    there = transcript.cut
-    while there:
-        if there == number:
-            return cuts[there]
-        there = cuts[there].under
+    number_in_view = transcript.cut
+    while number_in_view:
+        if number_in_view == number:
+            return cuts[number_in_view]
+        number_in_view = cuts[number_in_view].under
     raise RevertRefused(f"Compaction {number} is not in force; /compactions lists those that are.")
 
 

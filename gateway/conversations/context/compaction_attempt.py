@@ -23,22 +23,22 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=6)
 
 
 class CompactionAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to shrink a view below `below` tokens. `sizes` are those of the next request now, `allowed` is what
+    """One attempt to shrink a view below `target` tokens. `sizes` are those of the next request now, `allowed` is what
     the window allows."""
 
     trigger: Trigger
     rules: CompactionRules
     sizes: Sizes
     allowed: Budget
-    below: int
+    target: int
     focus: str = ""
 
     def room(self, cut: CompactionPlan) -> int:
         """Return the tokens that a summary may have."""
-        return self.below - 1 - self.sizes.head - FRAME - sum(self.sizes.messages[cut.first :])
+        return self.target - 1 - self.sizes.head - FRAME - sum(self.sizes.messages[cut.first :])
 
     @property
-    def wanted(self) -> bool:
+    def requested(self) -> bool:
         """Return True if a person requested it."""
         return self.trigger == "command"
 
@@ -54,7 +54,7 @@ class CompactionHooks:
     async def cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
         """Return the cut that a plugin proposes; None if none does."""
         view, sizes, allowed = self._recorder.transcript.view, attempt.sizes, attempt.allowed
-        if not (cuts := compaction.fitting_cuts(view, sizes, below=attempt.below)):
+        if not (cuts := compaction.fitting_cuts(view, sizes, below=attempt.target)):
             return None
         context = CompactionContext(
             messages=tuple(view.messages),
@@ -65,7 +65,7 @@ class CompactionHooks:
         )
         budget = CompactionBudget(
             window=allowed.window,
-            below=attempt.below,
+            below=attempt.target,
             recent=allowed.recent,
             recent_messages=attempt.rules.thresholds.recent_messages,
         )
@@ -73,7 +73,7 @@ class CompactionHooks:
         self._note(planned.failures)
         if planned.keep_from is None:
             return None
-        return compaction.plan_at(view, sizes, allowed, view.first_from(planned.keep_from), below=attempt.below)
+        return compaction.plan_at(view, sizes, allowed, view.first_from(planned.keep_from), below=attempt.target)
 
     async def before(self, attempt: CompactionAttempt, keep_from: int) -> None:
         """Report that a cycle has begun, which would keep everything from this seq on."""

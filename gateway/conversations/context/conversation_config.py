@@ -16,7 +16,7 @@ from plugins.api.pruning import PruningRules
 from plugins.languages.prompts import language
 from sessions.state import compaction
 
-IN_SHORT = "You are a helpful AI assistant named Exuvia"
+SMALL_MODEL_INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
 """The default instructions of a small model, in the form that the bundled one was trained with."""
 
 
@@ -44,10 +44,10 @@ class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a turn's instructions; `short_reason` are those for a small model."""
+    """The configuration of a turn's instructions; `small_model` are those for a small model."""
 
     instructions: str
-    short_reason: str
+    small_model: str
     parameters: dict[str, str | int | float | bool | None]
 
 
@@ -83,7 +83,7 @@ class ConversationConfig:
         agent = self._config.agent
         return TurnRules(
             instructions=standing_instructions(agent.instructions, agent.language, self.local_time()),
-            short_reason=agent.instructions or IN_SHORT,
+            small_model=agent.instructions or SMALL_MODEL_INSTRUCTIONS,
             parameters={} if agent.temperature is None else {"temperature": agent.temperature},
         )
 

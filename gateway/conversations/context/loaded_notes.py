@@ -57,7 +57,7 @@ LARGEST = 1024 * 1024
 _Stamp: TypeAlias = tuple[int, int, int]
 
 
-class _Circumstances(msgspec.Struct, frozen=True):
+class _Conditions(msgspec.Struct, frozen=True):
     """The conditions that decide which notes are loaded and how long they may be."""
 
     day: date
@@ -75,7 +75,7 @@ class LoadedNotes:
         self._recorder = recorder
         self._standing = standing
         self._config = config
-        self._loaded: _Circumstances | None = None
+        self._loaded: _Conditions | None = None
 
     async def load(self, window: int | None, small: bool) -> tuple[LoadedNote, ...]:
         """Return the notes for a turn, for a model of this window (tokens; None if unknown).
@@ -85,22 +85,22 @@ class LoadedNotes:
         if small:
             self._loaded = None
             return ()
-        return *await self._standing.load(window), *await self._of_memory(window)
+        return *await self._standing.load(window), *await self._memory_notes(window)
 
-    async def _of_memory(self, window: int | None) -> tuple[LoadedNote, ...]:
+    async def _memory_notes(self, window: int | None) -> tuple[LoadedNote, ...]:
         """Return the notes of the memory unchanged, or read again if that is due."""
         transcript, now = self._recorder.transcript, self._config.local_time()
-        wanted = _Circumstances(
+        wanted = _Conditions(
             day=now.date(),
             cut=transcript.cuts[-1].seq if transcript.cuts else 0,
             group=transcript.open_turn is not None and transcript.open_turn.group,
             budget=_budget(window) if self._config.shows_memory else 0,
         )
-        there = memory_notes(transcript)
-        before = self._loaded or _at_opening(transcript, there, wanted, now)
+        loaded = memory_notes(transcript)
+        before = self._loaded or _at_opening(transcript, loaded, wanted, now)
         self._loaded = wanted
         if wanted == before:
-            return there
+            return loaded
         if not wanted.budget:
             return ()
         return await asyncio.to_thread(_read, self._standing.folder, transcript.person, wanted)
@@ -174,14 +174,14 @@ def memory_notes(transcript: Transcript) -> tuple[LoadedNote, ...]:
 
 
 def _at_opening(
-    transcript: Transcript, there: tuple[LoadedNote, ...], wanted: _Circumstances, now: datetime
-) -> _Circumstances | None:
+    transcript: Transcript, loaded: tuple[LoadedNote, ...], wanted: _Conditions, now: datetime
+) -> _Conditions | None:
     """Return the conditions under which the notes of a just opened session were read, according to its log; None if
     reading them again loses nothing."""
-    size = sum(len(note.text) - len(ABOUT) for note in there)
+    size = sum(len(note.text) - len(ABOUT) for note in loaded)
     scope = Scope(owners=frozenset({transcript.person}), private=not wanted.group)
-    hidden = not all(scope.reads(note.path) for note in there)
-    if not there or not transcript.asked_at or size > 2 * wanted.budget or hidden:
+    hidden = not all(scope.reads(note.path) for note in loaded)
+    if not loaded or not transcript.asked_at or size > 2 * wanted.budget or hidden:
         return None
     return msgspec.structs.replace(
         wanted,
@@ -190,7 +190,7 @@ def _at_opening(
     )
 
 
-def _read(workspace: Path, person: str, wanted: _Circumstances) -> tuple[LoadedNote, ...]:
+def _read(workspace: Path, person: str, wanted: _Conditions) -> tuple[LoadedNote, ...]:
     """Return a person's notes in order of time; the longest are cut until all fit the budget."""
     days = [own_note(person, day_note(f"{wanted.day - timedelta(days=ago)}")) for ago in (1, 0)]
     main = [] if wanted.group else [own_note(person, MAIN)]

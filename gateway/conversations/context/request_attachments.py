@@ -62,7 +62,7 @@ class AttachmentRenderer:
         self.size = 0
         """Cached bytes."""
 
-    async def show(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
+    async def render(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
         """Return the context with each attachment as `seen` says. Never raises: a file that cannot be read is only
         named."""
         if not seen:
@@ -117,47 +117,52 @@ class ConversationFiles:
 
     def __init__(self, renderer: AttachmentRenderer) -> None:
         self._renderer = renderer
-        self._taken: set[tuple[str, str]] = set()
+        self._accepted: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
         self._messages: Sequence[Message] = ()
-        self._carrying: list[int] = []
+        self._with_attachments: list[int] = []
 
-    def look(self, context: Context, vision: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
+    def visibility(self, context: Context, vision: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
         """Return the visibility of each attachment of a context for a model."""
         known = len(self._messages) if starts_with(context.messages, self._messages) else 0
         # Only new messages are examined: a long conversation costs no more than a short one.
-        self._carrying = [*(self._carrying if known else ()), *indexes_with_attachments(context.messages, known)]
+        self._with_attachments = [
+            *(self._with_attachments if known else ()),
+            *indexes_with_attachments(context.messages, known),
+        ]
         self._messages = context.messages
         return [
             msgspec.structs.replace(each, form="named", tokens=0, why=f"{model} {_REFUSED}")
             if each.form == "picture" and (model, each.attachment.sha256) in self._refused
             else each
-            for each in attachment_visibility(context.messages, vision, model, among=self._carrying)
+            for each in attachment_visibility(context.messages, vision, model, among=self._with_attachments)
         ]
 
-    async def show(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
+    async def render(self, context: Context, visibility: Sequence[AttachmentVisibility]) -> RenderedContext:
         """Return the context as a provider sends it."""
-        return await self._renderer.show(context, seen)
+        return await self._renderer.render(context, visibility)
 
-    def news(self, model: str, shown: RenderedContext, reported: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
+    def unreported(self, model: str, rendered: RenderedContext, reported: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
         """Return the withheld files that the person was not told about.
 
         `reported` has pairs of a model and a file's hash. Each pair is reported once, whatever the reason.
         """
-        fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in reported}
+        fresh = {
+            each.attachment.sha256: each for each in rendered.withheld if (model, each.attachment.sha256) not in reported
+        }
         return tuple(
             Withheld(sha256=digest, sentence=f"The model is not shown {describe_attachment(each.attachment)}: {each.why}.")
             for digest, each in fresh.items()
         )
 
-    def took(self, model: str, shown: RenderedContext) -> None:
+    def record_accepted(self, model: str, rendered: RenderedContext) -> None:
         """Record that a request with these pictures was answered."""
-        self._taken.update((model, digest) for digest in shown.pictures)
+        self._accepted.update((model, digest) for digest in rendered.pictures)
 
-    def suspects(self, model: str, shown: RenderedContext) -> set[tuple[str, str]]:
+    def suspects(self, model: str, rendered: RenderedContext) -> set[tuple[str, str]]:
         """Return the pictures that may have caused a refusal: those that this model never accepted, else all."""
-        sent = {(model, digest) for digest in shown.pictures}
-        return sent - self._taken or sent
+        sent = {(model, digest) for digest in rendered.pictures}
+        return sent - self._accepted or sent
 
     @contextmanager
     def leaving_out(self, suspects: set[tuple[str, str]]) -> Iterator[None]:

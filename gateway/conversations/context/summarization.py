@@ -36,7 +36,7 @@ from sessions.state.transcript import Transcript
 from sessions.state.view_size import text_tokens
 from sessions.store.recorder import Recorder
 
-ANSWER = 256
+SMALLEST_ANSWER = 256
 """The fewest tokens that an answer needs: a request that leaves less does not fit."""
 
 WITHIN, ANSWER_SECONDS = 900.0, 180.0
@@ -48,10 +48,10 @@ UNKNOWN_WINDOW = 8192
 SHORTENINGS = 3
 """Attempts to replace a summary that is too large by a shorter extract."""
 
-SURE = 0.8
+LIMIT_SHARE = 0.8
 """The fraction of the room that a summary may take by its length: text full of numbers has more tokens than estimated."""
 
-WEAK = "The model is too small to summarise a conversation; set compaction.model."
+TOO_SMALL = "The model is too small to summarise a conversation; set compaction.model."
 
 EXTRACT = "extract"
 """The summarizer that asks no model."""
@@ -113,13 +113,13 @@ class Summarization:
     async def _flushed(self, rules: CompactionRules, keep_from: int) -> FlushResult:
         view, covered = self._transcript.view, self._transcript.cycle.covered
         first = max(compaction.first_removable(view), view.first_from(covered + 1))
-        removed = self._removed(rules, first, view.first_from(keep_from))
+        removed = self._input(rules, first, view.first_from(keep_from))
         if not removed.messages:
             return FlushResult(outcome="nothing")
         if not rules.writable:
             return FlushResult(outcome="skipped", reason="The workspace may not be written (agent.workspace_access).")
-        if self._is_weak():
-            return FlushResult(outcome="skipped", reason=WEAK)
+        if self._is_too_small():
+            return FlushResult(outcome="skipped", reason=TOO_SMALL)
         try:
             async with asyncio.timeout(WITHIN):
                 flush = self._flushes[rules.flush_by]
@@ -128,7 +128,7 @@ class Summarization:
             raise
         except BaseException as error:  # a third-party flush, a provider, a deadline: the compaction goes on
             reraise_cancellation(error)
-            return FlushResult(outcome="failed", reason=why(error))
+            return FlushResult(outcome="failed", reason=reason_of(error))
 
     async def summary(self, attempt: CompactionAttempt, cut: CompactionPlan) -> Summary:
         """Return the summary of the removed messages.
@@ -137,12 +137,12 @@ class Summarization:
         can wait.
         """
         first = compaction.first_removable(self._transcript.view)
-        limit = round(cut.summary * SURE)
-        removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
-        if paused(self._transcript.cycle, self._clock.now()) and not attempt.wanted:
+        limit = round(cut.summary * LIMIT_SHARE)
+        removed = self._input(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
+        if paused(self._transcript.cycle, self._clock.now()) and not attempt.requested:
             return await self._extract(removed, "")
-        if self._is_weak():
-            return await self._extract(removed, "", WEAK)
+        if self._is_too_small():
+            return await self._extract(removed, "", TOO_SMALL)
         try:
             async with asyncio.timeout(WITHIN):
                 summarizer = self._summarizers[attempt.rules.by]
@@ -150,12 +150,14 @@ class Summarization:
         except StorageFailed:
             raise
         except (ProviderError, GatewayError) as error:
-            if attempt.wanted or (attempt.trigger != "overflow" and attempt.sizes.total + ANSWER < attempt.allowed.window):
+            if attempt.requested or (
+                attempt.trigger != "overflow" and attempt.sizes.total + SMALLEST_ANSWER < attempt.allowed.window
+            ):
                 raise
-            return await self._extract(removed, why(error))
+            return await self._extract(removed, reason_of(error))
         except BaseException as error:
             reraise_cancellation(error)
-            return await self._extract(removed, why(error))
+            return await self._extract(removed, reason_of(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
             return await self._extract(removed, f"The summary has {size} tokens; the limit is {limit}.")
         return summary
@@ -167,8 +169,8 @@ class Summarization:
             if size <= room:
                 break
             first = compaction.first_removable(self._transcript.view)
-            limit = round(SURE * estimate(summary.text) * room / size)
-            removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
+            limit = round(LIMIT_SHARE * estimate(summary.text) * room / size)
+            removed = self._input(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
             summary = await self._extract(removed, f"The summary has {size:.0f} tokens; the limit is {room}.")
         return summary
 
@@ -177,22 +179,25 @@ class Summarization:
         summary = await self._summarizers[EXTRACT].summarize(removed, self._requests("summary"))
         return msgspec.structs.replace(summary, failed=replace_surrogates(failed), checks=(*remarks, *summary.checks))
 
-    def _is_weak(self) -> bool:
+    def _is_too_small(self) -> bool:
         """Return True if the model is too small for this."""
-        try:
-            model = self._models.choose_for_compaction()
-        except GatewayError:
-            return False
-        return model.provider.limits(model.model).small
+        model = self._model()
+        return model is not None and model.provider.limits(model.model).small
 
-    def _removed(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> CompactionInput:
-        view = self._transcript.view
+    def _model(self) -> ChosenModel | None:
+        try:
+            return self._models.choose_for_compaction()
+        except GatewayError:
+            return None
+
+    def _input(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> CompactionInput:
+        view, model = self._transcript.view, self._model()
         return CompactionInput(
             messages=view.without_recalled(first, end),
             kept=view.without_recalled(end, len(view)),
             summary=self._transcript.summary if view.summarised else "",
             focus=focus,
-            window=self._window(),
+            window=(model and model.window) or UNKNOWN_WINDOW,
             limit=limit,
             language=rules.language,
             day=f"{rules.today:%Y-%m-%d}",
@@ -200,12 +205,6 @@ class Summarization:
             identifier_policy=rules.identifier_policy,
             identifier_instructions=rules.identifier_instructions,
         )
-
-    def _window(self) -> int:
-        try:
-            return self._models.choose_for_compaction().window or UNKNOWN_WINDOW
-        except GatewayError:
-            return UNKNOWN_WINDOW
 
     def _requests(self, purpose: str) -> AskModel:
         return partial(self._ask, purpose, self._turn)
@@ -242,7 +241,7 @@ def _checked(given: T, promised: type[T]) -> T:
     return msgspec.convert(msgspec.to_builtins(given), promised)
 
 
-def why(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the reason of a failure as a sentence for the log."""
     if isinstance(error, asyncio.CancelledError):
         return "It was stopped."

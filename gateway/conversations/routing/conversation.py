@@ -70,12 +70,13 @@ class Conversation:
         self.models = models
         self._config = config
         self._paused = False
-        self._busy = False
+        self.busy = False
+        """True while a turn runs, or a command that runs between turns."""
         self._interruptions: set[asyncio.Task[None]] = set()
         self._newest = 0.0
         """The time of the newest message on the event loop's clock."""
         for command in inbox.commands():
-            self._put_if_now(command)
+            self._queue_if_immediate(command)
 
     @property
     def idle(self) -> bool:
@@ -97,11 +98,6 @@ class Conversation:
         """Set the session's title durably; an empty one removes it. Raises StorageFailed."""
         await self.recorder.append_durable(SettingChanged(name=TITLE, value=title or None, by=person))
 
-    @property
-    def resting(self) -> bool:
-        """Return True if no turn runs, and no command that runs between turns."""
-        return not self._busy
-
     def stop(self) -> bool:
         """Cancel the running turn, or the command that runs between turns; return False if nothing runs."""
         return self.turn.cancel() or self.commands.stop()
@@ -117,7 +113,7 @@ class Conversation:
         seq = self.recorder.append(message, urgent=True)
         self._newest = asyncio.get_running_loop().time()
         if (command := self.inbox.add(seq, message, typed)) is not None:
-            self._put_if_now(command)
+            self._queue_if_immediate(command)
         elif self.inbox.mode == "interrupt":
             task = asyncio.create_task(self._interrupt(seq))
             self._interruptions.add(task)
@@ -154,8 +150,8 @@ class Conversation:
         self.commands.by_successor = answered
         self._wake.set()
 
-    def _put_if_now(self, command: WaitingCommand) -> None:
-        if self.inbox.is_now(command):
+    def _queue_if_immediate(self, command: WaitingCommand) -> None:
+        if self.inbox.runs_now(command):
             self.commands.put(command)
 
     def _answered(self, command: WaitingCommand) -> None:
@@ -164,12 +160,12 @@ class Conversation:
 
     async def _take_turns(self) -> None:
         if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
-            await self._while_busy(self._take_up(turn))
+            await self._while_busy(self._resume_or_end(turn))
         while True:
             self._wake.clear()
             waiting = None if self._paused else self.inbox.first()
             if waiting is not None:
-                await self._while_busy(self._take(waiting))
+                await self._while_busy(self._process(waiting))
             elif self.retired and self.idle:
                 await self._close()
                 return
@@ -177,11 +173,11 @@ class Conversation:
                 await self._until_woken()
 
     async def _while_busy(self, work: Awaitable[None]) -> None:
-        self._busy = True
+        self.busy = True
         try:
             await work
         finally:
-            self._busy = False
+            self.busy = False
 
     async def _until_woken(self) -> None:
         if self.recorder.failure is not None:
@@ -191,14 +187,14 @@ class Conversation:
     def _end_on_failure(self) -> None:
         """End the conversation when its log can no longer be written; it is opened again from its journal."""
         if self.recorder.failure is not None:
-            self.turn.break_off()
+            self.turn.abort()
             self._wake.set()
 
-    async def _take(self, waiting: WaitingMessage | WaitingCommand) -> None:
+    async def _process(self, waiting: WaitingMessage | WaitingCommand) -> None:
         if isinstance(waiting, WaitingCommand):
             await self.commands.answer_between_turns(waiting)
             return
-        await self.recorder.until_durable(self.inbox.together()[-1])
+        await self.recorder.until_durable(self.inbox.next_batch()[-1])
         await self.turn.run()
         if self.recorder.transcript.cycle.owed:  # what could not be written before may succeed now
             self.compacting.notes.write_in_background()
@@ -214,13 +210,13 @@ class Conversation:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._until_woken(), seconds)
 
-    async def _take_up(self, turn: OpenTurn) -> None:
+    async def _resume_or_end(self, turn: OpenTurn) -> None:
         rules = self._config.resume
         age = self._config.clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
             await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply
         elif self._is_interrupted():
-            await self.turn.drop()
+            await self.turn.end_cancelled()
         elif rules.mode == "never":
             await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
         elif rules.mode == "offer":
@@ -241,7 +237,7 @@ class Conversation:
         """Write the final notes, then record that the session is closed. While a note is pending it stays open, and the
         next start tries again."""
         if self.recorder.transcript.closed is None:
-            await self.compacting.at_end()
+            await self.compacting.flush_at_end()
             await self.compacting.notes.write()
             if not self.recorder.transcript.cycle.owed:
                 await self.recorder.append_durable(SessionClosed(reason="succeeded"))

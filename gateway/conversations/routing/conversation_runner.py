@@ -124,8 +124,8 @@ class ConversationRunner:
         for conversation in self.conversations:
             conversation.pause()
         deadline = self._clock.monotonic() + seconds
-        # No single event announces that all conversations rest.
-        while self._clock.monotonic() < deadline and not all(c.resting for c in self.conversations):  # noqa: ASYNC110
+        # No single event announces that no conversation is busy.
+        while self._clock.monotonic() < deadline and any(c.busy for c in self.conversations):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _recorder(self, log: Log, position: Position, transcript: Transcript) -> Recorder:

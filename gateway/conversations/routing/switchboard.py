@@ -78,7 +78,7 @@ class Switchboard:
         """The names of ended sessions whose notes could not be written."""
         self._stopping = False
         self._background: set[asyncio.Task[Any]] = set()
-        claims.on_lost(self._lost)
+        claims.on_lost(self._on_claim_lost)
 
     async def __aenter__(self) -> Switchboard:
         self._spawn(self._sweep())
@@ -335,7 +335,7 @@ class Switchboard:
             await self._runner.stop(chat.current.session)
             await self._claims.release(chat.claim)
 
-    def _lost(self, claim: Claim) -> None:
+    def _on_claim_lost(self, claim: Claim) -> None:
         """Drop a chat that another gateway has taken over."""
         if (chat := self._chats.get(claim.name)) is not None and chat.claim == claim:
             del self._chats[claim.name]

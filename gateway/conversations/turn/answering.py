@@ -30,11 +30,11 @@ OVERFLOWS = 4
 """Consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The next request: its `context`, the visibility of each attachment, its hash and its size."""
 
     context: Context
-    seen: Sequence[AttachmentVisibility]
+    visibility: Sequence[AttachmentVisibility]
     sha256: str
     units: TokenFeatures
     tokens: int
@@ -61,7 +61,7 @@ class ReplyRequest:
         self._caller = caller
         self._gauge = Gauge()
         self._before: Context | None = None
-        self._speaking: ChosenModel | None = None
+        self._answering_model: ChosenModel | None = None
         self.silent = False
         """True if the last answer was a silent one, which is not shown."""
 
@@ -86,59 +86,59 @@ class ReplyRequest:
 
     def _size(self, model: ChosenModel) -> int:
         """Return the estimated tokens of the next request to this model."""
-        return self._draft(model.provider.limits(model.model).vision, model.name).tokens
+        return self._prepared(model.provider.limits(model.model).vision, model.name).tokens
 
     def measure(self, vision: VisionSupport | None, model: str) -> TokenFeatures:
         """Return the size of the next request to a `provider:model` with this vision support. Costs only what is new
         since the last call."""
-        return self._draft(vision, model).units
+        return self._prepared(vision, model).units
 
-    def _draft(self, vision: VisionSupport | None, model: str) -> Draft:
+    def _prepared(self, vision: VisionSupport | None, model: str) -> PreparedRequest:
         transcript = self._recorder.transcript
         context = self._before = assemble(transcript, self._before)
-        seen, measured = self._files.look(context, vision, model), self._gauge.measure(context)
-        units = measured.units + attachment_features(seen) if seen else measured.units
+        visibility, measured = self._files.visibility(context, vision, model), self._gauge.measure(context)
+        units = measured.units + attachment_features(visibility) if visibility else measured.units
         tokens = transcript.counts.estimate(units, model)
-        return Draft(context=context, seen=seen, sha256=measured.sha256, units=units, tokens=tokens)
+        return PreparedRequest(context=context, visibility=visibility, sha256=measured.sha256, units=units, tokens=tokens)
 
-    async def _drafted(self, model: ChosenModel) -> Draft:
+    async def _fitted(self, model: ChosenModel) -> PreparedRequest:
         """Return the next request to this model, after pruning and compaction."""
         vision = model.provider.limits(model.model).vision
         await self._pruner.prune(model.window, self.reserve(model.window))
-        view, draft = self._recorder.transcript.view, self._draft(vision, model.name)
-        await self._compacting.before_request(model.window, draft.tokens)
-        return draft if self._recorder.transcript.view is view else self._draft(vision, model.name)
+        view, prepared = self._recorder.transcript.view, self._prepared(vision, model.name)
+        await self._compacting.before_request(model.window, prepared.tokens)
+        return prepared if self._recorder.transcript.view is view else self._prepared(vision, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
         """Record one answer of the model."""
         self._record_reply(await self._stream(model), model)
 
     async def _stream(self, model: ChosenModel) -> Reply:
-        draft = await self._drafted(model)
+        prepared = await self._fitted(model)
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
         self._recorder.append(
             RequestSent(
                 purpose="answer",
-                sha256=draft.sha256,
-                messages=len(draft.context.messages),
-                tokens=draft.tokens,
-                units=draft.units,
+                sha256=prepared.sha256,
+                messages=len(prepared.context.messages),
+                tokens=prepared.tokens,
+                units=prepared.units,
                 model="" if model.name == self._open().name else model.name,
             ),
             turn=ordinal,
         )
-        shown = await self._files.show(draft.context, draft.seen)
-        if news := self._files.news(model.name, shown, transcript.withheld):
-            self._recorder.append(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
-        self._speaking = model
+        rendered = await self._files.render(prepared.context, prepared.visibility)
+        if withheld := self._files.unreported(model.name, rendered, transcript.withheld):
+            self._recorder.append(AttachmentsWithheld(model=model.name, files=withheld), turn=ordinal)
+        self._answering_model = model
         self.streaming.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
-            context=shown.context,
+            context=rendered.context,
             purpose="answer",
             session=transcript.session,
-            pictures=shown.pictures,
+            pictures=rendered.pictures,
             window=model.window,
             has_fallback=bool(model.fallbacks),
             compact_at=self._compacting.provider_side(model.window),
@@ -146,11 +146,11 @@ class ReplyRequest:
         try:
             reply = await self._listen(model, request)
         except BadRequest:
-            if not (suspects := self._files.suspects(model.name, shown)):
+            if not (suspects := self._files.suspects(model.name, rendered)):
                 raise
             with self._files.leaving_out(suspects):
                 return await self._stream(model)
-        self._files.took(model.name, shown)
+        self._files.record_accepted(model.name, rendered)
         return reply
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
@@ -199,15 +199,15 @@ class ReplyRequest:
         turn = self._open()
         streamed = self.streaming.current
         if (text := self.streaming.end()) and streamed is not None:
-            assert self._speaking is not None
+            assert self._answering_model is not None
             reply = ModelReplied(
                 reply=streamed.reply,  # a later attempt may have begun without text
-                model=self._speaking.model,
+                model=self._answering_model.model,
                 text=text,
                 calls=(),
                 stop="cancelled",
                 usage=None,
-                provider=_unless_same(self._speaking, turn),
+                provider=_unless_same(self._answering_model, turn),
             )
             streamed.confirmed = self._recorder.append(reply, turn=turn.ordinal)
 

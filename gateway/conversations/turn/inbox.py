@@ -86,7 +86,7 @@ class Inbox:
         """Return the oldest waiting message, or command that runs between turns."""
         for waiting in self._recorder.transcript.waiting:
             command = self._waiting_commands.get(waiting.seq)
-            if command is None or not self.is_now(command):
+            if command is None or not self.runs_now(command):
                 return command or waiting
         return None
 
@@ -96,24 +96,24 @@ class Inbox:
         for waiting in self._recorder.transcript.waiting:
             if (command := self._waiting_commands.get(waiting.seq)) is None:
                 seqs.append(waiting.seq)
-            elif not self.is_now(command):
+            elif not self.runs_now(command):
                 break
         return seqs
 
-    def together(self) -> Sequence[int]:
+    def next_batch(self) -> Sequence[int]:
         """Return the seqs that the next turn takes: one message, or as many as the mode combines."""
         seqs = self.messages()
         return seqs if self.mode in ("collect", "interrupt") else seqs[:1]
 
-    def takes(self) -> Sequence[int]:
-        """Return the seqs of `together` as far as they are durable."""
-        return [seq for seq in self.together() if seq <= self._recorder.durable]
+    def durable_batch(self) -> Sequence[int]:
+        """Return the seqs of `next_batch` as far as they are durable."""
+        return [seq for seq in self.next_batch() if seq <= self._recorder.durable]
 
     def joining(self) -> Sequence[int]:
         """Return the seqs that the running turn takes now, after the results of its tools."""
         return self.messages() if self.mode == "steer" else ()
 
-    def is_now(self, waiting: WaitingCommand) -> bool:
+    def runs_now(self, waiting: WaitingCommand) -> bool:
         """Return True if a command is answered during the running turn; an unknown one is."""
         command = self._commands.get(waiting.typed.name)
         return command is None or command.when == "now"

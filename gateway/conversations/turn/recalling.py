@@ -88,13 +88,13 @@ class Recall:
         unknown)."""
         if self._config.recall.mode == "off" or not self._config.shows_memory or (self._facts.none and not self._may_find()):
             return
-        question = head_and_tail(asked(self._recorder.transcript), QUESTION)
+        question = head_and_tail(turn_text(self._recorder.transcript), QUESTION)
         if is_small_talk(question):
             return
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(WITHIN):
-                facts = await self._known(question, window, small)
+                facts = await self._relevant_facts(question, window, small)
                 found = (await self._search(question)).hits if self._may_find() else ()
         except TimeoutError:
             log.info("recall_late", session=self._recorder.transcript.session, seconds=WITHIN)
@@ -103,10 +103,10 @@ class Recall:
             self._fail(sentence_of(error))
             return
         self._problem = ""
-        if hits := (*facts, *self._relevant(found, window, small)):
+        if hits := (*facts, *self._relevant_passages(found, window, small)):
             await self._record(question, hits, self._clock.monotonic() - began)
 
-    async def _known(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+    async def _relevant_facts(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the facts relevant to the question; none if they cannot be read, which `/status` reports."""
         transcript = self._recorder.transcript
         owner = "" if open_turn(transcript).group else transcript.person
@@ -120,12 +120,12 @@ class Recall:
             return ()
         return select_facts(
             found,
-            tokens=self._room(FACT_TOKENS, window, small),
+            tokens=self._token_limit(FACT_TOKENS, window, small),
             known={digest for digests in transcript.view.recalled.values() for digest in digests},
             line=lambda fact: book.history(fact.id)[0],
         )
 
-    def _room(self, most: int, window: int | None, small: bool) -> int:
+    def _token_limit(self, most: int, window: int | None, small: bool) -> int:
         """Return the tokens for one kind of recalled passages."""
         return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
 
@@ -145,25 +145,26 @@ class Recall:
             shown=(document_of(transcript.session), transcript.view.first_seq or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
-        by_meaning = self._near() is not None and self._memory.has(NOTES)
+        by_meaning = self._min_cosine() is not None and self._memory.has(NOTES)
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 
-    def _near(self) -> float | None:
+    def _min_cosine(self) -> float | None:
         """Return the cosine from which on a passage is relevant; None if only words decide."""
         keys, provider = self._config.recall, self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
         return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
-    def _relevant(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+    def _relevant_passages(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
-        keys, shown, question = self._config.recall, ShownMemory(self._recorder.transcript), asked(self._recorder.transcript)
+        transcript, keys = self._recorder.transcript, self._config.recall
+        shown, question = ShownMemory(transcript), turn_text(transcript)
         return select_hits(
             found,
-            near=self._near(),
+            near=self._min_cosine(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
-            tokens=self._room(keys.max_tokens, window, small),
+            tokens=self._token_limit(keys.max_tokens, window, small),
             # Of a long question only a part was looked for; what it repeats is compared with all of it.
             known=lambda hit: shown.has(hit) or only_asks(hit.chunk, question),
         )
@@ -185,7 +186,7 @@ class Recall:
         self._problem = sentence
 
 
-def asked(transcript: Transcript) -> str:
+def turn_text(transcript: Transcript) -> str:
     """Return the text of the messages that the open turn began with."""
     view = transcript.view
     first = view.first_from(open_turn(transcript).started)

@@ -26,7 +26,7 @@ from sessions.events.events import (
     Withheld,
 )
 
-_SENTENCES: dict[type[Event], tuple[str, ...]] = {
+_FIELDS: dict[type[Event], tuple[str, ...]] = {
     AttachmentsWithheld: ("files",),
     CommandAnswered: ("answer",),
     CompactionAbandoned: ("reason",),
@@ -45,7 +45,7 @@ _SENTENCES: dict[type[Event], tuple[str, ...]] = {
 def without_secrets(event: Event) -> Event:
     """Return the event without the secrets in its sentences; the same event where there are none."""
     changes = {}
-    for field in _SENTENCES.get(type(event), ()):
+    for field in _FIELDS.get(type(event), ()):
         value = getattr(event, field)
         if (cleaned := _cleaned(value)) != value:
             changes[field] = cleaned

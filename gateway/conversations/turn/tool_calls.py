@@ -28,10 +28,10 @@ from sessions.store.recorder import Recorder
 
 log = structlog.get_logger("exuvia.tools")
 
-MOST = 16 * 1024 * 1024
+OUTPUT_CHARS = 16 * 1024 * 1024
 """Characters of a tool's output that are kept at all."""
 
-LARGE = 256 * 1024
+THREAD_CHARS = 256 * 1024
 """Characters of an output from which on it is scrubbed in a thread."""
 
 OUTPUT_LIMIT = 256 * 1024
@@ -84,7 +84,7 @@ class ToolCalls:
         else:
             await self._recorder.append_durable(called, turn=ordinal)
         outcome, output = await self._output(tool, arguments, call, ordinal)
-        await self._return(call, outcome, output)
+        await self._record_output(call, outcome, output)
 
     async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
         """Return the outcome and output of a tool, stopped after `TOOL_SECONDS`."""
@@ -139,7 +139,7 @@ class ToolCalls:
         if not running.done():
             log.error("tool_does_not_stop", tool=tool)
 
-    async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+    async def _record_output(self, call: OpenCall, outcome: Outcome, output: str) -> None:
         encoded = output.encode()
         if len(encoded) <= OUTPUT_LIMIT:
             self.record(call, outcome, output)
@@ -199,10 +199,10 @@ async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolConte
         if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
             raise TypeError("it returned something else than a ToolOutput with a text")
         text = output.text
-        if len(text) > MOST:
-            text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
+        if len(text) > OUTPUT_CHARS:
+            text = f"{text[:OUTPUT_CHARS]}\n[cut: the tool returned {len(text):,} characters]"
         text = replace_surrogates(text)
-        return scrubbed(text) if len(text) <= LARGE else await asyncio.to_thread(scrubbed, text)
+        return scrubbed(text) if len(text) <= THREAD_CHARS else await asyncio.to_thread(scrubbed, text)
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # also of a plugin's own kind

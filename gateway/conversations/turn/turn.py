@@ -7,7 +7,7 @@ cancellation, a crash and a resumption), each call in the log gets a result, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
 from gateway.conversations.context.conversation_config import ConversationConfig
@@ -94,7 +94,7 @@ class Turn:
         self._answering.cancel()
         return True
 
-    def break_off(self) -> None:
+    def abort(self) -> None:
         """Stop at once, since nothing can be recorded any more; `run` and `resume` raise the recorder's failure."""
         if self._answering is not None:
             self._answering.cancel()
@@ -102,16 +102,14 @@ class Turn:
     async def run(self) -> None:
         """Run a new turn over the waiting messages that it takes."""
         with self._models.in_use():
-            ordinal = self._recorder.transcript.turn + 1
             try:
-                model = self._models.choose()
-            except BaseException as error:  # this runs a provider's code too
-                reraise_cancellation(error)
-                self._record_start(ordinal, self._inbox.takes(), "", "", None)
-                await self._through(self._refuse(sentence_of(error)))
-                return
-            self._record_start(ordinal, self._inbox.takes(), model.provider.name, model.model, model.window)
-            await self._through(self._begin(model))
+                model = self._choose()
+            except TurnFailed as error:
+                self._record_start("", "", None)
+                await self._run(_failure(error))
+            else:
+                self._record_start(model.provider.name, model.model, model.window)
+                await self._run(self._begin(model))
 
     async def _begin(self, model: ChosenModel) -> None:
         await self._preparation.prepare(model)
@@ -120,28 +118,24 @@ class Turn:
     async def resume(self) -> None:
         """Continue an interrupted turn."""
         with self._models.in_use():
-            await self._through(self._take_up())
+            await self._run(self._continue())
 
     async def abandon(self, sentence: str) -> None:
         """End an interrupted turn without another attempt."""
         self._began = self._clock.monotonic()
-        self._calls.close()
         await self._end("abandoned", Failure(code="not_resumed", sentence=sentence))
 
-    async def drop(self) -> None:
+    async def end_cancelled(self) -> None:
         """End an interrupted turn as cancelled."""
         self._began = self._clock.monotonic()
-        self._calls.close()
         await self._end("cancelled", None)
 
-    def _record_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
-        reserve = self.answering.reserve(window)
-        self._recorder.append(
-            TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=reserve),
-            turn=ordinal,
-        )
+    def _record_start(self, provider: str, model: str, window: int | None) -> None:
+        takes, reserve = tuple(self._inbox.durable_batch()), self.answering.reserve(window)
+        started = TurnStarted(takes=takes, provider=provider, model=model, window=window, reserve=reserve)
+        self._recorder.append(started, turn=self._recorder.transcript.turn + 1)
 
-    async def _through(self, work: Awaitable[None]) -> None:
+    async def _run(self, work: Awaitable[None]) -> None:
         """Run the work as a task that `cancel` can reach, and record the end of the turn."""
         outcome: TurnOutcome
         failure: Failure | None
@@ -168,10 +162,10 @@ class Turn:
             self._answering = None
         self.answering.streaming.end()
         self.answering.streaming.forget()
-        self._calls.close()
         await self._end(outcome, failure)
 
     async def _end(self, outcome: TurnOutcome, failure: Failure | None) -> None:
+        self._calls.close()
         millis = round((self._clock.monotonic() - self._began) * 1000)
         await self._recorder.append_durable(
             TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open().ordinal
@@ -183,16 +177,13 @@ class Turn:
             interrupted = TurnInterrupted(reason="The gateway stops; the turn continues after the restart.")
             self._recorder.append(interrupted, turn=self._open().ordinal)
 
-    async def _refuse(self, sentence: str) -> None:
-        raise TurnFailed("no_model", sentence)
-
-    async def _take_up(self) -> None:
+    async def _continue(self) -> None:
         turn = self._open()
         await self._recorder.append_durable(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
         if turn.finished:
             return
         if not (turn.asked or turn.calls):
-            await self._begin(self._choose_again(turn))  # interrupted before its instructions were surely recorded
+            await self._begin(self._choose())  # interrupted before its instructions were surely recorded
             return
         for call in turn.calls:
             if call.began and not call.repeatable:
@@ -200,12 +191,12 @@ class Turn:
         if self._open().calls:
             await self._calls.run()
             await self._join()
-        await self._answer(self._choose_again(turn))
+        await self._answer(self._choose())
 
-    def _choose_again(self, turn: OpenTurn) -> ChosenModel:
+    def _choose(self) -> ChosenModel:
         try:
             return self._models.choose()
-        except BaseException as error:
+        except BaseException as error:  # this runs a provider's code too
             reraise_cancellation(error)
             raise TurnFailed("no_model", sentence_of(error)) from error
 
@@ -230,6 +221,10 @@ class Turn:
 
     def _open(self) -> OpenTurn:
         return open_turn(self._recorder.transcript)
+
+
+async def _failure(error: TurnFailed) -> None:
+    raise error
 
 
 class TurnPreparation:
@@ -263,7 +258,7 @@ class TurnPreparation:
     def _record_instructions(self, notes: tuple[LoadedNote, ...], small: bool) -> None:
         rules, transcript = self._config.turn, self._recorder.transcript
         wanted = InstructionsSet(
-            text=rules.short_reason if small else rules.instructions,
+            text=rules.small_model if small else rules.instructions,
             tools=() if small else tuple(tool.definition for tool in self._tools.values()),
             notes=notes,
             parameters=rules.parameters,

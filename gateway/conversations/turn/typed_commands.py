@@ -29,7 +29,7 @@ NOW_SECONDS = 30.0
 BETWEEN_SECONDS = 900.0
 """The same for a command between turns: a compaction makes two model requests, and models are slow."""
 
-PATIENCE = 0.25
+ORDER_SECONDS = 0.25
 """Seconds that a command waits for an earlier one."""
 
 ANSWER_LIMIT = 256 * 1024
@@ -71,24 +71,24 @@ class TypedCommands:
                 name = "" if typed.opens_session else typed.name  # a session has one successor, whichever command opened it
                 of_name = {other: task for other, task in of_name.items() if not task.done()}
                 before = None if typed.is_urgent else last
-                last = of_name[name] = answering.create_task(self._answer_behind(before, of_name.get(name), waiting))
+                last = of_name[name] = answering.create_task(self._answer_after(before, of_name.get(name), waiting))
 
-    async def _answer_behind(
+    async def _answer_after(
         self, before: asyncio.Task[None] | None, of_its_name: asyncio.Task[None] | None, waiting: WaitingCommand
     ) -> None:
         if of_its_name is not None:
             await asyncio.wait([of_its_name])
         if before is not None:
-            await asyncio.wait([before], timeout=PATIENCE)
+            await asyncio.wait([before], timeout=ORDER_SECONDS)
         with suppress(StorageFailed):  # the conversation itself ends with it
             await self._recorder.until_durable(waiting.seq)
-            await self._record(waiting, *await self._result(waiting, self._within_time))
+            await self._record(waiting, *await self._result(waiting, self._run_now))
 
     async def answer_between_turns(self, waiting: WaitingCommand) -> None:
         """Answer a command between turns. Raises StorageFailed if the answer cannot be recorded."""
         await self._recorder.until_durable(waiting.seq)
         self._stopped = False
-        self._between = asyncio.create_task(self._result(waiting, self._in_its_time))
+        self._between = asyncio.create_task(self._result(waiting, self._run_between_turns))
         try:
             answer, failed = await self._between
         except asyncio.CancelledError:
@@ -144,11 +144,11 @@ class TypedCommands:
             reraise_cancellation(error)  # the gateway stops and the next start answers the command, or it was stopped
             return self._failed(command, error)
 
-    async def _within_time(self, command: Command, waiting: WaitingCommand) -> str:
+    async def _run_now(self, command: Command, waiting: WaitingCommand) -> str:
         # A slow disk must not leave a session half open.
         return await self._bounded(None if waiting.typed.opens_session else NOW_SECONDS, command, waiting)
 
-    async def _in_its_time(self, command: Command, waiting: WaitingCommand) -> str:
+    async def _run_between_turns(self, command: Command, waiting: WaitingCommand) -> str:
         return await self._bounded(BETWEEN_SECONDS, command, waiting)
 
     async def _bounded(self, seconds: float | None, command: Command, waiting: WaitingCommand) -> str:
