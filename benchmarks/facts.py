@@ -30,7 +30,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
 from plugins.api.fact_values import Fact
 from plugins.api.memory_settings import FactKeys
-from plugins.facts.fact_selection import COVERED, select_facts
+from plugins.facts.fact_recall import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats
 from sessions.files.committer import Committer

@@ -7,8 +7,7 @@ fact_book       The state of all facts, reduced from their log
 fact_events     The events of the facts' log
 fact_export     Export and import of facts as JSON
 fact_log        The facts' log: its writer, and the decoding of its lines
-fact_recall     Retrieval of facts by the words of a message
-fact_selection  Selection of the facts that are added to a message
+fact_recall     Retrieval of facts by the words of a message, and their selection
 fact_tools      The `write_memory` tool
 facts           The facts of a home
 model_answers   Prompt budget, response format and parsing of answers

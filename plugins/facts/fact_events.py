@@ -6,6 +6,7 @@ of an envelope field (seq, at, turn, kind, sum). `by` names the author: `model`,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -186,3 +187,13 @@ class FactEvents(msgspec.Struct, frozen=True, kw_only=True):
     fact: Fact
     exists: bool
     events: tuple[LoggedFactEvent, ...]
+
+
+def written_fact(fact: str, events: Iterable[LoggedFactEvent]) -> Fact | None:
+    """Return a fact as the first of its events wrote it, None if none did."""
+    for each in events:
+        if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):
+            for entry in each.event.entries:
+                if entry.id == fact:
+                    return entry
+    return None

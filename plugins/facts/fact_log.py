@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -14,8 +15,17 @@ from sessions.events.codec import InvalidLine, decode_fields
 from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import LONGEST_LINE, Log, Position
 
+DOCUMENT = "facts.jsonl"
+"""The document name of recalled facts; their line is that of the event that wrote them."""
+
 PORTION = LONGEST_LINE // 2
 """Maximum bytes of facts in one event."""
+
+
+class Opener(Protocol):
+    """Opens or creates the facts' log, passing its lines to `fold`. Raises SessionsError."""
+
+    def __call__(self, fold: Callable[[bytes], None]) -> Awaitable[tuple[Log, Position]]: ...
 
 
 class _Envelope(msgspec.Struct, frozen=True):

@@ -1,20 +1,36 @@
-"""Retrieval of facts by the words of a message. The cost grows with the facts that share a word, not with all facts."""
+"""Recall of facts: retrieval by the words of a message, and selection of those that are added to the message.
+
+The cost of retrieval grows with the facts that share a word, not with all facts.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import datetime
 
 from plugins.api.fact_values import Fact
 from plugins.api.memory_settings import Formula
 from plugins.facts.fact_book import FactBook
-from plugins.facts.scoring import RecallStats, score_fact
+from plugins.facts.fact_log import DOCUMENT
+from plugins.facts.scoring import RecallStats, equivalent_facts, score_fact
+from plugins.support.fencing import harmless
 from plugins.support.text.words import sought, word_set
+from sessions.events.events import RecalledHit
+from sessions.events.tokens import estimate
 
 EPSILON = 1e-9
 """Tolerance for rounding errors of sums in a different order."""
+
+COVERED = 0.34
+"""Minimum share of the message's weight that a fact must match."""
+
+MOST = 8
+"""Maximum facts per message."""
+
+FRAME = 20
+"""Tokens of the line above a fact."""
 
 
 class Recaller:
@@ -98,3 +114,43 @@ class Recaller:
 def _told(tags: Iterable[str]) -> list[str]:
     """Return the tags that are words, without markers such as `ws:…`."""
     return [tag for tag in tags if ":" not in tag]
+
+
+# --- selection ----------------------------------------------------------------------------------------------------------
+
+
+def select_facts(
+    found: Iterable[RecallStats], *, tokens: int, known: Set[str], line: Callable[[Fact], int]
+) -> tuple[RecalledHit, ...]:
+    """Select relevant facts that the model does not know yet, without repetitions, within a token budget.
+
+    Args:
+        found: Recalled facts, best first.
+        tokens: Maximum estimated tokens.
+        known: Ids of facts that the model was already shown.
+        line: Returns the line of a fact in its log.
+    """
+    taken: list[RecalledHit] = []
+    told: list[Fact] = []
+    for each in found:
+        text = harmless(each.fact.content)
+        size = FRAME + estimate(text)
+        if len(taken) == MOST or size > tokens:
+            break
+        if each.overlap >= COVERED and each.fact.id not in known and not equivalent_facts(each.fact.content, told):
+            tokens -= size
+            told.append(each.fact)
+            taken.append(_hit(each, text, line(each.fact)))
+    return tuple(taken)
+
+
+def _hit(recalled: RecallStats, text: str, line: int) -> RecalledHit:
+    fact = recalled.fact
+    return RecalledHit(
+        path=DOCUMENT,
+        lines=(line, line),
+        digest=fact.id,
+        text=text,
+        score=round(recalled.score, 4),
+        headings=(f"{fact.type}, {fact.created[:10]}",),
+    )

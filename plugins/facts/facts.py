@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -37,17 +37,15 @@ from plugins.facts.fact_events import (
     FactsOpened,
     FactsUsed,
     FactsWritten,
-    LoggedFactEvent,
     Superseded,
+    written_fact,
 )
-from plugins.facts.fact_log import FactLog, decode, portions
+from plugins.facts.fact_log import FactLog, Opener, decode, portions
 from plugins.facts.retention import (
-    Limits,
     drop_beyond_cap,
     drop_duplicates,
     drop_outdated,
     is_outdated,
-    limits_of,
     pin_refusal,
 )
 from plugins.facts.scoring import superseded_importance
@@ -55,7 +53,6 @@ from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.messages import Usage
 from sessions.store.log_writer import LineTooLong, stamp
-from sessions.store.protocols import Log, Position
 
 AGAIN = timedelta(minutes=1)
 """Time after a failure to open the log before it is tried again, since every turn asks for it."""
@@ -63,24 +60,15 @@ AGAIN = timedelta(minutes=1)
 LONGEST_NAMED = 60
 """Maximum characters of an unknown id repeated in a message."""
 
-DOCUMENT = "facts.jsonl"
-"""The document name of recalled facts; their line is that of the event that wrote them."""
-
 if TYPE_CHECKING:
     from plugins.facts.fact_recall import Recaller
     from plugins.facts.scoring import RecallStats
 
 
-class Opener(Protocol):
-    """Opens or creates the facts' log, passing its lines to `fold`. Raises SessionsError."""
-
-    def __call__(self, fold: Callable[[bytes], None]) -> Awaitable[tuple[Log, Position]]: ...
-
-
 class Facts:
     """The facts of a home, as an async context manager.
 
-    A method that raises FactsUnavailable has changed nothing.
+    Asynchronous methods raise FactsUnavailable if the log cannot be opened, read or written, and have then changed nothing.
 
     Args:
         opener: Opens the log.
@@ -141,11 +129,7 @@ class Facts:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     async def book(self) -> FactBook:
-        """Return the state of all facts.
-
-        Raises:
-            FactsUnavailable: The log cannot be opened.
-        """
+        """Return the state of all facts."""
         return (await self._open()).state
 
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
@@ -163,11 +147,11 @@ class Facts:
         """
         book = (await self._open()).state
         assert self._recaller is not None
-        here, keys, now, limits = self.workspace_tag(), self._keys(), self._now(), self._limits()
+        here, keys, now = self.workspace_tag(), self._keys(), self._now()
 
         def told(fact: Fact) -> bool:
             there = fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id)
-            return there and not is_outdated(fact, limits, now)
+            return there and not is_outdated(fact, keys, now)
 
         found = self._recaller.recall(
             message,
@@ -193,11 +177,14 @@ class Facts:
         """
         log = await self._open()
         fact = self._named(log.state, named)
-        events = await self._read(log, fact)
-        known = log.state.facts.get(fact) or _as_it_was(fact, events)
+        try:
+            events = await log.events(log.state.history(fact))
+        except (SessionsError, InvalidLine) as error:
+            raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
+        known = log.state.facts.get(fact) or written_fact(fact, events)
         if known is None or not (owner is None or known.is_of(owner)):
             raise _unknown(named)
-        exists = fact in log.state.facts and not is_outdated(known, self._limits(), self._now())
+        exists = fact in log.state.facts and not is_outdated(known, self._keys(), self._now())
         return FactEvents(fact=known, exists=exists, events=tuple(events))
 
     def workspace_tag(self) -> str:
@@ -245,20 +232,12 @@ class Facts:
         return entries
 
     async def drop_expired(self) -> None:
-        """Drop daily facts beyond the retention time, which are no longer recalled.
-
-        Raises:
-            FactsUnavailable: The log cannot be written.
-        """
-        if (old := drop_outdated(await self.book(), self._limits(), self._now())) is not None:
+        """Drop daily facts beyond the retention time, which are no longer recalled."""
+        if (old := drop_outdated(await self.book(), self._keys(), self._now())) is not None:
             await self._record(old)
 
     async def extraction_failed(self, failed: ExtractionFailed) -> None:
-        """Record a failed attempt to process a turn.
-
-        Raises:
-            FactsUnavailable: The log cannot be written.
-        """
+        """Record a failed attempt to process a turn."""
         await self._record(failed)
 
     async def distilled(
@@ -324,7 +303,7 @@ class Facts:
         """
         log = await self._open()
         fact = self._there(log.state, named, owner)
-        if pinned and (why := pin_refusal(log.state, fact, self._limits())):
+        if pinned and (why := pin_refusal(log.state, fact, self._keys())):
             raise NoSuchFact(why)
         if fact.pinned != pinned:
             await self._record(FactPinned(id=fact.id, pinned=pinned, by=by))
@@ -400,17 +379,11 @@ class Facts:
         except (SessionsError, LineTooLong) as error:
             raise FactsUnavailable(f"The facts cannot be stored: {error}") from error
 
-    async def _read(self, log: FactLog, fact: str) -> list[LoggedFactEvent]:
-        try:
-            return await log.events(log.state.history(fact))
-        except (SessionsError, InvalidLine) as error:
-            raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
-
     async def _enforce_limits(self) -> None:
         """Drop duplicates and facts beyond the cap."""
         if (twice := drop_duplicates(await self.book(), self._now())) is not None:
             await self._record(twice)
-        if (many := drop_beyond_cap(await self.book(), self._limits(), self._now())) is not None:
+        if (many := drop_beyond_cap(await self.book(), self._keys(), self._now())) is not None:
             await self._record(many)
 
     # --- one fact -----------------------------------------------------------------------------------------------------
@@ -438,12 +411,9 @@ class Facts:
 
     def _told(self, book: FactBook, owner: str | None) -> list[Fact]:
         """Return the facts visible to this person in this workspace, oldest first; None is the operator."""
-        here, limits, now = self.workspace_tag(), self._limits(), self._now()
+        here, keys, now = self.workspace_tag(), self._keys(), self._now()
         told = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
-        return [fact for fact in told if not is_outdated(fact, limits, now)]
-
-    def _limits(self) -> Limits:
-        return limits_of(self._keys())
+        return [fact for fact in told if not is_outdated(fact, keys, now)]
 
     def _named(self, book: FactBook, named: str) -> str:
         try:
@@ -456,7 +426,7 @@ class Facts:
 
     def _there(self, book: FactBook, named: str, owner: str | None) -> Fact:
         fact = book.facts.get(self._named(book, named))
-        hidden = fact is None or is_outdated(fact, self._limits(), self._now())
+        hidden = fact is None or is_outdated(fact, self._keys(), self._now())
         if fact is None or hidden or not (owner is None or fact.is_of(owner)):
             raise _unknown(named)
         return fact
@@ -471,13 +441,3 @@ def _said(error: Exception) -> str:
 def _unknown(named: str) -> NoSuchFact:
     """Return the error for an unknown id, which may be long."""
     return NoSuchFact(f"There is no fact {named if len(named) <= LONGEST_NAMED else f'{named[:LONGEST_NAMED]} …'}.")
-
-
-def _as_it_was(fact: str, happened: Iterable[LoggedFactEvent]) -> Fact | None:
-    """Return a deleted fact from its events."""
-    for each in happened:
-        if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):
-            for entry in each.event.entries:
-                if entry.id == fact:
-                    return entry
-    return None

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-import msgspec
-
-from plugins.api.fact_values import Fact, FactLayer
+from plugins.api.fact_values import Fact
 from plugins.api.memory_settings import FactKeys
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_events import FactsDropped
 from plugins.facts.scoring import current_importance, duplicates
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The retention of daily facts in days, and the maximum number of long-term facts per owner."""
-
-    retention_days: float = 30.0
-    cap: int = 100
-
-
-def limits_of(keys: FactKeys) -> Limits:
-    """Return the configured limits."""
-    return Limits(retention_days=keys.retention_days, cap=keys.cap)
-
-
-def is_outdated(fact: Fact, limits: Limits, now: datetime) -> bool:
+def is_outdated(fact: Fact, keys: FactKeys, now: datetime) -> bool:
     """Return True for a daily fact beyond its retention; pinned facts never expire."""
-    return fact.layer == "daily" and not fact.pinned and _created(fact, now) < now - timedelta(days=limits.retention_days)
+    return fact.layer == "daily" and not fact.pinned and _created(fact, now) < now - timedelta(days=keys.retention_days)
 
 
-def drop_outdated(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
+def drop_outdated(book: FactBook, keys: FactKeys, now: datetime) -> FactsDropped | None:
     """Return the event that drops expired daily facts, None for none."""
-    old = [fact.id for fact in book.facts.values() if is_outdated(fact, limits, now)]
+    old = [fact.id for fact in book.facts.values() if is_outdated(fact, keys, now)]
     return FactsDropped(ids=tuple(old), why="retention") if old else None
 
 
-def drop_beyond_cap(book: FactBook, limits: Limits, now: datetime) -> FactsDropped | None:
+def drop_beyond_cap(book: FactBook, keys: FactKeys, now: datetime) -> FactsDropped | None:
     """Return the event that drops the least important long-term facts beyond the cap, None for none."""
     gone: list[str] = []
     for owner in {fact.owner: None for fact in book.layer("longterm")}:
@@ -45,22 +31,22 @@ def drop_beyond_cap(book: FactBook, limits: Limits, now: datetime) -> FactsDropp
             (fact for fact in theirs if not fact.pinned),
             key=lambda f: (current_importance(f, now), f.created, f.content, f.id),
         )
-        gone += [fact.id for fact in free[: max(0, len(theirs) - limits.cap)]]
+        gone += [fact.id for fact in free[: max(0, len(theirs) - keys.cap)]]
     return FactsDropped(ids=tuple(gone), why="cap") if gone else None
 
 
-def drop_duplicates(book: FactBook, now: datetime, layer: FactLayer = "longterm") -> FactsDropped | None:
-    """Return the event that drops duplicate facts of a layer, None for none."""
-    found = duplicates(book.layer(layer), now)
+def drop_duplicates(book: FactBook, now: datetime) -> FactsDropped | None:
+    """Return the event that drops duplicate long-term facts, None for none."""
+    found = duplicates(book.layer("longterm"), now)
     return FactsDropped(ids=tuple(found), why="duplicate", kept=tuple(found.values())) if found else None
 
 
-def pin_refusal(book: FactBook, fact: Fact, limits: Limits) -> str:
+def pin_refusal(book: FactBook, fact: Fact, keys: FactKeys) -> str:
     """Return why a fact cannot be pinned, "" if it can."""
     pins = sum(each.pinned and each.layer == "longterm" and each.owner == fact.owner for each in book.facts.values())
-    if fact.pinned or fact.layer == "daily" or pins < limits.cap:
+    if fact.pinned or fact.layer == "daily" or pins < keys.cap:
         return ""
-    return f"{pins} facts are pinned already, and at most {limits.cap} can be; unpin another one first."
+    return f"{pins} facts are pinned already, and at most {keys.cap} can be; unpin another one first."
 
 
 def _created(fact: Fact, now: datetime) -> datetime:

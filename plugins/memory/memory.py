@@ -155,7 +155,7 @@ class Memory:
     def problems(self) -> list[str]:
         """Return sentences about a backend that cannot be used and vectors that cannot be made."""
         found = [self._opened.trouble] if self._opened and self._opened.trouble else []
-        if why := self._embedder.failing if self.provider() else self.why_nobody():
+        if why := self._embedder.failing if self.provider() else self.why_no_provider():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
         if passed_over := self._keys().embedding.passed_over(self._providers):
             found.append(passed_over)
@@ -266,7 +266,7 @@ class Memory:
         if within == 0:
             return None, None, ""
         if self.provider() is None:
-            return None, None, self.why_nobody()
+            return None, None, self.why_no_provider()
         try:
             async with asyncio.timeout(within):
                 identity, (vector,) = await self._embedder.embed([text], "query")
@@ -276,14 +276,13 @@ class Memory:
             return None, None, f"the query's vector took longer than {within} seconds"
         return identity, vector, ""
 
-    def why_nobody(self) -> str:
-        """Return why no vectors are made, as the end of a sentence; "" if none are wanted."""
+    def why_no_provider(self) -> str:
+        """Return why no provider is available, as the end of a sentence; "" if none is wanted."""
         wanted = self._keys().embedding.wanted
         if wanted == NONE or (wanted is None and self._keys().search.keywords):
             return ""
-        if wanted is None:
-            return "; ".join(
-                f"{name} makes no vectors, since {each.explain_default()}" for name, each in self._providers.items()
-            )
-        why = self._providers[wanted].explain_default() if wanted in self._providers else "it could not be opened"
-        return f"{wanted} makes no vectors, since {why}"
+        reasons = {
+            name: self._providers[name].explain_default() if name in self._providers else "it could not be opened"
+            for name in (self._providers if wanted is None else (wanted,))
+        }
+        return "; ".join(f"{name} is not available, since {reason}" for name, reason in reasons.items())

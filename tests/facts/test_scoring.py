@@ -18,11 +18,11 @@ from plugins.api.fact_values import (
     validate_type,
     workspace_tag,
 )
-from plugins.api.memory_settings import Formula
+from plugins.api.memory_settings import FactKeys, Formula
 from plugins.facts.fact_book import build_book
 from plugins.facts.fact_events import FactForgotten, FactPinned, FactsWritten, LoggedFactEvent
 from plugins.facts.fact_recall import Recaller
-from plugins.facts.retention import Limits, drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
+from plugins.facts.retention import drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
 from plugins.facts.scoring import RecallStats, current_importance, duplicates, similarity
 from tests.facts.making import NOW, ago, fact
 
@@ -86,26 +86,26 @@ def test_pins_and_other_peoples_facts_are_no_duplicates() -> None:
 def test_daily_facts_leave_after_thirty_days_and_pins_stay() -> None:
     old, pinned, fresh = fact("a", created=ago(31)), fact("b", created=ago(31), pinned=True), fact("c", created=ago(29))
     book = build_book([FactsWritten(entries=(old, pinned, fresh), by="ann")], ago(0))
-    gone = drop_outdated(book, Limits(), NOW)
+    gone = drop_outdated(book, FactKeys(), NOW)
     assert gone is not None
     assert gone.ids == (old.id,)
-    assert drop_outdated(book, Limits(), NOW - timedelta(days=2)) is None
+    assert drop_outdated(book, FactKeys(), NOW - timedelta(days=2)) is None
 
 
 def test_of_too_many_long_term_facts_the_least_important_leave_and_never_a_pin() -> None:
     facts = [fact(f"fact {n}", importance=0.3 + n / 200, layer="longterm", pinned=n == 0) for n in range(103)]
     book = build_book([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
-    gone = drop_beyond_cap(book, Limits(cap=100), NOW)
+    gone = drop_beyond_cap(book, FactKeys(cap=100), NOW)
     assert gone is not None
     assert gone.ids == (facts[1].id, facts[2].id, facts[3].id)
-    assert drop_beyond_cap(book, Limits(cap=103), NOW) is None
+    assert drop_beyond_cap(book, FactKeys(cap=103), NOW) is None
 
 
 def test_a_pin_beyond_the_cap_is_refused_with_a_sentence() -> None:
     facts = [fact(f"fact {n}", layer="longterm", pinned=n < 2) for n in range(3)]
     book = build_book([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
-    assert pin_refusal(book, facts[2], Limits(cap=3)) == ""
-    assert pin_refusal(book, facts[2], Limits(cap=2)).startswith("2 facts are pinned")
+    assert pin_refusal(book, facts[2], FactKeys(cap=3)) == ""
+    assert pin_refusal(book, facts[2], FactKeys(cap=2)).startswith("2 facts are pinned")
 
 
 def test_what_is_said_twice_leaves_with_the_name_of_what_stays() -> None:

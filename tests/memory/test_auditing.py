@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from gateway.cli.memory.audit import audit_notes
 from gateway.support.home import Home
 from plugins.api.memory.chunks import Chunk, chunks_of
-from plugins.memory.note_audit import ALIKE, WORDS, Finding, findings, likely_secrets
-from plugins.memory.recall_usage import used
+from plugins.memory.note_audit import ALIKE, WORDS, Finding, findings, likely_secrets, used_documents
 from plugins.support.text.words import word_set
 from plugins.testing.contexts import NOON
 from sessions.events.events import (
@@ -169,10 +168,10 @@ def journal(home: Path) -> None:
 
 def test_what_was_recalled_found_or_read_through_the_tools_was_used(tmp_path: Path) -> None:
     journal(tmp_path)
-    found = used(JournalFolder(tmp_path / "sessions"))
+    found = used_documents(JournalFolder(tmp_path / "sessions"))
     assert found.paths == {"memory/recalled.md", "memory/read.md", "memory/found.md"}
     assert (found.since, found.all) == ("2026-11-21T12:00:00.000Z", True)
-    little = used(JournalFolder(tmp_path / "sessions"), budget=10)
+    little = used_documents(JournalFolder(tmp_path / "sessions"), budget=10)
     assert (little.paths, little.all) == (frozenset(), False)
 
 

@@ -20,8 +20,7 @@ from gateway.support.storage import session_logs
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory.source import Source
-from plugins.memory.note_audit import Finding, findings
-from plugins.memory.recall_usage import NoteUsage, used
+from plugins.memory.note_audit import Finding, NoteUsage, findings, used_documents
 from plugins.memory.sources.transcripts import Transcripts
 from plugins.support.workspace import is_private
 
@@ -56,7 +55,7 @@ def audit_notes(
     audit = Audit(
         notes=len(texts),
         findings=tuple(findings(texts, chunks)),
-        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used(session_logs(home)), now),
+        never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used_documents(session_logs(home)), now),
     )
     if as_json:
         print_json(audit, out)

@@ -25,7 +25,7 @@ from gateway.wiring.open_stores import open_log_stores
 from plugins.api.fact_values import Fact, FactLayer, FactsError, InvalidFact
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
 from plugins.facts.facts import Facts
-from plugins.facts.retention import is_outdated, limits_of
+from plugins.facts.retention import is_outdated
 from plugins.facts.scoring import current_importance
 from sessions.events.codec import InvalidLine
 from sessions.files.fsync import write_new
@@ -133,9 +133,9 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
 
 def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:
     """Return the facts of a home, without expired ones of the daily log."""
-    limits = limits_of(_config(home, config, environment).memory.facts)
+    keys = _config(home, config, environment).memory.facts
     try:
-        return [fact for fact in read_facts(fact_logs(home)).facts.values() if not is_outdated(fact, limits, now)]
+        return [fact for fact in read_facts(fact_logs(home)).facts.values() if not is_outdated(fact, keys, now)]
     except InvalidLine as error:
         raise FactsCommandFailed(f"{home.facts.name} cannot be read: {error}.") from error
 

@@ -54,7 +54,7 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
             with _progress(out, shown=out.isatty() and not as_json) as show:
                 state = await memory.update(show)
             provider = memory.provider()
-            if provider is None and (why := memory.why_nobody()):
+            if provider is None and (why := memory.why_no_provider()):
                 raise SearchFailed(f"{without_vectors(by_words=memory.by_words)}: {why}.")
             return state, f"{provider.name}:{provider.model()}" if provider else "", memory.by_words
 

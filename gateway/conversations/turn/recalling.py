@@ -17,7 +17,8 @@ from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
 from plugins.api.fact_values import FactOrigin, FactsError
 from plugins.api.memory.scope import Scope
-from plugins.facts.facts import DOCUMENT, Facts
+from plugins.facts.fact_log import DOCUMENT
+from plugins.facts.facts import Facts
 from plugins.memory.recall import NEAR, select_hits
 from plugins.memory.sources.dialogue import only_asks
 from plugins.memory.sources.transcripts import document_of
@@ -112,7 +113,7 @@ class Recall:
         owner = "" if open_turn(transcript).group else transcript.person
         if self._facts.none:
             return ()
-        from plugins.facts.fact_selection import COVERED, select_facts  # noqa: PLC0415 - loads language data
+        from plugins.facts.fact_recall import COVERED, select_facts  # noqa: PLC0415 - loads language data
 
         try:
             found, book = await self._facts.recall(question, owner, least=COVERED), await self._facts.book()

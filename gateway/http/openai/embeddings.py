@@ -77,7 +77,7 @@ class Embeddings:
     def _provider(self, wanted: str) -> EmbeddingProvider:
         provider = self._memory.provider()
         if provider is None:
-            why = self._memory.why_nobody() or "memory.embedding.provider is none"
+            why = self._memory.why_no_provider() or "memory.embedding.provider is none"
             raise ModelUnknown(f"No embedding provider is available: {why.rstrip('.')}.")
         model = provider.model()
         if wanted not in (DEFAULT, model, f"{provider.name}:{model}"):
