@@ -1,7 +1,7 @@
-"""Exuvia's face: `python -m exuvia` for people, and `from exuvia import …` for authors of plugins.
+"""Exuvia's public module: `python -m exuvia` runs the command line, `from exuvia import …` serves authors of plugins.
 
-Our folders are called `gateway`, `plugins` and `sessions`, and somebody's own folder of such a name may stand before them
-on Python's path. Nothing of theirs is imported then: `shadowed` says it in one sentence.
+The packages are called `gateway`, `plugins` and `sessions`, and a user's own package of such a name may precede them on
+Python's path. `shadowed` detects this before anything is imported from there.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plugins import *  # noqa: F403 - a face shows all of it
+    from plugins import *  # noqa: F403 - all public names
 
-_FLOORS = ("gateway", "plugins", "sessions")
+_PACKAGES = ("gateway", "plugins", "sessions")
 
 
 def shadowed() -> str | None:
-    """Say in one sentence which of our folders is another's on this path; None if all are ours."""
+    """Return a sentence that names a package that Python finds elsewhere; None if all are Exuvia's own."""
     ours = Path(__file__).resolve().parent
-    for floor in _FLOORS:
-        found = _place(floor)
+    for package in _PACKAGES:
+        found = _location(package)
         if found is None:
-            return f"Exuvia's folder {floor!r} is missing beside {__file__}; install exuvia again."
-        if found != ours / floor / "__init__.py":
+            return f"Exuvia's folder {package!r} is missing beside {__file__}; reinstall exuvia."
+        if found != ours / package / "__init__.py":
             return (
-                f"Python finds {str(found)!r} where Exuvia's own {floor!r} should be;"
-                " start exuvia from another folder, or take that one off PYTHONPATH."
+                f"Python finds {str(found)!r} where Exuvia's own {package!r} should be;"
+                " start exuvia from another folder, or remove that one from PYTHONPATH."
             )
     return None
 
 
-def _place(floor: str) -> Path | None:
-    spec = find_spec(floor)
+def _location(package: str) -> Path | None:
+    spec = find_spec(package)
     if spec is None:
         return None
     # A folder without __init__.py has no origin, only search locations.
-    place = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-    return Path(place).resolve() if place else None
+    location = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    return Path(location).resolve() if location else None
 
 
 def main() -> int:
-    """Run the command line, which ends the process with its own exit code; returns 2 when our folders are shadowed."""
+    """Run the command line, which exits with its own code; return 2 if a package is shadowed."""
     if (sentence := shadowed()) is not None:
         sys.stderr.write(sentence + "\n")
         return 2
-    from gateway.cli.main import main as command_line  # noqa: PLC0415 - not before our own folders are known to be ours
+    from gateway.cli.main import main as command_line  # noqa: PLC0415 - only after the check
 
     command_line()
     return 0

@@ -292,7 +292,7 @@ def test_somebodys_own_folder_of_our_name_is_named_in_one_sentence(tmp_path: Pat
     assert answer.stdout == ""
     assert answer.stderr == (
         f"Python finds {str(theirs)!r} where Exuvia's own {layer!r} should be;"
-        " start exuvia from another folder, or take that one off PYTHONPATH.\n"
+        " start exuvia from another folder, or remove that one from PYTHONPATH.\n"
     )
 
 

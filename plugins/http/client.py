@@ -114,7 +114,7 @@ class Transport:
         self._limits = limits or Limits()
         self._sleep = sleep
         self._chance = chance
-        self._doors = ConnectionPools()
+        self._pools = ConnectionPools()
 
     async def __aenter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class Transport:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._doors.close()
+        await self._pools.close()
 
     async def stream_events(
         self,
@@ -131,7 +131,7 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes,
         until: Callable[[], bool] = lambda: False,
-        said: Callable[[], int] | None = None,
+        progress: Callable[[], int] | None = None,
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
@@ -144,7 +144,7 @@ class Transport:
             headers: The headers.
             body: The body.
             until: Called after each event; if it returns True, the stream ends.
-            said: Returns a measure of progress. While it does not change, the timeouts `first` and `between` keep running.
+            progress: Returns a measure of progress; the timeouts `first` and `between` apply while it does not change.
                 By default every event counts as progress, comments do not.
             timeouts: The timeouts; those of the client by default.
             may_retry: Called for a retryable error status; if it returns False, there is no retry.
@@ -153,10 +153,10 @@ class Transport:
             ProviderError: `StatusRefused`, `Unreachable`, `StreamCut`, `BadAnswer` or `BadRequest`.
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
-        heard = said or (lambda: count)
+        measure = progress or (lambda: count)
         async with (
             aclosing(await self._answer(question)) as response,
-            aclosing(self._chunks(response, question.timeouts, heard)) as chunks,
+            aclosing(self._chunks(response, question.timeouts, measure)) as chunks,
         ):
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media == "text/event-stream":
@@ -183,7 +183,7 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes,
         until: Callable[[], bool],
-        said: Callable[[], int] | None = None,
+        progress: Callable[[], int] | None = None,
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[bytes, None]:
@@ -192,10 +192,10 @@ class Transport:
         Otherwise like `stream_events`. A last line without its end is an error, unless the content type is plain JSON.
         """
         question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
-        heard = said or (lambda: count)
+        measure = progress or (lambda: count)
         async with (
             aclosing(await self._answer(question)) as response,
-            aclosing(self._chunks(response, question.timeouts, heard)) as chunks,
+            aclosing(self._chunks(response, question.timeouts, measure)) as chunks,
         ):
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if "json" not in media:
@@ -281,8 +281,8 @@ class Transport:
     async def _sent(self, question: _Question) -> httpx.Response:
         """Send a request and return the response with its headers."""
         address, timeouts = _address(question.url), question.timeouts
-        door = await self._doors.to(address)
-        import aiohttp  # noqa: PLC0415 - the doors have imported all three, away from the loop
+        pool = await self._pools.to(address)
+        import aiohttp  # noqa: PLC0415 - the pools have imported all three, away from the loop
         import httpx  # noqa: PLC0415
 
         from plugins.http.aiohttp_transport import Pieces, parse_url  # noqa: PLC0415
@@ -301,7 +301,7 @@ class Transport:
                 extensions={"timeout": {"connect": timeouts.connect}},
             )
             async with asyncio.timeout(timeouts.first):
-                return await door.handle_async_request(request)
+                return await pool.handle_async_request(request)
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # they are of kinds below too
             raise _unreachable(address, error) from error
         except TimeoutError as error:
@@ -328,14 +328,14 @@ class Transport:
         return words[: self._limits.error]
 
     async def _chunks(
-        self, response: httpx.Response, timeouts: Timeouts, said: Callable[[], int] | None = None
+        self, response: httpx.Response, timeouts: Timeouts, progress: Callable[[], int] | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the body in chunks, with timeouts. `said` measures progress; by default every byte counts."""
+        """Yield the body in chunks, with timeouts. `progress` measures it; by default every byte counts."""
         import aiohttp  # noqa: PLC0415 - imported long before
 
         loop = asyncio.get_running_loop()
-        size, before, since = 0, said() if said else 0, loop.time()
-        heard, pause, end = before, timeouts.first, since + timeouts.whole
+        size, before, since = 0, progress() if progress else 0, loop.time()
+        last, pause, end = before, timeouts.first, since + timeouts.whole
         content = _content(response)
         try:
             while (chunk := content.read_nowait()) or not content.at_eof():
@@ -348,11 +348,11 @@ class Transport:
                 if size > self._limits.body:
                     raise BadAnswer(f"The server sent more than {self._limits.body} bytes.")
                 yield chunk
-                if (now := said() if said else size) != heard:
-                    heard, pause, since = now, timeouts.between, loop.time()
+                if (now := progress() if progress else size) != last:
+                    last, pause, since = now, timeouts.between, loop.time()
         except TimeoutError as error:
-            what = "was said" if said else "came"
-            raise _late(timeouts, what, whole=loop.time() >= end, begun=heard != before) from error
+            what = "no content" if progress else "no data"
+            raise _late(timeouts, what, whole=loop.time() >= end, begun=last != before) from error
         except (aiohttp.ClientError, OSError) as error:
             raise StreamCut("The answer broke off: the connection was lost.") from error
 
@@ -368,10 +368,10 @@ def _late(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamC
         error = StreamCut(f"The answer was not complete within {timeouts.whole:g} seconds{timeouts.bound('reply_seconds')}.")
     elif begun:
         bound = timeouts.bound("between_seconds")
-        error = StreamCut(f"The answer broke off: nothing {what} for {timeouts.between:g} seconds{bound}.")
+        error = StreamCut(f"The answer broke off: {what} for {timeouts.between:g} seconds{bound}.")
     else:
         error = StreamCut(
-            f"The answer did not begin: nothing {what} for {timeouts.first:g} seconds{timeouts.bound('first_seconds')}."
+            f"The answer did not begin: {what} for {timeouts.first:g} seconds{timeouts.bound('first_seconds')}."
         )
     error.retryable = begun and not whole
     return error

@@ -42,7 +42,7 @@ class ConnectionPools:
         # Operators behind a proxy set HTTPS_PROXY, and mean it. aiohttp could look for itself, but then it also reads
         # ~/.netrc, in a thread and for each request anew, and stumbles over a key beside the password it finds there.
         self._proxies = getproxies_environment()
-        self._doors: dict[tuple[bool, str | None], AiohttpTransport] = {}
+        self._pools: dict[tuple[bool, str | None], AiohttpTransport] = {}
         self._opening = asyncio.Lock()
 
     async def to(self, address: SplitResult) -> AiohttpTransport:
@@ -51,22 +51,22 @@ class ConnectionPools:
         Raises:
             CertificateError: The configured certificates cannot be read.
         """
-        way = address.scheme == "https", self._proxy(address)
-        if way not in self._doors:
+        key = address.scheme == "https", self._proxy(address)
+        if key not in self._pools:
             async with self._opening:
-                if way not in self._doors:
+                if key not in self._pools:
                     try:
-                        self._doors[way] = (await asyncio.to_thread(_door, *way))()
+                        self._pools[key] = (await asyncio.to_thread(_pool_maker, *key))()
                     except OSError as error:
                         raise CertificateError(
                             "The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read."
                         ) from error
-        return self._doors[way]
+        return self._pools[key]
 
     async def close(self) -> None:
         """Close all connections."""
-        for door in self._doors.values():
-            await door.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
 
     def _proxy(self, address: SplitResult) -> str | None:
         if not self._proxies or proxy_bypass(address.hostname or ""):
@@ -74,7 +74,7 @@ class ConnectionPools:
         return self._proxies.get(address.scheme) or self._proxies.get("all")
 
 
-def _door(secure: bool, proxy: str | None) -> Callable[[], AiohttpTransport]:
+def _pool_maker(secure: bool, proxy: str | None) -> Callable[[], AiohttpTransport]:
     """Return a function that creates a pool. Runs in a thread: it imports 100 ms of modules and reads all certificates."""
     import httpx  # noqa: PLC0415 - a start does not need it
 

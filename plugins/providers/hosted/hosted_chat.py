@@ -186,7 +186,7 @@ class HostedChatProvider(ABC):
             headers=self._headers(key),
             body=self._body(request, reduced=reduced),
             until=lambda: accumulator.done,
-            said=lambda: accumulator.progress,
+            progress=lambda: accumulator.progress,
             timeouts=self._timeouts,
             may_retry=self._keys.retry_policy(request, self.errors.can_retry),
         )

@@ -64,6 +64,6 @@ class Responses:
             body=self._encoder.body(request, max_tokens=self._max_tokens, effort=self._effort),
             timeouts=self._timeouts,
             until=lambda: accumulator.done,
-            said=lambda: accumulator.progress,
+            progress=lambda: accumulator.progress,
             may_retry=may_retry,
         )
