@@ -83,10 +83,8 @@ def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
     """Return the embedding providers, in the order in which `memory.embedding.provider = "auto"` tries them."""
     from plugins.providers.gemini.embeddings import GeminiEmbeddings  # noqa: PLC0415 - as above
     from plugins.providers.local.embeddings import LocalEmbeddings  # noqa: PLC0415
-    from plugins.providers.mistral import MistralEmbeddings  # noqa: PLC0415
     from plugins.providers.ollama.embeddings import OllamaEmbeddings  # noqa: PLC0415
-    from plugins.providers.openai.embeddings import OpenAIEmbeddings  # noqa: PLC0415
-    from plugins.providers.voyage import VoyageEmbeddings  # noqa: PLC0415
+    from plugins.providers.openai.embeddings import MistralEmbeddings, OpenAIEmbeddings, VoyageEmbeddings  # noqa: PLC0415
 
     return [LocalEmbeddings, OpenAIEmbeddings, GeminiEmbeddings, VoyageEmbeddings, MistralEmbeddings, OllamaEmbeddings]
 

@@ -18,7 +18,7 @@ from gateway.models.listings import Listings
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider, DiscoversModel, DiscoversServers
 from plugins.api.models import ModelLimits
-from plugins.providers.hosted.model_limits import longest_prefix
+from plugins.providers.hosted.known_models import longest_prefix
 from plugins.support.errors import ProviderError, RateLimited
 from plugins.support.http_errors import short_reason
 from plugins.support.suggestions import did_you_mean

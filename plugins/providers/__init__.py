@@ -5,9 +5,7 @@ gemini/        Google Gemini
 hosted/        Code shared by providers of hosted models
 local/         Models that run on this machine
 local_servers  Providers for model servers on this machine that need no key
-mistral        The embedding provider `mistral`
 ollama/        Ollama
 openai/        OpenAI and compatible servers
 scripted       The provider `scripted`, without a model
-voyage         The embedding provider `voyage`
 """

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from plugins.support.errors import BadAnswer
+from plugins.support.http_errors import error_message
 from sessions.events.codec import replace_surrogates
 from sessions.events.messages import clamp_count
 
@@ -22,11 +24,11 @@ def count(usage: Any, *names: str) -> int | None:
     return clamp_count(usage)
 
 
-def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
+def decoded(decode: Callable[[bytes | str], T], data: bytes, sender: str = "The provider") -> T:
     """Decode JSON with a msgspec decoder, replacing lone surrogates and turning numbers out of range into null.
 
     Raises:
-        ValueError: It is not valid JSON of the expected type.
+        BadAnswer: It is not valid JSON of the expected type; the message names the sender.
     """
     try:
         return decode(data)
@@ -34,7 +36,7 @@ def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
         try:
             return decode(replace_surrogates(json.dumps(_loaded(data), ensure_ascii=False)))
         except (ValueError, RecursionError) as error:
-            raise ValueError("not the JSON that was expected") from error
+            raise BadAnswer(f"{sender} sent an invalid part of a reply: {error_message(data[:200])}") from error
 
 
 def _loaded(data: bytes) -> Any:

@@ -34,7 +34,7 @@ _CALLS = ("compile", "match", "fullmatch", "search", "findall", "finditer", "sub
 MADE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("gateway/doctor/machine_checks.py", r"f'^{name}\\s+(\\d+|unlimited)'"): {"name": "Max open files"},
     ("gateway/cli/config_commands.py", "f'#?{re.escape(name)} = '"): {"name": "model"},
-    ("plugins/providers/hosted/tool_names.py", "f'[^A-Za-z0-9_{re.escape(also)}-]'"): {"also": ".:"},
+    ("plugins/providers/hosted/encoding.py", "f'[^A-Za-z0-9_{re.escape(also)}-]'"): {"also": ".:"},
 }
 """Patterns made of a function's own values, with an example of these."""
 

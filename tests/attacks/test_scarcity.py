@@ -26,7 +26,7 @@ from gateway.http.concurrency import Quota
 from gateway.http.openai import api
 from gateway.http.request_bodies import BodyShare
 from gateway.support import resource_limits
-from plugins.providers.hosted.model_limits import known_limits
+from plugins.providers.hosted.known_models import known_limits
 from plugins.support.bounded_cache import LONGEST, bounded_cache
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN, Gateway, gateway

@@ -15,10 +15,8 @@ from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddin
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
 from plugins.providers.hosted.accounts import Account, find_account
 from plugins.providers.local.embeddings import LocalEmbeddings
-from plugins.providers.mistral import MistralEmbeddings
 from plugins.providers.ollama.embeddings import OllamaEmbeddings
-from plugins.providers.openai.embeddings import OpenAIEmbeddings
-from plugins.providers.voyage import VoyageEmbeddings
+from plugins.providers.openai.embeddings import MistralEmbeddings, OpenAIEmbeddings, VoyageEmbeddings
 from plugins.support.errors import BadAnswer, CredentialsRefused, ProviderError, StreamCut, Unreachable
 from tests.conformance.biting import bites, checks_of
 from tests.servers import embedding_vendors as vendors

@@ -17,10 +17,8 @@ from plugins.api.plugin_services import Purpose
 from plugins.http.client import Limits, Timeouts, Transport
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
-from plugins.providers.mistral import MistralEmbeddings
 from plugins.providers.ollama.embeddings import OllamaEmbeddings
-from plugins.providers.openai.embeddings import OpenAIEmbeddings
-from plugins.providers.voyage import VoyageEmbeddings
+from plugins.providers.openai.embeddings import MistralEmbeddings, OpenAIEmbeddings, VoyageEmbeddings
 from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers import openai_server

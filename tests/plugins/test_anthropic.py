@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from plugins.api.chat import Reply
 from plugins.providers.anthropic.chat import Anthropic
 from plugins.providers.anthropic.request import Encoder, turns_of
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache
 from plugins.support.errors import (
     BadRequest,
     ContextOverflow,

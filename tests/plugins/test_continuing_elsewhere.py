@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.api.chat import ChatRequest, Reply
-from plugins.providers.local.prompt import chat_messages
+from plugins.providers.local.reply import chat_messages
 from plugins.testing.servers.faulty_server import FaultyServer
 from sessions.events.events import (
     CallRef,

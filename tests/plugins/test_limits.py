@@ -12,7 +12,7 @@ from plugins.api.models import ModelLimits, ReportedLimits
 from plugins.builtin import register_chat_providers
 from plugins.providers.anthropic.chat import Anthropic
 from plugins.providers.gemini.chat import Gemini
-from plugins.providers.hosted.model_limits import TABLE, bare_address, known_limits, reported_limits
+from plugins.providers.hosted.known_models import LIMITS, bare_address, known_limits, reported_limits
 from plugins.providers.ollama.chat import Ollama
 from plugins.providers.openai.chat import OpenAI
 from plugins.support.secrets import Secret
@@ -49,7 +49,7 @@ def test_what_the_table_does_not_have_is_unknown() -> None:
 
 
 def test_every_vendor_in_the_table_is_a_provider_and_every_answer_fits_its_window() -> None:
-    table = tomllib.loads(TABLE.read_text())
+    table = tomllib.loads(LIMITS.read_text())
     assert set(table) <= {provider.name for provider in register_chat_providers()}
     for models in table.values():
         assert list(models) == sorted(models)

@@ -22,10 +22,10 @@ from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply, RequestOpt
 from plugins.api.context import ProviderContext
 from plugins.providers.local import bundled_model as local_model
 from plugins.providers.local import process as local_process
-from plugins.providers.local import stream as local_answer
+from plugins.providers.local import reply as local_reply
 from plugins.providers.local.chat import LocalProvider, LocalSettings
 from plugins.providers.local.process import Load, Worker, WorkerGone
-from plugins.providers.local.prompt import INSTRUCTIONS, chat_messages, response_constraint, sampling
+from plugins.providers.local.reply import INSTRUCTIONS, chat_messages, response_constraint, sampling
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
@@ -413,7 +413,7 @@ async def test_a_worker_that_dies_at_the_start_says_why() -> None:
 async def test_a_worker_that_died_before_its_first_word_is_unreachable_not_a_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", textwrap.dedent(READY)))
+    monkeypatch.setattr(local_process, "COMMAND", (sys.executable, "-c", textwrap.dedent(READY)))
     monkeypatch.setattr(local_model, "runtime_installed", lambda: True)
     async with LocalProvider(plugin_context(model_path=__file__)) as provider:
         with pytest.raises(Unreachable, match="ended with code 0"):
@@ -515,5 +515,5 @@ class Told:
 async def test_only_the_houses_own_instructions_are_put_in_fewer_words(purpose: str, whole: bool) -> None:
     asked = ChatRequest(model="x", context=context("Hello", instructions="word " * 200), purpose=purpose, session="s")
     worker = Told()
-    _ = [piece async for piece in local_answer.answer(cast(Worker, worker), asked)]
+    _ = [piece async for piece in local_reply.answer(cast(Worker, worker), asked)]
     assert (worker.system == asked.context.instructions) is whole

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.conversations.context.loaded_notes import fenced_note
 from plugins.api.chat import ChatRequest
-from plugins.providers.local.prompt import chat_messages
+from plugins.providers.local.reply import chat_messages
 from plugins.support.fencing import harmless, mark_for
 from sessions.events.events import Event, InstructionsSet, LoadedNote, MemoryRecalled, RecalledHit, TurnStarted
 from sessions.state.context import Context, assemble

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache
 from plugins.providers.openai.chat import OpenAI
 from plugins.providers.openai.chat_completions import Encoder
 from plugins.support.errors import BadRequest, ContextOverflow, CredentialsRefused, ProviderError, RateLimited, StreamCut

@@ -11,9 +11,9 @@ import pytest
 
 from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache
 from plugins.providers.openai.chat import OpenAI, OpenAISettings
-from plugins.providers.openai.responses_request import Encoder
+from plugins.providers.openai.responses import Encoder
 from plugins.support.errors import BadRequest, Unreachable
 from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock

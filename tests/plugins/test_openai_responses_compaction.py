@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from plugins.providers.openai.responses_reasoning import COMPACTED, MAX_LENGTH
-from plugins.providers.openai.responses_request import MIN_THRESHOLD
+from plugins.providers.openai.responses import MIN_THRESHOLD
+from plugins.providers.openai.responses_reply import COMPACTED, MAX_LENGTH
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import Fault
 from sessions.events.messages import AssistantMessage, Message, UserMessage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.providers.openai.responses_reasoning import MAX_LENGTH
+from plugins.providers.openai.responses_reply import MAX_LENGTH
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import RawResponse
 from plugins.testing.servers.openai_server import OpenAIServer

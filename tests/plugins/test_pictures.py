@@ -17,7 +17,7 @@ from plugins.providers.hosted.images import anthropic_vision, crops, gemini_visi
 from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama import protocol as ollama_wire
 from plugins.providers.openai import chat_completions as openai_wire
-from plugins.providers.openai import responses_request as openai_responses_request
+from plugins.providers.openai import responses as openai_responses
 from plugins.support.errors import BadRequest
 from plugins.support.http_errors import StatusRefused
 from sessions.events.messages import AssistantMessage, Attachment, Message, UserMessage
@@ -34,7 +34,7 @@ Body = Callable[[ChatRequest], bytes]
 
 VENDORS: dict[str, tuple[Callable[[], Body], str]] = {
     "openai chat": (lambda: _with(openai_wire.Encoder(), max_tokens=None, max_tokens_key="m"), "messages"),
-    "openai responses": (lambda: openai_responses_request.Encoder().body, "input"),
+    "openai responses": (lambda: openai_responses.Encoder().body, "input"),
     "anthropic": (lambda: anthropic_request.Encoder().body, "messages"),
     "gemini": (lambda: _with(gemini_request.Encoder(), max_tokens=None), "contents"),
     "ollama": (lambda: _with(ollama_wire.Encoder(), window=None, max_tokens=None), "messages"),

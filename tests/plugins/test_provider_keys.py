@@ -11,7 +11,7 @@ import pytest
 
 from plugins.api.chat import ChatProvider
 from plugins.http.client import Timeouts
-from plugins.providers.local import stream as local_answer
+from plugins.providers.local import process as local_process
 from plugins.providers.local.chat import LocalProvider
 from plugins.providers.local_servers import LlamaServer, LMStudio
 from plugins.providers.ollama.chat import Ollama
@@ -86,7 +86,7 @@ async def test_a_local_model_answers_on_as_many_threads_as_are_given(
     told, model = tmp_path / "told.json", tmp_path / "model.gguf"
     model.write_bytes(b"GGUF")
     program = STANDING_IN.format(told=str(told))
-    monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", program))
+    monkeypatch.setattr(local_process, "COMMAND", (sys.executable, "-c", program))
     settings: dict[str, Any] = {"model_path": str(model), "threads": threads}
     async with LocalProvider(plugin_context(**settings)) as provider:
         with pytest.raises(ProviderError):  # what stands in for the model's process says nothing

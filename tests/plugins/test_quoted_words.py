@@ -181,6 +181,6 @@ def test_a_vendors_own_sentence_for_an_unknown_model_needs_no_code(sentence: str
 
 def test_an_embedding_server_that_quotes_a_text_has_the_model() -> None:
     refused = StatusRefused(400, json.dumps({"detail": "Flagged: 'the model is not supported'"}).encode())
-    assert type(embedding_errors.error_for(refused, "m")) is BadRequest
+    assert type(embedding_errors.error_for(refused.status, refused.body, model="m")) is BadRequest
     refused = StatusRefused(400, json.dumps({"detail": "Model m is not supported. Supported models are [n]."}).encode())
-    assert type(embedding_errors.error_for(refused, "m")) is NoSuchModel
+    assert type(embedding_errors.error_for(refused.status, refused.body, model="m")) is NoSuchModel

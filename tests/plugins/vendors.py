@@ -18,7 +18,7 @@ from plugins.providers.gemini.chat import Gemini
 from plugins.providers.ollama import protocol as ollama_wire
 from plugins.providers.ollama.chat import Ollama
 from plugins.providers.openai import chat_completions as openai_wire
-from plugins.providers.openai import responses_request as openai_responses_request
+from plugins.providers.openai import responses as openai_responses
 from plugins.providers.openai.chat import OpenAI
 from plugins.support.secrets import Secret
 from plugins.testing.servers import openai_server
@@ -128,7 +128,7 @@ def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "")
 
 
 def _responses_refuses(request: ChatRequest) -> Any:
-    body = openai_responses_request.Encoder().body(request)
+    body = openai_responses.Encoder().body(request)
     return responses_rules.what_is_wrong(json.loads(body), "org-one")
 
 

@@ -10,11 +10,12 @@ from plugins.api.chat import ChatRequest
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.providers.anthropic import errors as anthropic_errors
+from plugins.providers.anthropic.reply import StreamAccumulator
 from plugins.providers.anthropic.request import Encoder, has_thinking
-from plugins.providers.anthropic.stream import StreamAccumulator
-from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings, VendorErrors
+from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import anthropic_vision
-from plugins.providers.hosted.model_limits import bare_address, capped, known_limits
+from plugins.providers.hosted.known_models import bare_address, capped, known_limits
 from plugins.support.addresses import WebAddress
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret

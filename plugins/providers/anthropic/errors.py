@@ -10,16 +10,7 @@ from typing import Any
 import msgspec
 
 from plugins.providers.hosted import openai_errors
-from plugins.support.errors import (
-    BadRequest,
-    ContextOverflow,
-    CredentialsRefused,
-    NoSuchModel,
-    ProviderError,
-    RateLimited,
-    StreamCut,
-    Unreachable,
-)
+from plugins.support.errors import NoSuchModel, ProviderError, RateLimited, StreamCut
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 _NO_MONEY = ("credit balance is too low", "reached your specified api usage limits")
@@ -43,31 +34,14 @@ _STATUS = {
 """The status that corresponds to an error inside a stream; all others are failures of the service."""
 
 
-def error_for(  # noqa: PLR0911 - one for each kind
-    status: int, body: bytes, *, model: str | None = None, after: float | None = None
-) -> ProviderError:
-    """Return the error for an error status.
-
-    Args:
-        status: The HTTP status.
-        body: The body of the response.
-        model: The requested model, if the request was for a reply.
-        after: The pause in seconds that the server asks for.
-    """
+def error_for(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
+    """Return the error for an error status; implements `VendorErrors.error_for`."""
     words = error_message(body)
     if model is not None and _is_missing(status, body):
         return NoSuchModel(f"Anthropic has no model {model!r}, or the key has no access to it: {words}")
-    if status in (401, 403):
-        return CredentialsRefused(f"Anthropic refused the key: {words}")
-    if openai_errors.is_overflow(body) or status == 413:
-        return ContextOverflow(f"The conversation is too long for the model: {words}")
-    if status in (402, 429) or any(phrase in _message(body) for phrase in _NO_MONEY):
+    if any(phrase in _message(body) for phrase in _NO_MONEY):
         return RateLimited(f"Anthropic accepts no requests now: {words}", retry_after=after)
-    if status >= 500 or status in (408, 409):
-        return Unreachable(f"Anthropic failed ({status}): {words}")
-    if status < 400:
-        return BadRequest(f"The server answered {status} instead of a reply: its address is wrong.")
-    return BadRequest(f"Anthropic refused the request ({status}): {words}")
+    return openai_errors.error_for(status, body, after=after, vendor="Anthropic")
 
 
 def stream_error(error: Any, model: str) -> ProviderError:

@@ -18,11 +18,10 @@ import msgspec
 
 from plugins.api.chat import ChatRequest, RequestOptions
 from plugins.api.models import ReportedLimits
-from plugins.providers.anthropic.reasoning import decode_steps
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.anthropic.reply import decode_steps
+from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, json_string
-from plugins.providers.hosted.model_limits import known_limits, longest_prefix
-from plugins.providers.hosted.tool_names import accepted_name
+from plugins.providers.hosted.known_models import known_limits, longest_prefix
 from plugins.support.errors import BadRequest
 from plugins.support.lenient_json import as_object
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage

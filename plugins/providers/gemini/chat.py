@@ -11,11 +11,12 @@ from plugins.api.chat import ChatRequest
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.providers.gemini import errors as gemini_errors
+from plugins.providers.gemini.reply import StreamAccumulator
 from plugins.providers.gemini.request import Encoder
-from plugins.providers.gemini.stream import StreamAccumulator
-from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings, VendorErrors
+from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import gemini_vision
-from plugins.providers.hosted.model_limits import bare_address, capped, known_limits
+from plugins.providers.hosted.known_models import bare_address, capped, known_limits
 from plugins.support.addresses import WebAddress
 
 OFFICIAL = "https://generativelanguage.googleapis.com"

@@ -11,12 +11,10 @@ import msgspec
 from plugins.api.context import ProviderContext
 from plugins.api.plugin_services import Purpose
 from plugins.providers.gemini import errors as gemini_errors
-from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.support.embedding.vector_checks import Vector
-from plugins.support.errors import ProviderError
-from plugins.support.http_errors import StatusRefused
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
 
@@ -40,6 +38,7 @@ class GeminiEmbeddings(HostedEmbeddings):
     """The `EmbeddingProvider` for Google's Gemini API. Shortened vectors are not of length 1; the caller normalizes them."""
 
     name: ClassVar[str] = "gemini"
+    errors: ClassVar[VendorErrors] = gemini_errors
     DEFAULT_MODEL: ClassVar[str] = "gemini-embedding-001"
     MAX_BATCH: ClassVar[int] = 100
     Response: ClassVar[type[msgspec.Struct]] = Contents
@@ -75,11 +74,3 @@ class GeminiEmbeddings(HostedEmbeddings):
 
     def vectors(self, response: Contents) -> list[Vector]:
         return [content.values for content in response.embeddings]
-
-    def error_for(self, refused: StatusRefused) -> ProviderError:
-        if embedding_errors.is_too_large(refused):
-            return embedding_errors.too_large(refused)
-        return gemini_errors.error_for(refused.status, refused.body, model=self._model, after=refused.retry_after)
-
-    def can_retry(self, refused: StatusRefused) -> bool:
-        return not embedding_errors.is_too_large(refused) and gemini_errors.can_retry(refused)

@@ -16,14 +16,7 @@ from plugins.support.http_errors import StatusRefused, error_details, error_mess
 
 
 def error_for(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
-    """Return the error for an error status.
-
-    Args:
-        status: The HTTP status.
-        body: The body of the response.
-        model: The requested model, if the request was for a reply.
-        after: The pause in seconds that a header asks for.
-    """
+    """Return the error for an error status; implements `VendorErrors.error_for`."""
     words = error_message(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")

@@ -13,10 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from plugins.api.chat import ChatRequest, RequestOptions
-from plugins.providers.gemini.signatures import SignedPart, decode_signatures
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.gemini.reply import SignedPart, decode_signatures
+from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, json_string
-from plugins.providers.hosted.tool_names import accepted_name
 from plugins.support.lenient_json import as_object
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from sessions.state.context import Context

@@ -40,20 +40,11 @@ def may_be_too_large(error: ProviderError) -> bool:
     return type(error) is BadRequest and isinstance(cause, StatusRefused) and cause.status in _SIZE_STATUSES
 
 
-def too_large(refused: StatusRefused) -> ContextOverflow:
-    """Return the error for a request that is too large."""
-    return ContextOverflow(f"The request is too large for the server: {error_message(refused.body)}")
+def error_for(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
+    """Return the error for an error status in OpenAI's format, or in Voyage's or Mistral's, which are similar."""
+    if status == 400 and _UNKNOWN_MODEL.match(error_message(body)):
+        return NoSuchModel(f"The provider has no model {model!r}: {error_message(body)}")
+    return openai_errors.error_for(status, body, model=model, after=after)
 
 
-def error_for(refused: StatusRefused, model: str) -> ProviderError:
-    """Return the error for a refusal in OpenAI's format, or in Voyage's or Mistral's, which are similar."""
-    if is_too_large(refused):
-        return too_large(refused)
-    if refused.status == 400 and _UNKNOWN_MODEL.match(error_message(refused.body)):
-        return NoSuchModel(f"The provider has no model {model!r}: {error_message(refused.body)}")
-    return openai_errors.error_for(refused.status, refused.body, model=model, after=refused.retry_after)
-
-
-def can_retry(refused: StatusRefused) -> bool:
-    """Return True if the same request may succeed in a moment."""
-    return not is_too_large(refused) and openai_errors.can_retry(refused)
+can_retry = openai_errors.can_retry

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import ProviderContext
 from plugins.http.sse import ServerSentEvent
+from plugins.providers.hosted.hosted_provider import HostedProvider
 from plugins.providers.hosted.keys import ApiKeys
-from plugins.providers.hosted.model_limits import bare_address, reported_at
-from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError, StreamCut
+from plugins.providers.hosted.known_models import bare_address, reported_at
+from plugins.support.errors import CredentialsRefused, NoSuchModel, StreamCut
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret
 
@@ -58,27 +58,13 @@ class Accumulator(Protocol):
         ...
 
 
-class VendorErrors(Protocol):
-    """The module that maps a vendor's errors to ours."""
-
-    def error_for(self, status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
-        """Return the error for an error status."""
-        ...
-
-    def can_retry(self, refused: StatusRefused) -> bool:
-        """Return True if the same request may succeed in a moment."""
-        ...
-
-
-class HostedChatProvider(ABC):
+class HostedChatProvider(HostedProvider):
     """A `ChatProvider` whose models run on a server. Subclasses define the requests and how to read the stream."""
 
-    name: ClassVar[str]
     title: ClassVar[str]
     """The service's name in messages."""
     key_variable: ClassVar[str]
     """The environment variable with the API key."""
-    errors: ClassVar[VendorErrors]
     streams_lines: ClassVar[bool] = False
     """True for a stream of JSON lines instead of server-sent events."""
 
@@ -105,14 +91,6 @@ class HostedChatProvider(ABC):
             whole=settings.reply_seconds,
             section=f"providers.{self.name}",
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     @abstractmethod
     def _headers(self, key: str) -> dict[str, str]:

@@ -8,12 +8,11 @@ whole or not at all.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -24,12 +23,13 @@ from plugins.http.client import Timeouts
 from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import ADDRESS, Account, bearer
 from plugins.providers.hosted.batch_limits import BatchLimits
-from plugins.providers.hosted.known_models import known_model
-from plugins.providers.hosted.model_limits import bare_address
+from plugins.providers.hosted.hosted_provider import HostedProvider, VendorErrors
+from plugins.providers.hosted.known_models import bare_address, known_model
 from plugins.support.embedding.vector_checks import Vector, checked, same_length
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
+    ContextOverflow,
     CredentialsRefused,
     ProviderError,
     RateLimited,
@@ -72,10 +72,10 @@ class Cooldown:
             raise type(self._error)(str(self._error), retry_after=wait)
 
 
-class HostedEmbeddings(ABC):
+class HostedEmbeddings(HostedProvider):
     """An `EmbeddingProvider` whose model runs on a server. Subclasses define the requests and read the responses."""
 
-    name: ClassVar[str]
+    errors: ClassVar[VendorErrors] = embedding_errors
     DEFAULT_MODEL: ClassVar[str]
     """The model if none is configured."""
     MAX_BATCH: ClassVar[int]
@@ -104,14 +104,6 @@ class HostedEmbeddings(ABC):
         )
         self._cooldown = Cooldown(context.clock.monotonic)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
     # --- what each vendor defines -------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -134,13 +126,19 @@ class HostedEmbeddings(ABC):
         """Return the header with the key."""
         return bearer(key)
 
+    def is_too_large(self, refused: StatusRefused) -> bool:
+        """Return True if a request was refused for its size."""
+        return embedding_errors.is_too_large(refused)
+
     def error_for(self, refused: StatusRefused) -> ProviderError:
-        """Return the error for a refused; ContextOverflow for a request that is too large."""
-        return embedding_errors.error_for(refused, self._model)
+        """Return the error for a refusal; ContextOverflow for a request that is too large."""
+        if self.is_too_large(refused):
+            return ContextOverflow(f"The request is too large for the server: {error_message(refused.body)}")
+        return self.errors.error_for(refused.status, refused.body, model=self._model, after=refused.retry_after)
 
     def can_retry(self, refused: StatusRefused) -> bool:
         """Return True if a refused request may succeed in a moment."""
-        return embedding_errors.can_retry(refused)
+        return not self.is_too_large(refused) and self.errors.can_retry(refused)
 
     def known_tokens(self) -> int:
         """Return the most tokens of a text by our estimate; 0 is unknown."""
@@ -193,7 +191,7 @@ class HostedEmbeddings(ABC):
     # --- one request --------------------------------------------------------------------------------------------------
 
     async def _request(self, purpose: Purpose, texts: Sequence[str]) -> list[Vector]:
-        """Return the vectors of one request. For notes, an interrupted or invalid response is requested once more; refuseds
+        """Return the vectors of one request. For notes, an interrupted or invalid response is requested once more; refusals
         are retried by the transport."""
         headers = self._account.headers(self.header)
         prefix = self._known.prefix(purpose)

@@ -94,32 +94,25 @@ UNREADABLE_REASONING = "invalid_encrypted_content"
 
 
 def error_for(  # noqa: PLR0911 - one for each kind
-    status: int, body: bytes, *, model: str | None = None, after: float | None = None
+    status: int, body: bytes, *, model: str | None = None, after: float | None = None, vendor: str = "The provider"
 ) -> ProviderError:
-    """Return the error for an error status.
-
-    Args:
-        status: The HTTP status.
-        body: The body of the response.
-        model: The requested model, if the request was for a reply.
-        after: The pause in seconds that the server asks for.
-    """
+    """Return the error for an error status; implements `VendorErrors.error_for`. `vendor` is the subject of the message."""
     words = error_message(body)
     if model is not None and is_missing(status, body):
-        return missing_model("The provider", model, body)
+        return missing_model(vendor, model, body)
     if status in (401, 403):
-        return CredentialsRefused(f"The provider refused the key: {words}")
+        return CredentialsRefused(f"{vendor} refused the key: {words}")
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if status in (402, 429):
-        return RateLimited(f"The provider accepts no requests now: {words}", retry_after=after)
+        return RateLimited(f"{vendor} accepts no requests now: {words}", retry_after=after)
     if rejects_images(body):
         return BadRequest(f"The model accepts no images: {words}")
-    if status >= 500 or status in (408, 409):
-        return Unreachable(f"The provider failed ({status}): {words}")
+    if status >= 500 or status in (408, 409, 499):
+        return Unreachable(f"{vendor} failed ({status}): {words}")
     if status < 400:
-        return BadRequest(f"The provider answered {status} instead of a reply: its address is wrong.")
-    return BadRequest(f"The provider refused the request ({status}): {words}")
+        return BadRequest(f"{vendor} answered {status} instead of a reply: its address is wrong.")
+    return BadRequest(f"{vendor} refused the request ({status}): {words}")
 
 
 def stream_error(error: Any, model: str) -> ProviderError:
@@ -147,9 +140,9 @@ def can_retry(refused: StatusRefused) -> bool:
     return not permanent and not is_overflow(refused.body)
 
 
-def missing_model(who: str, model: str, body: bytes) -> NoSuchModel:
+def missing_model(vendor: str, model: str, body: bytes) -> NoSuchModel:
     """Return the error for an unknown model; a body that does not mention a model may come from any server."""
-    sentence = f"{who} has no model {model!r}"
+    sentence = f"{vendor} has no model {model!r}"
     if not says_missing(body):
         sentence += ", or the key has no access to it" if _is_barred(body) else ", or the address is wrong"
     return NoSuchModel(f"{sentence}: {error_message(body)}")

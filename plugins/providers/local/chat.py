@@ -91,7 +91,7 @@ class LocalProvider:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer after all earlier requests; implements `ChatProvider.stream`."""
-        from plugins.providers.local import stream as local_answer  # noqa: PLC0415 - not needed at start
+        from plugins.providers.local import reply as local_reply  # noqa: PLC0415 - not needed at start
 
         if request.options.require_tool:
             raise BadRequest("Local models do not support tool calls.")
@@ -100,14 +100,14 @@ class LocalProvider:
         async with self._lock:
             self._cancel_unload()
             try:
-                async with aclosing(local_answer.answer(await self._loaded(), request)) as answer:
+                async with aclosing(local_reply.answer(await self._loaded(), request)) as answer:
                     async for part in answer:
                         yield part
             finally:
                 self._schedule_unload()
 
     async def _loaded(self) -> Worker:
-        from plugins.providers.local import stream as local_answer  # noqa: PLC0415 - as above
+        from plugins.providers.local import reply as local_reply  # noqa: PLC0415 - as above
 
         if self._worker and self._worker.alive:
             return self._worker
@@ -117,7 +117,7 @@ class LocalProvider:
         if self._path is None or not self._installed:
             raise Unreachable(f"The local model cannot be used: {self.explain_default()}.")
         settings = self._settings
-        self._worker = await local_answer.start_worker(
+        self._worker = await local_reply.start_worker(
             self._path, window=settings.context_window, threads=settings.threads, environment=self._environment
         )
         return self._worker

@@ -7,20 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from plugins.api.plugin_services import Purpose
-from plugins.providers.local.process import (
-    COMMAND,
-    Broke,
-    Done,
-    Load,
-    Piece,
-    Refused,
-    TooLong,
-    Vector,
-    Worker,
-    WorkerGone,
-    WorkerMessage,
-    Working,
-)
+from plugins.providers.local import process
+from plugins.providers.local.process import Load, Worker
 from plugins.support.embedding.text_splitting import FEWEST, halves, together
 from plugins.support.embedding.vector_checks import unit
 from plugins.support.errors import BadAnswer, BadRequest, Unreachable
@@ -53,38 +41,38 @@ class ModelInProcess:
         """Return the vector of a text; for one that is too long, the mean of its pieces' vectors. Raises a ProviderError."""
         message = await self._request(self._prefix(purpose) + (text if text.strip() else "."), purpose)
         match message:
-            case Vector(vector=vector):
+            case process.Vector(vector=vector):
                 return unit(vector)
-            case TooLong(window=window):
+            case process.TooLong(window=window):
                 if len(text) < 2 * FEWEST:
                     raise BadRequest(f"The local embedding model's window of {window} tokens is too small for any note.")
                 pieces = halves(text)
                 return together([await self.vector(piece, purpose) for piece in pieces], pieces)
-            case Refused(sentence=sentence):
+            case process.Refused(sentence=sentence):
                 raise BadRequest(f"The local embedding model refused a text: {sentence}")
-            case Broke(sentence=sentence):
+            case process.Broke(sentence=sentence):
                 await self.unload()
                 raise Unreachable(f"The local embedding model failed: {sentence}.")
-            case Piece() | Working() | Done():
+            case process.Piece() | process.Working() | process.Done():
                 raise BadAnswer("The local embedding model's process answered as a chat model.")
             case never:
                 assert_never(never)
 
-    async def _request(self, text: str, purpose: Purpose) -> WorkerMessage:
+    async def _request(self, text: str, purpose: Purpose) -> process.WorkerMessage:
         text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be encoded
         async with self._lock:
             try:
                 worker = await self._loaded()
                 await worker.embed(text, query=purpose == "query")
                 return await worker.receive()
-            except (WorkerGone, OSError) as error:
+            except (process.WorkerGone, OSError) as error:
                 raise Unreachable(f"The local embedding model cannot be used: {error}.") from None
 
     async def _loaded(self) -> Worker:
         if self._worker and not self._worker.alive:
             await self._worker.end()
             self._worker = None
-        self._worker = self._worker or await Worker.start(COMMAND, self._load(), self._environment)
+        self._worker = self._worker or await Worker.start(process.COMMAND, self._load(), self._environment)
         return self._worker
 
     async def unload(self) -> None:

@@ -13,9 +13,10 @@ from plugins.api.chat import ChatRequest
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.http.client import Transport
-from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings, VendorErrors
+from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision
-from plugins.providers.hosted.model_limits import bare_address, capped, known_limits, reported_limits
+from plugins.providers.hosted.known_models import bare_address, capped, known_limits, reported_limits
 from plugins.providers.hosted.model_listing import LIST_TIMEOUTS, fetch_model_list, token_count
 from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama.address import CLOUD, server_address

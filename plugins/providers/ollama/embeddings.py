@@ -12,9 +12,9 @@ import msgspec
 
 from plugins.api.context import ProviderContext
 from plugins.api.plugin_services import Purpose
-from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama.address import CLOUD, server_address
 from plugins.support.embedding.vector_checks import Vector
@@ -35,6 +35,7 @@ class OllamaEmbeddings(HostedEmbeddings):
     """The `EmbeddingProvider` for Ollama."""
 
     name: ClassVar[str] = "ollama"
+    errors: ClassVar[VendorErrors] = ollama_errors
     DEFAULT_MODEL: ClassVar[str] = "nomic-embed-text"
     MAX_BATCH: ClassVar[int] = 64
     QUERY_TIMEOUT: ClassVar[float] = 20.0  # it may have to load the model
@@ -66,18 +67,14 @@ class OllamaEmbeddings(HostedEmbeddings):
     def vectors(self, response: Embeddings) -> list[Vector]:
         return response.embeddings
 
+    def is_too_large(self, refused: StatusRefused) -> bool:
+        return super().is_too_large(refused) or ollama_errors.is_overflow(refused.body)
+
     def error_for(self, refused: StatusRefused) -> ProviderError:
-        if _is_too_much(refused):
-            return embedding_errors.too_large(refused)
-        if _INVALID_NUMBER in refused.body:
+        if _INVALID_NUMBER in refused.body and not self.is_too_large(refused):
             return BadRequest(f"The model produces no valid vector for this text: {error_message(refused.body)}")
-        return ollama_errors.error_for(refused.status, refused.body, model=self._model, after=refused.retry_after)
+        return super().error_for(refused)
 
     def can_retry(self, refused: StatusRefused) -> bool:
         """Return False if memory is short, the text too long, or the model produces no valid vector."""
-        permanent = _is_too_much(refused) or _INVALID_NUMBER in refused.body
-        return not permanent and ollama_errors.can_retry(refused)
-
-
-def _is_too_much(refused: StatusRefused) -> bool:
-    return embedding_errors.is_too_large(refused) or ollama_errors.is_overflow(refused.body)
+        return _INVALID_NUMBER not in refused.body and super().can_retry(refused)

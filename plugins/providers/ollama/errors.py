@@ -16,7 +16,6 @@ from plugins.support.errors import (
     ProviderError,
     RateLimited,
     StreamCut,
-    Unreachable,
 )
 from plugins.support.http_errors import StatusRefused, error_message, error_object
 
@@ -27,35 +26,23 @@ _OUT_OF_MEMORY = "more system memory"
 def error_for(  # noqa: PLR0911 - one for each kind
     status: int, body: bytes, *, model: str | None = None, after: float | None = None
 ) -> ProviderError:
-    """Return the error for an error status.
-
-    Args:
-        status: The HTTP status.
-        body: The body of the response.
-        model: The requested model, if the request was for a reply.
-        after: The pause in seconds that the server asks for.
-    """
-    words = error_message(engine_error(body))
-    if is_overflow(body) or status == 413:
+    """Return the error for an error status; implements `VendorErrors.error_for`."""
+    inner = engine_error(body)
+    words = error_message(inner)
+    if openai_errors.is_overflow(inner):
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if model is not None and status == 403 and openai_errors.is_missing(status, body):
         return NoSuchModel(f"Ollama has no model {model!r}, or the key has no access to it: {words}")
-    if status in (401, 403):
-        return CredentialsRefused(f"Ollama refused the key, or requires one: {words}")
-    if status in (402, 429):
-        return RateLimited(f"Ollama accepts no requests now: {words}", retry_after=after)
-    if openai_errors.rejects_images(engine_error(body)):
-        return BadRequest(f"The model accepts no images: {words}")
-    if status >= 500 or status in (408, 409, 499):
-        return Unreachable(f"Ollama failed ({status}): {words}")
     if model is not None and status == 404:
         if not error_object(body):
             return NoSuchModel(f"There is no model {model!r}: the address is not that of an Ollama server.")
         hint = "`ollama pull` fetches a model, `ollama list` shows the installed ones"
         return NoSuchModel(f"Ollama has no model {model!r}: {words}. {hint}.")
+    if status in (401, 403):
+        return CredentialsRefused(f"Ollama refused the key, or requires one: {words}")
     if status < 400 or status in (404, 405):
-        words = "the address is not that of an Ollama server"
-    return BadRequest(f"Ollama refused the request ({status}): {words}.")
+        return BadRequest(f"Ollama refused the request ({status}): the address is not that of an Ollama server.")
+    return openai_errors.error_for(status, inner, after=after, vendor="Ollama")
 
 
 def stream_error(error: object) -> ProviderError:

@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache
 from plugins.providers.hosted.images import available_images, json_string
 from plugins.providers.ollama.errors import stream_error
-from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
-from plugins.support.http_errors import error_message
+from plugins.support.errors import BadRequest, ContextOverflow, StreamCut
 from plugins.support.lenient_json import as_object, decoded
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage, clamp_count
 
@@ -162,7 +161,7 @@ class StreamAccumulator:
 
     def take(self, data: bytes) -> Iterator[Delta]:
         """Add a line and yield its new text. Raises BadAnswer, or the error that the line contains."""
-        line = parse_line(data)
+        line = decoded(_line, data, "Ollama")
         if line.error:
             raise stream_error(line.error)
         self._model = line.model or self._model
@@ -204,14 +203,6 @@ class StreamAccumulator:
             usage=_usage(last),
             opaque=THINKING + thinking if thinking and self._calls else None,
         )
-
-
-def parse_line(data: bytes) -> _Line:
-    """Decode a line. Raises BadAnswer."""
-    try:
-        return decoded(_line, data)
-    except ValueError as error:
-        raise BadAnswer(f"Ollama sent an invalid line: {error_message(data[:200])}") from error
 
 
 def _usage(last: _Line) -> Usage | None:

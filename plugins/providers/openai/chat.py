@@ -13,9 +13,10 @@ from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList
 from plugins.providers.hosted import openai_errors
-from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings, VendorErrors
+from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
+from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision, openai_vision
-from plugins.providers.hosted.model_limits import capped, known_limits, reported_at
+from plugins.providers.hosted.known_models import capped, known_limits, reported_at
 from plugins.providers.openai.chat_completions import Encoder, StreamAccumulator
 from plugins.providers.openai.models import is_reasoning_model
 from plugins.support.addresses import WebAddress

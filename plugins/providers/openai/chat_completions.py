@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
-from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, data_url
 from plugins.providers.hosted.openai_errors import stream_error
-from plugins.providers.hosted.tool_names import accepted_name
-from plugins.support.errors import BadAnswer, StreamCut
-from plugins.support.http_errors import error_message
+from plugins.support.errors import StreamCut
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
@@ -206,7 +204,7 @@ class StreamAccumulator:
         if data.strip() == DONE:
             self.done = True
             return
-        chunk = parse_chunk(data)
+        chunk = decoded(_chunk, data)
         if chunk.error:
             raise stream_error(chunk.error, self._model)
         self._model = chunk.model or self._model
@@ -271,14 +269,6 @@ class StreamAccumulator:
             calls=calls,
             usage=_usage(self._usage),
         )
-
-
-def parse_chunk(data: bytes) -> _Chunk:
-    """Decode a chunk, replacing lone surrogates. Raises BadAnswer."""
-    try:
-        return decoded(_chunk, data)
-    except ValueError as error:
-        raise BadAnswer(f"The provider sent an invalid chunk: {error_message(data[:200])}") from error
 
 
 def _text(content: str | list[_Part] | None) -> str | None:

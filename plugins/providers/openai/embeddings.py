@@ -1,4 +1,8 @@
-"""The embedding provider `openai`: OpenAI and compatible servers (API reference, create embeddings)."""
+"""The embedding providers `openai`, `voyage` and `mistral`, whose responses have the same format.
+
+Sources: the API references of OpenAI (create embeddings), of Voyage (docs.voyageai.com, text embeddings) and of Mistral
+(docs.mistral.ai, embeddings).
+"""
 
 from __future__ import annotations
 
@@ -53,3 +57,35 @@ class OpenAIEmbeddings(HostedEmbeddings):
     def vectors(self, response: Entries) -> list[Vector]:
         """Return the vectors by their index, which may be out of order."""
         return in_order([entry.embedding for entry in response.data], [entry.index for entry in response.data])
+
+
+class VoyageEmbeddings(OpenAIEmbeddings):
+    """The `EmbeddingProvider` for Voyage AI, whose responses have OpenAI's format."""
+
+    name: ClassVar[str] = "voyage"
+    DEFAULT_MODEL: ClassVar[str] = "voyage-4-large"
+    MAX_BATCH: ClassVar[int] = 1000
+
+    def account(self, context: ProviderContext) -> Account:
+        return find_account(context, self.name, default="https://api.voyageai.com/v1", variable=VARIABLES["voyage"])
+
+    def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
+        """Return the body. With `truncation` a long text would be cut without an error."""
+        kind = "query" if purpose == "query" else "document"
+        options = {} if dimensions is None else {"output_dimension": dimensions}
+        return {"model": model, "input": texts, "input_type": kind, "truncation": False, **options}
+
+
+class MistralEmbeddings(OpenAIEmbeddings):
+    """The `EmbeddingProvider` for Mistral. Only its model for code supports shorter vectors."""
+
+    name: ClassVar[str] = "mistral"
+    DEFAULT_MODEL: ClassVar[str] = "mistral-embed"
+    MAX_BATCH: ClassVar[int] = 256
+
+    def account(self, context: ProviderContext) -> Account:
+        return find_account(context, self.name, default="https://api.mistral.ai/v1", variable=VARIABLES["mistral"])
+
+    def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
+        options = {} if dimensions is None else {"output_dimension": dimensions}
+        return {"model": model, "input": texts, **options}

@@ -14,7 +14,7 @@ import msgspec
 
 from plugins.api.models import ModelList, ReportedLimits
 from plugins.http.client import Timeouts, Transport
-from plugins.providers.hosted.model_limits import bare_address
+from plugins.providers.hosted.known_models import bare_address
 from plugins.providers.hosted.model_listing import LIST_TIMEOUTS, NON_CHAT_MODEL, fetch_model_list, token_count
 from plugins.providers.hosted.openai_errors import error_for
 from plugins.support.errors import ProviderError

@@ -1,16 +1,21 @@
-"""A context as a prompt for a small local model: plain chat messages, short instructions, no tools.
+"""A chat request to a small local model: its prompt, and the messages of its subprocess as deltas, a reply, or an error.
 
-Such a model reads a prompt slowly, and its chat template supports only three roles that alternate.
+The prompt consists of plain chat messages and short instructions, without tools: such a model reads slowly, and its chat
+template supports only three roles that alternate.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, assert_never
 
-from plugins.api.chat import ResponseFormat
-from plugins.support.errors import BadRequest
-from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from plugins.api.chat import ChatRequest, Delta, Reply, ResponseFormat
+from plugins.providers.local import process
+from plugins.providers.local.process import Worker, WorkerGone
+from plugins.support.errors import BadRequest, ContextOverflow, StreamCut, Unreachable
+from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from sessions.state.context import Context
 
 INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
@@ -25,6 +30,58 @@ _SUPPORTED = frozenset(
 )
 # The library recognizes a chat template's special tokens in any text, so a person or a file could pose as another role.
 _ROLE_MARK = re.compile(r"([<\[])(?=\||/?s>|/?INST\]|(?:start|end)_of_turn>|<SYS>|</SYS>)")
+
+
+async def start_worker(model: Path, *, window: int, threads: int | None, environment: Mapping[str, str]) -> Worker:
+    """Return a subprocess that has loaded a model file; `window` in tokens. Raises Unreachable with the reason."""
+    try:
+        return await Worker.start(
+            process.COMMAND, process.Load(model=str(model), window=window, threads=threads), environment
+        )
+    except (WorkerGone, OSError) as error:
+        raise Unreachable(f"The local model cannot be used: {error}.") from None
+
+
+async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    """Yield deltas and the reply of an idle worker; implements `ChatProvider.stream`."""
+    text: list[str] = []
+    try:
+        form = request.options.response_format
+        # Only the gateway's own instructions may be shortened, not those of an API client.
+        messages = chat_messages(request.context, full_instructions=form is not None or request.purpose == "api")
+        await worker.ask(messages, sampling(request.context) | response_constraint(form))
+        while True:
+            match await worker.receive():
+                case process.Piece(text=piece):
+                    text.append(piece)
+                    yield Delta(piece)
+                case process.Working() | process.Vector():
+                    pass
+                case process.Done() as done:
+                    yield _reply("".join(text), request.model, done)
+                    return
+                case process.TooLong(tokens=tokens, window=window):
+                    raise ContextOverflow(
+                        f"The conversation has {tokens} tokens; the local model's window has {window}, with the reply."
+                    )
+                case process.Refused(sentence=sentence):
+                    raise BadRequest(f"The local model refused this request: {sentence}")
+                case process.Broke(sentence=sentence):
+                    await worker.end()
+                    raise WorkerGone(sentence)
+                case never:
+                    assert_never(never)
+    except WorkerGone as error:
+        if text:
+            raise StreamCut(f"The local model failed: {error}.") from None
+        raise Unreachable(f"The local model does not answer: {error}.") from None
+    finally:
+        worker.stop()
+
+
+def _reply(text: str, model: str, done: process.Done) -> Reply:
+    usage = Usage(input=done.input, output=done.output, cached=done.cached)
+    return Reply(text=text, model=model, stop="end" if done.stop == "stop" else "length", usage=usage)
 
 
 def chat_messages(context: Context, *, full_instructions: bool = False) -> list[dict[str, str]]:

@@ -1,7 +1,8 @@
-"""A cache of encoded conversations: each request repeats the one before, so only new messages are encoded."""
+"""Encoding requests: a cache of encoded conversations, and names of tools."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sessions.events.messages import Message
@@ -12,7 +13,8 @@ CACHE_BYTES = 32 * 1024 * 1024
 
 
 class EncodingCache:
-    """The messages of each session with their encoding, up to `limit` bytes; evicts the least recently used."""
+    """The messages of each session with their encoding, up to `limit` bytes; evicts the least recently used. Each request
+    repeats the one before, so only new messages are encoded."""
 
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._entries: dict[str, tuple[Sequence[Message], bytearray]] = {}
@@ -34,3 +36,13 @@ class EncodingCache:
         while self.size > self._limit and self._entries:
             _, evicted = self._entries.pop(next(iter(self._entries)))
             self.size -= len(evicted)
+
+
+def accepted_name(tool: str, *, max_length: int = 64, also: str = "") -> str:
+    """Return the name with an underscore for each character that the service does not accept, and before a leading digit or
+    hyphen. Accepted are letters, digits, `_`, `-` and those in `also`; at most `max_length` characters are returned. A model
+    may call a tool that does not exist, and its service would refuse every later request with an invalid name."""
+    name = re.sub(f"[^A-Za-z0-9_{re.escape(also)}-]", "_", tool)
+    if not re.match("[A-Za-z_]", name):
+        name = f"_{name}"
+    return name[:max_length]

@@ -1,24 +1,29 @@
-"""The stream of Google's Gemini API as a reply.
+"""A reply of Google's Gemini API: the chunks of its stream, and its signatures in later requests.
 
 Source: the API's reference (`GenerateContentResponse`, `FinishReason`, `UsageMetadata`). A stream has no terminator: a reply
 is complete once a chunk has a finish reason. Calls are never split over chunks.
+
+Signatures must be sent back on the same parts, neither merged nor moved. Text and calls are in the message already, so a
+reply's `opaque` contains only sizes and order: `gemini:[{"size":12},{"signature":"…","id":"…"}]` is twelve characters of
+text, then a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.gemini.errors import stream_error
-from plugins.providers.gemini.signatures import SignedPart, encode_signatures
-from plugins.support.errors import BadAnswer, BadRequest, StreamCut
+from plugins.support.errors import BadRequest, StreamCut
 from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded
 from sessions.events.events import StopReason
-from sessions.events.messages import Usage
+from sessions.events.messages import AssistantMessage, Usage
+
+# --- the stream -------------------------------------------------------------------------------------------------------
 
 
 class _Call(msgspec.Struct):
@@ -109,7 +114,7 @@ class StreamAccumulator:
 
     def take(self, data: bytes) -> Iterator[Delta]:
         """Add an event's data and yield its new text. Raises BadAnswer, BadRequest, or the error that it contains."""
-        chunks = _parse(data)
+        chunks = decoded(_chunks.decode, data)  # a list if a proxy does not stream
         for chunk in chunks if isinstance(chunks, list) else (chunks,):
             if chunk.error:
                 raise stream_error(chunk.error, self._model)
@@ -174,14 +179,6 @@ class StreamAccumulator:
         )
 
 
-def _parse(data: bytes) -> _Chunks:
-    """Decode a chunk, or all of them if a proxy does not stream, replacing lone surrogates."""
-    try:
-        return decoded(_chunks.decode, data)
-    except ValueError as error:
-        raise BadAnswer(f"The provider sent an invalid chunk: {error_message(data[:200])}") from error
-
-
 def _usage(usage: Any) -> Usage | None:
     """Return the usage. Thinking counts as output; tokens from the cache are part of the prompt."""
     if (read := count(usage, "promptTokenCount")) is None:
@@ -191,3 +188,40 @@ def _usage(usage: Any) -> Usage | None:
         output=(count(usage, "candidatesTokenCount") or 0) + (count(usage, "thoughtsTokenCount") or 0),
         cached=count(usage, "cachedContentTokenCount") or 0,
     )
+
+
+# --- signatures -------------------------------------------------------------------------------------------------------
+
+PREFIX = "gemini:"
+"""The prefix of our `opaque`, which other providers' values do not have."""
+
+
+class SignedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a reply: `size` characters of text, or the next call, with the vendor's `id` if there is one."""
+
+    size: int | None = None
+    id: str = ""
+    signature: str = ""
+
+
+_decode = msgspec.json.Decoder(tuple[SignedPart, ...]).decode
+
+
+def encode_signatures(signed: Sequence[SignedPart]) -> str | None:
+    """Return the parts as `opaque`; None if none has a signature or an id."""
+    if not any(part.signature or part.id for part in signed):
+        return None
+    return PREFIX + msgspec.json.encode(signed).decode()
+
+
+def decode_signatures(message: AssistantMessage) -> tuple[SignedPart, ...]:
+    """Return the parts of a message; empty if it is not Gemini's, or was changed."""
+    if not (message.opaque or "").startswith(PREFIX):
+        return ()
+    try:
+        signed = _decode((message.opaque or "").removeprefix(PREFIX))
+    except msgspec.MsgspecError:
+        return ()
+    sizes = [part.size for part in signed if part.size is not None]
+    whole = sum(sizes) == len(message.text) and len(signed) - len(sizes) == len(message.calls)
+    return signed if whole and min(sizes, default=0) >= 0 else ()

@@ -1,27 +1,32 @@
-"""The events of OpenAI's Responses API as a reply.
+"""A reply of OpenAI's Responses API: the events of its stream, and its reasoning and compaction items in later requests.
 
-Source: its API reference (streaming events, the response object). Items are added, grow by deltas and are done; the response
+Source: the API reference (streaming events, the response object). Items are added, grow by deltas and are done; the response
 itself is completed, incomplete or failed, and nothing follows. Events and items of unknown kinds are ignored. Compatible
 servers and proxies leave out deltas, indexes or intermediate items, or do not stream at all.
+
+A reply's `opaque` contains the reasoning, encrypted by the service, the phase of each message (commentary or the final
+answer), and the order of all items. Text and calls are in the message already, so only their sizes and order are kept.
+Reasoning is sent back only to the model that produced it: others refuse it. The `opaque` of other providers is ignored. If
+the service compacted the conversation, the compaction item is kept too, also encrypted; a separate prefix identifies such
+messages without decoding them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING, error_code, stream_error
-from plugins.providers.openai.responses_reasoning import Step, encode_steps
-from plugins.support.errors import BadAnswer, ProviderError, StreamCut
+from plugins.support.errors import ProviderError, StreamCut
 from plugins.support.http_errors import StatusRefused, error_message
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
-from sessions.events.messages import Usage
+from sessions.events.messages import AssistantMessage, Message, Usage
 
-T = TypeVar("T")
+# --- the stream -------------------------------------------------------------------------------------------------------
 
 SEPARATOR = "\n\n"
 """The separator of two messages of one reply."""
@@ -132,7 +137,7 @@ class StreamAccumulator:
     def take(self, data: bytes) -> Iterator[Delta]:
         """Add an event's data and yield its new text. Raises BadAnswer, or the error that it contains: StatusRefused if the
         service refuses the reasoning in the request, as it may also do with a status."""
-        event = _parsed(_event, data)
+        event = decoded(_event, data)
         self.progress += bool(event.delta) or event.type in ("response.output_item.done", "response.completed")
         match event.type:
             case "error":
@@ -149,7 +154,7 @@ class StreamAccumulator:
             case "" if event.error:
                 raise self._stream_error(event.error)
             case "":
-                whole = _parsed(_response, data)
+                whole = decoded(_response, data)
                 if whole.status:
                     yield from self._finish(whole, whole.status)
 
@@ -241,17 +246,77 @@ def _joined(content: Any, field: str) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _parsed(decode: Callable[[bytes | str], T], data: bytes) -> T:
-    """Decode an event or a response, replacing lone surrogates. Raises BadAnswer."""
-    try:
-        return decoded(decode, data)
-    except ValueError as error:
-        raise BadAnswer(f"The provider sent an invalid event: {error_message(data[:200])}") from error
-
-
 def _usage(usage: Any) -> Usage | None:
     """Return the usage. Tokens from the cache are part of the input, reasoning is part of the output."""
     if (read := count(usage, "input_tokens")) is None:
         return None
     cached = count(usage, "input_tokens_details", "cached_tokens") or 0
     return Usage(input=read, output=count(usage, "output_tokens") or 0, cached=cached)
+
+
+# --- reasoning and compaction -----------------------------------------------------------------------------------------
+
+PREFIX = "openai.responses:"
+"""The prefix of our `opaque`; a `_Content` follows as JSON."""
+
+COMPACTED = "openai.responses.compacted:"
+"""The prefix if one of the steps is a compaction."""
+
+MAX_LENGTH = 1024 * 1024
+"""The most characters of reasoning that are kept, since they share a line of the journal with the text."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a reply: reasoning or a compaction, in the form to send back; or `size` characters of text, after `gap`
+    characters that the gateway added; or, without any of them, the next call."""
+
+    thought: dict[str, Any] | None = None
+    compaction: dict[str, Any] | None = None
+    size: int | None = None
+    gap: int = 0
+    phase: str = ""
+
+    @property
+    def is_call(self) -> bool:
+        """True for the next call."""
+        return self.thought is None and self.compaction is None and self.size is None
+
+
+class _Content(msgspec.Struct, frozen=True):
+    model: str
+    steps: tuple[Step, ...]
+
+
+_decode_content = msgspec.json.Decoder(_Content).decode
+
+
+def encode_steps(model: str, steps: Sequence[Step]) -> str | None:
+    """Return the steps of a model's reply as `opaque`; None if text and calls are enough."""
+    ends = max((index for index, step in enumerate(steps, 1) if step.thought is None), default=0)
+    kept = tuple(steps[:ends])  # reasoning at the end would be refused in every request
+    if not any(step.thought or step.compaction or step.phase for step in kept):
+        return None
+    prefix = COMPACTED if any(step.compaction for step in kept) else PREFIX
+    text = prefix + _encode(_Content(model, kept)).decode()
+    return text if len(text) <= MAX_LENGTH else None
+
+
+def decode_steps(message: AssistantMessage, model: str) -> tuple[Step, ...]:
+    """Return the steps of a message; empty if they are another model's, or do not match the text and the calls."""
+    if message.opaque is None or not message.opaque.startswith((PREFIX, COMPACTED)):
+        return ()
+    try:
+        kept = _decode_content(message.opaque.partition(":")[2])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return ()
+    sizes = [size for step in kept.steps if step.size is not None for size in (step.gap, step.size)]
+    calls = sum(step.is_call for step in kept.steps)
+    fits = sum(sizes) == len(message.text) and calls == len(message.calls) and min(sizes, default=0) >= 0
+    return kept.steps if fits and kept.model == model else ()
+
+
+def has_compaction(message: Message, model: str) -> bool:
+    """Return True if a message carries a compaction by this model's service, which replaces everything before it."""
+    if not (isinstance(message, AssistantMessage) and message.opaque and message.opaque.startswith(COMPACTED)):
+        return False
+    return any(step.compaction for step in decode_steps(message, model))

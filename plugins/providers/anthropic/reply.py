@@ -1,25 +1,28 @@
-"""The events of Anthropic's stream as a reply.
+"""A reply of Anthropic's Messages API: the events of its stream, and its thinking in later requests.
 
 Source: its page on streaming. `message_start`, then blocks one after the other, each started, continued and ended, then
 `message_delta` with the stop reason, and `message_stop`. Events and blocks of unknown kinds are ignored, as the page
 requires.
+
+Between a tool call and the tool's result, thinking must be sent back unchanged and in its place, so a reply's `opaque`
+contains its thinking blocks and the order of all its parts. The `opaque` of other providers is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.anthropic.errors import stream_error
-from plugins.providers.anthropic.reasoning import Step, encode_steps
-from plugins.support.errors import BadAnswer, ContextOverflow, StreamCut
-from plugins.support.http_errors import error_message
+from plugins.support.errors import ContextOverflow, StreamCut
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
-from sessions.events.messages import Usage
+from sessions.events.messages import AssistantMessage, Usage
+
+# --- the stream -------------------------------------------------------------------------------------------------------
 
 _FULL = "model_context_window_exceeded"
 
@@ -110,7 +113,7 @@ class StreamAccumulator:
 
     def take(self, data: bytes) -> Iterator[Delta]:
         """Add an event's data and yield its new text. Raises BadAnswer, or the error that the event contains."""
-        event = parse_event(data)
+        event = decoded(_event, data, "Anthropic")
         self.progress += self._has_content(event)
         match event.type:
             case "error":
@@ -213,9 +216,35 @@ class StreamAccumulator:
         return Usage(input=fresh + cached + written, output=output, cached=cached)
 
 
-def parse_event(data: bytes) -> _Event:
-    """Decode an event, replacing lone surrogates. Raises BadAnswer."""
+# --- thinking ---------------------------------------------------------------------------------------------------------
+
+PREFIX = "anthropic:"
+"""The prefix of our `opaque`; the steps follow as JSON."""
+
+MAX_LENGTH = 1024 * 1024
+"""The most characters of thinking that are kept, since they share a line of the journal with the text."""
+
+Step: TypeAlias = dict[str, Any] | int | Literal["call"]
+"""A part of a reply: an unchanged thinking block, a number of characters of the text, or the next call."""
+
+_decode_steps = msgspec.json.Decoder(list[Step]).decode
+
+
+def encode_steps(steps: Sequence[Step]) -> str | None:
+    """Return the steps as `opaque`; None if nothing has to be sent back: thinking is needed only before a call."""
+    if "call" not in steps or not any(isinstance(step, dict) for step in steps):
+        return None
+    text = PREFIX + _encode(steps).decode()
+    return text if len(text) <= MAX_LENGTH else None
+
+
+def decode_steps(message: AssistantMessage) -> list[Step] | None:
+    """Return the steps of a message; None if it has none of Anthropic's that match its text and calls."""
+    if message.opaque is None or not message.opaque.startswith(PREFIX):
+        return None
     try:
-        return decoded(_event, data)
-    except ValueError as error:
-        raise BadAnswer(f"Anthropic sent an invalid event: {error_message(data[:200])}") from error
+        steps = _decode_steps(message.opaque.removeprefix(PREFIX))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    characters = sum(step for step in steps if isinstance(step, int))
+    return steps if (characters, steps.count("call")) == (len(message.text), len(message.calls)) else None
