@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +45,40 @@ def processor_time(function: Callable[[Any], object], text: Any, limit: float) -
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return time.thread_time() - begun
+
+
+Ladder: TypeAlias = Sequence[tuple[int, float, int]]
+"""Characters, the seconds of processor time they may take, and how many of the slowest texts are tried with more."""
+
+
+def too_slow(
+    function: Callable[[Any], object],
+    texts: Sequence[Callable[[int], Any]],
+    ladder: Ladder,
+    refusals: tuple[type[Exception], ...] = (),
+) -> tuple[int, int] | None:
+    """Return a size and the index of a text of this size that takes too long, None if there is none. A text for which the
+    function raises one of `refusals` is left out.
+
+    With the largest size only those texts are tried that could take too long, judged by how their time grew between the two
+    sizes before: four times as much as a power of the size would take, since a part that grows faster may still be small.
+    """
+    before, times, kept = dict[int, float](), dict[int, float](), list(range(len(texts)))
+    for size, seconds, most in ladder:
+        if not most:
+            kept = [at for at in kept if 4 * times[at] ** 2 > seconds * before[at]]
+        before, times = times, {}
+        for at in kept:
+            try:
+                times[at] = processor_time(function, texts[at](size), seconds)
+            except RecursionError:
+                return size, at
+            except refusals:
+                continue
+            if times[at] > seconds:
+                return size, at
+        kept = sorted(times, key=times.__getitem__, reverse=True)[:most]
+    return None
 
 
 def write(line: str) -> None:

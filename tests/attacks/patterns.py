@@ -14,20 +14,21 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import msgspec
 
-from tests.attacks.hostile_strings import hostile_strings
-from tests.attacks.measuring import ROOT, interrupting, processor_time, write
+from tests.attacks.hostile_strings import Hostile, hostile_strings
+from tests.attacks.measuring import ROOT, Ladder, interrupting, too_slow, write
 
 PACKAGES = ("gateway", "plugins", "sessions")
 
-LADDER = ((1_000, 0.05), (16_000, 0.05), (128_000, 0.12), (1_000_000, 1.0))
-"""Characters, and the seconds of processor time they may take. A linear pattern needs a tenth of it and a quadratic one ten
-minutes for a megabyte: load of the machine does not turn one into the other."""
+LADDER: Ladder = ((1_000, 0.05, 8), (16_000, 0.05, 4), (128_000, 0.12, 2), (1_000_000, 1.0, 0))
+"""A linear pattern needs a tenth of the time that is allowed, and a quadratic one ten minutes for a megabyte: load of the
+machine does not turn one into the other."""
 
 _CALLS = ("compile", "match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split")
 
@@ -178,20 +179,19 @@ def _home(node: ast.AST) -> str:
 def refused(pattern: Pattern) -> Refused | None:
     """Feed a pattern hostile strings; return what was too slow, None for a pattern that is linear."""
     compiled = re.compile(pattern.pattern, pattern.flags)
-    source, binary = pattern.pattern, isinstance(pattern.pattern, bytes)
+    source = pattern.pattern
     strings = hostile_strings(source.decode("latin-1") if isinstance(source, bytes) else source, pattern.flags)
+    texts = [partial(_bytes, each) if isinstance(source, bytes) else each.text for each in strings]
     for method in pattern.methods:
         function = {"match": compiled.match, "fullmatch": compiled.fullmatch}.get(method) or _through(compiled)
-        kept = strings
-        for size, seconds in LADDER:
-            times: list[tuple[float, int]] = []
-            for hostile in kept:
-                text: Any = hostile.text(size).encode("latin-1", "replace") if binary else hostile.text(size)
-                times.append((processor_time(function, text, seconds), len(times)))
-                if times[-1][0] > seconds:
-                    return Refused(pattern.place, str(pattern.pattern), method, size, repr(text[:60]))
-            kept = [kept[at] for _, at in sorted(times, reverse=True)[: 8 if size < 100_000 else 2]]
+        if found := too_slow(function, texts, LADDER):
+            size, at = found
+            return Refused(pattern.place, str(pattern.pattern), method, size, repr(texts[at](size)[:60]))
     return None
+
+
+def _bytes(hostile: Hostile, size: int) -> bytes:
+    return hostile.text(size).encode("latin-1", "replace")
 
 
 def _through(compiled: re.Pattern[Any]) -> Callable[[Any], object]:

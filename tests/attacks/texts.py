@@ -29,12 +29,11 @@ from plugins.support import fencing
 from plugins.support.embedding import text_splitting
 from plugins.support.text import sentences, words
 from sessions.state import truncation
-from tests.attacks.measuring import interrupting, processor_time, write
+from tests.attacks.measuring import Ladder, interrupting, too_slow, write
 
 Reads: TypeAlias = Callable[[str], object]
 
-LADDER = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
-"""Characters, the seconds of processor time they may take, and how many of the slowest texts are tried with more."""
+LADDER: Ladder = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
 
 _LEFT_OUT = frozenset(
     {
@@ -153,31 +152,14 @@ def _reader(function: Callable[[Any], object], given: Callable[[str], object]) -
     return read
 
 
-def too_slow(reads: Reads) -> str:
-    """Return for which text a function is too slow, "" if for none. What else it raises is no matter here."""
-    kept = list(TEXTS)
-    for size, seconds, most in LADDER:
-        times = []
-        for name in kept:
-            try:
-                times.append((processor_time(reads, TEXTS[name](size), seconds), name))
-            except RecursionError:
-                return f"RecursionError for {size} characters of {name}"
-            except Exception:
-                continue
-            if times[-1][0] > seconds:
-                return f"{size} characters of {name}"
-        kept = [name for _, name in sorted(times, reverse=True)[:most]]
-    return ""
-
-
 def main(package: str) -> None:
     """Write for each function a line that says that it is tried, and one for each that is too slow."""
     interrupting()
     for name, reads in functions_of(package).items():
         write(f"tried {name}")
-        if found := too_slow(reads):
-            write(f"refused {name}: {found}")
+        if found := too_slow(reads, list(TEXTS.values()), LADDER, (Exception,)):
+            size, at = found
+            write(f"refused {name}: {size} characters of {list(TEXTS)[at]}")
     write("done")
 
 
