@@ -238,8 +238,7 @@ async def test_a_tool_that_misbehaves_fails_its_call_alone(
     async with with_plugin(tmp_path, monkeypatch, source, script=script) as g:
         client = await g.connect()
         async with deadline():
-            await client.send("go")
-            ended = await client.until_event("turn_ended")
+            ended = await turn(client)
         (lines,) = g.journals().values()
         returned = [event for event in lines if event["kind"] == "tool_returned"]
         assert ended["outcome"] == "replied"
@@ -329,6 +328,12 @@ async def with_providers(
             await serves(g, client)
 
 
+async def turn(client: Client) -> dict[str, Any]:
+    """Ask the provider for an answer, and return the end of the turn."""
+    await client.send("go")
+    return await client.until_event("turn_ended")
+
+
 @pytest.mark.parametrize("raised", ENDING)
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_provider_that_raises_in_a_method_is_named_and_ends_nothing(
@@ -337,8 +342,7 @@ async def test_a_provider_that_raises_in_a_method_is_named_and_ends_nothing(
     logs.configure("info", "text")
     body = METHODS[method].format(body=ENDING[raised])
     async with with_providers(tmp_path, monkeypatch, chat=body, embedding=body) as (_, client):
-        await client.send("go")
-        ended = await client.until_event("turn_ended")
+        ended = await turn(client)
         await client.command("/memory search anything")
         status = await client.command("/status")
         if method in ("__init__", "__aenter__", "default_model"):  # nobody is left whom `auto` can choose
@@ -360,11 +364,9 @@ async def test_a_provider_that_returns_something_else_in_each_method_is_named_an
     named = ("default_model", "model", "dimensions", "explain_default", "limits", "models", "discover_server", "embed")
     body = "\n    ".join(METHODS[method].format(body=RETURNED[returned]) for method in named)
     async with with_providers(tmp_path, monkeypatch, chat=body, embedding=body) as (_, client):
-        await client.send("go")
-        await client.until_event("turn_ended")
+        await turn(client)
         await client.command("/model evil:x")
-        await client.send("go")
-        await client.until_event("turn_ended")
+        await turn(client)
         await client.command("/memory search anything")
         assert "The provider evil failed in limits: " in await client.command("/status")
 
@@ -385,8 +387,7 @@ async def test_a_provider_with_an_absurd_window_is_named_and_its_model_answers(
 ) -> None:
     chat = METHODS["limits"].format(body=f"return ModelLimits(window={window})")
     async with with_providers(tmp_path, monkeypatch, chat=chat) as (_, client):
-        await client.send("go")
-        assert (await client.until_event("turn_ended"))["outcome"] == "replied"
+        assert (await turn(client))["outcome"] == "replied"
         status = await client.command("/status")
         assert "The provider evil failed in limits: window is invalid and treated as unknown: Expected" in status
 
@@ -417,8 +418,7 @@ async def test_a_stream_that_misbehaves_fails_its_turn_with_a_sentence_that_name
     if name.startswith("returns"):
         body = body.removeprefix("async ")
     async with with_providers(tmp_path, monkeypatch, chat=body) as (_, client):
-        await client.send("go")
-        ended = await client.until_event("turn_ended")
+        ended = await turn(client)
         assert ended["outcome"] == "failed"
         assert "evil" in ended["error"]["sentence"]
         await client.command("/compact")

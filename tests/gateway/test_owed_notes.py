@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from gateway.conversations.routing import switchboard
 from plugins.tools.file_target import MAX_FILE_BYTES
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MemoryFlushed, NoteAppended
-from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.stories import lines_of, opened
 from tests.waiting import deadline, until
 
@@ -205,16 +207,22 @@ async def conversations(running: Gateway) -> int:
 FLUSHED = [{"purpose": "flush", "text": "- Tea is liked."}, {"text": "Noted."}]
 
 
-async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_behind(tmp_path: Path) -> None:
-    folder = tmp_path / "workspace" / FOLDER
+@asynccontextmanager
+async def ended_without_notes(folder: Path) -> AsyncIterator[tuple[Gateway, Client, str]]:
+    """Run a gateway with a session that has ended, whose notes cannot be written: a file is in the place of `folder`."""
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
-
-    async with gateway(tmp_path, script=FLUSHED) as running:
+    async with gateway(folder.parents[1], script=FLUSHED) as running:
         client = await running.connect()
         await client.chat("I like tea.")
         (old,) = running.journals()
         await client.command("/new")
+        yield running, client, old
+
+
+async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / FOLDER
+    async with ended_without_notes(folder) as (running, _, old):
         async with deadline():
             while await conversations(running) > 1:
                 await asyncio.sleep(0.01)
@@ -235,13 +243,7 @@ async def test_the_notes_of_an_ended_session_are_tried_again_while_the_gateway_r
 ) -> None:
     monkeypatch.setattr(switchboard, "SWEEP_SECONDS", 0.05)
     folder = tmp_path / "workspace" / FOLDER
-    folder.parent.mkdir(parents=True)
-    folder.write_text("a file where the folder should be")
-    async with gateway(tmp_path, script=FLUSHED) as running:
-        client = await running.connect()
-        await client.chat("I like tea.")
-        (old,) = running.journals()
-        await client.command("/new")
+    async with ended_without_notes(folder) as (running, client, old):
         async with deadline():
             while "could not be written" not in (status := await client.command("/status")):
                 await asyncio.sleep(0.01)
