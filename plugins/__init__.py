@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from plugins.testing.chat_provider_checks import HostedChatConformance as HostedChatConformance
     from plugins.testing.checks import check as check
     from plugins.testing.command_checks import CommandConformance as CommandConformance
+    from plugins.testing.command_checks import StaticConversation as StaticConversation
     from plugins.testing.contexts import make_context as make_context
     from plugins.testing.contexts import make_provider_context as make_provider_context
     from plugins.testing.embedding_provider_checks import EmbeddingProviderConformance as EmbeddingProviderConformance
@@ -153,7 +154,6 @@ if TYPE_CHECKING:
     from plugins.testing.servers.embedding_server import EmbeddingServer as EmbeddingServer
     from plugins.testing.servers.faulty_server import Fault as Fault
     from plugins.testing.servers.faulty_server import FaultyServer as FaultyServer
-    from plugins.testing.static_conversation import StaticConversation as StaticConversation
     from plugins.testing.summarization_checks import FlushConformance as FlushConformance
     from plugins.testing.summarization_checks import SummarizerConformance as SummarizerConformance
     from plugins.testing.tool_checks import ToolConformance as ToolConformance
@@ -193,10 +193,9 @@ _NAMES = {
     "plugins.testing.contexts": "make_context make_provider_context",
     "plugins.testing.memory_backend_checks": "MemoryBackendConformance",
     "plugins.testing.checks": "check",
-    "plugins.testing.command_checks": "CommandConformance",
+    "plugins.testing.command_checks": "CommandConformance StaticConversation",
     "plugins.testing.policy_checks": "CompactionPolicyConformance PruningPolicyConformance",
     "plugins.testing.summarization_checks": "FlushConformance SummarizerConformance",
-    "plugins.testing.static_conversation": "StaticConversation",
     "plugins.testing.tool_checks": "ToolConformance",
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",

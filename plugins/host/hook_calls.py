@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -25,6 +25,9 @@ from plugins.support.untrusted import (
     timed_out_after,
 )
 from sessions.events.events import PluginFailed
+
+LASTING = frozenset({"gateway_started"})
+"""The notification hooks whose tasks may keep running."""
 
 MAX_FAILURES = 3
 """The number of consecutive failures after which an implementation is disabled."""
@@ -53,29 +56,39 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True):
     builtin: bool
 
 
-class Implementations:
-    """The implementations of `hook`.
+class HookCalls:
+    """The implementations of one hook that are still enabled.
 
-    `on_disabled` is called with the plugin and the reason, as the end of a sentence, when one is disabled.
+    Args:
+        hook: The name of the hook.
+        implementations: The implementations, in order.
+        seconds: The timeout of a call.
+        on_disabled: Called with the plugin and the reason, as the end of a sentence, when an implementation is disabled.
     """
 
     def __init__(
-        self, hook: str, implementations: Sequence[Implementation], *, on_disabled: Callable[[str, str], None]
+        self,
+        hook: str,
+        implementations: Iterable[Implementation],
+        *,
+        seconds: float,
+        on_disabled: Callable[[str, str], None],
     ) -> None:
         self._hook = hook
         self._implementations = list(implementations)
+        self._seconds = seconds
         self._on_disabled = on_disabled
         self._failures: dict[str, int] = {}
 
-    def active(self) -> tuple[Implementation, ...]:
+    def implementations(self) -> tuple[Implementation, ...]:
         """Return the enabled implementations, in order."""
         return tuple(self._implementations)
 
-    def record_success(self, called: Implementation) -> None:
+    def _record_success(self, called: Implementation) -> None:
         """Reset the count of consecutive failures."""
         self._failures.pop(called.plugin, None)
 
-    def record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
+    def _record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
         """Record a failure, disable the implementation after too many or if `off`, and return the event for the log."""
         sentence = error_text(error) or "it failed without a message"
         count = self._failures[called.plugin] = self._failures.get(called.plugin, 0) + 1
@@ -93,16 +106,8 @@ class DecisionOutcome(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     failure: PluginFailed | None = None
 
 
-class Decision:
-    """A decision hook and its implementations. `seconds` is the timeout for third-party plugins."""
-
-    def __init__(self, implementations: Implementations, *, seconds: float) -> None:
-        self._implementations = implementations
-        self._seconds = seconds
-
-    def implementations(self) -> tuple[Implementation, ...]:
-        """Return the enabled implementations, in order."""
-        return self._implementations.active()
+class Decision(HookCalls):
+    """A decision hook. The timeout holds for third-party plugins only."""
 
     async def ask(
         self, called: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
@@ -124,14 +129,11 @@ class Decision:
                 call() if called.builtin else await run_in_thread(call, self._seconds, thread=f"plugin:{called.plugin}")
             )
         except PluginCallFailed as failed:
-            return DecisionOutcome(
-                failure=self._implementations.record_failure(called, failed, off=isinstance(failed, PluginCallTimedOut))
-            )
+            failure = self._record_failure(called, failed, off=isinstance(failed, PluginCallTimedOut))
+            return DecisionOutcome(failure=failure)
         if complaint:
-            return DecisionOutcome(
-                value=value, failure=self._implementations.record_failure(called, PluginCallFailed(complaint))
-            )
-        self._implementations.record_success(called)
+            return DecisionOutcome(value=value, failure=self._record_failure(called, PluginCallFailed(complaint)))
+        self._record_success(called)
         return DecisionOutcome(value=value)
 
 
@@ -173,14 +175,11 @@ def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
     return lambda result: result.set_result(value)
 
 
-class Notification:
-    """A notification hook and its implementations. `lasting`: tasks that are started there may keep running."""
+class Notification(HookCalls):
+    """A notification hook."""
 
-    def __init__(self, implementations: Implementations, *, seconds: float, lasting: bool = False) -> None:
-        self._implementations = implementations
-        self._seconds = seconds
-        self._lasting = lasting
-        self._stopping: set[asyncio.Task[PluginCallFailed | None]] = set()
+    _stopping: ClassVar[set[asyncio.Task[PluginCallFailed | None]]] = set()
+    """The cancelled hooks that have not ended yet, because the event loop refers to them only weakly."""
 
     async def notify(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
         """Call all implementations, or that of one plugin, and return the failures.
@@ -188,13 +187,13 @@ class Notification:
         `given` returns the arguments for a plugin by name. Raises only if the caller is cancelled.
         """
         failures = []
-        for called in self._implementations.active():
+        for called in self.implementations():
             if only not in ("", called.plugin):
                 continue
             if (failed := await self._call(called, given(called.plugin))) is None:
-                self._implementations.record_success(called)
+                self._record_success(called)
             else:
-                failures.append(self._implementations.record_failure(called, failed))
+                failures.append(self._record_failure(called, failed))
         return tuple(failures)
 
     async def _call(self, called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
@@ -211,12 +210,12 @@ class Notification:
 
     async def _run(self, called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
         def record_leak(sentence: str) -> None:
-            self._implementations.record_failure(called, PluginCallFailed(sentence))
+            self._record_failure(called, PluginCallFailed(sentence))
             log.error("plugin_failed", plugin=called.plugin, reason=sentence)
 
         with (
             task_leaks.cancelling_leaks(called.plugin, record_leak)
-            if not (self._lasting or called.builtin)
+            if not (called.builtin or self._hook in LASTING)
             else nullcontext()
         ):
             return await _run(called, given)

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pluggy
@@ -37,8 +37,8 @@ from plugins.host.hook_calls import (
     DECISION_SECONDS,
     NOTIFICATION_SECONDS,
     Decision,
+    HookCalls,
     Implementation,
-    Implementations,
     Notification,
 )
 from plugins.host.registry import CHECKS, LATE, Registry
@@ -48,6 +48,8 @@ from sessions.events.events import PluginFailed, Trigger
 from sessions.events.pruning import Edit
 from sessions.state.edit_validation import merge_proposals, validate_edits
 from sessions.state.view import View
+
+C = TypeVar("C", bound=HookCalls)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,20 +280,16 @@ class Hooks:
 
     def _decision(self, hook: str) -> Decision:
         if hook not in self._decisions:
-            self._decisions[hook] = Decision(self._implementing(hook), seconds=self._seconds)
+            self._decisions[hook] = self._calls(Decision, hook, self._seconds)
         return self._decisions[hook]
 
     def _notification(self, hook: str) -> Notification:
         if hook not in self._notifications:
-            lasting = hook == "gateway_started"
-            self._notifications[hook] = Notification(
-                self._implementing(hook), seconds=self._notification_seconds, lasting=lasting
-            )
+            self._notifications[hook] = self._calls(Notification, hook, self._notification_seconds)
         return self._notifications[hook]
 
-    def _implementing(self, hook: str) -> Implementations:
-        """Return the implementations of a hook."""
-        implementations = [
+    def _calls(self, kind: type[C], hook: str, seconds: float) -> C:
+        implementations = (
             Implementation(
                 plugin=each.plugin_name,
                 function=each.function,
@@ -299,12 +297,12 @@ class Hooks:
                 builtin=each.plugin_name in self._builtin,
             )
             for each in getattr(self._pluggy.hook, hook).get_hookimpls()
-        ]
+        )
 
         def on_disabled(plugin: str, why: str) -> None:
             self.refuse(plugin, hook, f"it is disabled until a restart ({why})")
 
-        return Implementations(hook, implementations, on_disabled=on_disabled)
+        return kind(hook, implementations, seconds=seconds, on_disabled=on_disabled)
 
     def _register(self, name: str, plugin: object) -> None:
         if self._pluggy.has_plugin(name):

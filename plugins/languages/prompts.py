@@ -24,17 +24,17 @@ class FlushTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SummaryTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A summary: who is asked; the question, what is added where an earlier summary stands first, the question about several
-    summaries, and the one about a try that cannot be taken; what belongs below each heading, by how many identifiers are
-    kept (`identifiers` or `few_identifiers`); and the rules. `{parts}`, `{empty}` and `{words}` are filled in."""
+    """The prompts for summaries: the system prompt; the question, what is added to it if the record begins with an earlier
+    summary, the question about several partial summaries, and the request to correct an attempt; what belongs below each
+    heading (`identifiers` or `few_identifiers` by policy); the rules. `{parts}`, `{empty}` and `{words}` are replaced."""
 
     system: str
     question: str
     earlier: str
     merging: str
-    tried: str
-    tried_name: str
-    mending: str
+    attempt: str
+    attempt_name: str
+    repair: str
     headings: str
     goals: str
     constraints: str

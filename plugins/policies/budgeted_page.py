@@ -57,7 +57,7 @@ class Page:
                 self.remaining -= cost
                 share -= cost
 
-    def name(self, found: Sequence[IdentifierMention], other_names: Sequence[str], most: int) -> None:
+    def add_identifiers(self, found: Sequence[IdentifierMention], other_names: Sequence[str], most: int) -> None:
         """Add the identifiers that no line contains: all those of `found` first, then `other_names`.
 
         Args:

@@ -61,7 +61,9 @@ def build_extract(leaving: CompactionInput) -> str:
     sentences, page = collect_sentences(leaving), Page(leaving.limit)
     for section, lines in _candidates(leaving, sentences):
         page.fill(section, lines, int(SHARES[section] * leaving.limit))
-    page.name(rank_identifiers(sentences), identifiers_in_calls(leaving.messages), int(LISTED_SHARE * leaving.limit))
+    page.add_identifiers(
+        rank_identifiers(sentences), identifiers_in_calls(leaving.messages), int(LISTED_SHARE * leaving.limit)
+    )
     for section, lines in _candidates(leaving, sentences):
         page.fill(section, lines, page.remaining)
     return page.text()

@@ -71,7 +71,7 @@ def repair_prompt(leaving: CompactionInput, asked: str, summary: str, faults: Se
     """Return the prompt for repairing the faulty summary that answered the prompt `asked`."""
     texts = _texts(leaving)
     told = "\n".join(f"- {fault}" for fault in faults)
-    return f"{asked}\n\n{texts.tried}\n\n{quoted(summary, texts.tried_name)}\n\n{texts.mending}\n{told}"
+    return f"{asked}\n\n{texts.attempt}\n\n{quoted(summary, texts.attempt_name)}\n\n{texts.repair}\n{told}"
 
 
 def _texts(leaving: CompactionInput) -> SummaryTexts:
@@ -130,7 +130,7 @@ def _missing_identifiers(summary: str, leaving: CompactionInput, checked: Checke
     page.reserve(summary)
     found = {mention.name: mention for mention in rank_identifiers(collect_sentences(leaving))}
     required = [found.pop(name, IdentifierMention(name=name, score=0, sentence="")) for name in checked.missing_identifiers]
-    page.name([*required, *found.values()], (), 0)
+    page.add_identifiers([*required, *found.values()], (), 0)
     return page.section_lines(IDENTIFIERS)
 
 

@@ -5,7 +5,7 @@ Classes to inherit; the docstring of each check explains how to fix a failure:
     chat_provider_checks       a chat provider, in this process or behind a service
     embedding_provider_checks  an embedding provider, in this process or behind a service
     tool_checks                a `Tool`
-    command_checks             a `Command`
+    command_checks             a `Command`; and `StaticConversation`, in which it can be tested
     channel_checks             a `Channel`
     memory_backend_checks      a `MemoryBackend`
     policy_checks              a plugin with `propose_prunes` or `plan_compaction`
@@ -17,7 +17,6 @@ For use in tests:
     contexts              Plugin and provider contexts, `PluginServices` in memory, and a manual clock.
     recording             Recording and replaying the responses of a real service.
     servers/              Fake servers that can simulate failures.
-    static_conversation   A conversation for testing commands.
 """
 
 import sys

@@ -11,7 +11,7 @@ import pytest
 
 from exuvia import Command, CommandConformance, CommandFailed, CommandTime, ConversationView
 from plugins.host.loading import load_plugins
-from plugins.testing.static_conversation import COMPACTED, StaticConversation
+from plugins.testing.command_checks import COMPACTED, StaticConversation
 from tests.conformance.biting import bites, checks_of
 
 # --- the built-ins ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from plugins.commands.markdown import highlighted
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.session_commands import MODES, Model, New, Queue, Reset, Stop, Verbose
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
-from plugins.testing.static_conversation import COMPACTED, StaticConversation
+from plugins.testing.command_checks import COMPACTED, StaticConversation
 from sessions.events.messages import Usage as Tokens
 
 ALL: list[Command] = [

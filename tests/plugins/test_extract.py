@@ -185,7 +185,9 @@ def test_a_correction_that_does_not_name_the_old_value_means_what_is_most_like_i
 
 def test_a_name_for_whose_sentence_there_is_no_room_stands_alone() -> None:
     page = Page(30)
-    page.name([IdentifierMention(name="OPS-1", score=1, sentence="It is a very long story indeed. " * 6 + "OPS-1")], (), 0)
+    page.add_identifiers(
+        [IdentifierMention(name="OPS-1", score=1, sentence="It is a very long story indeed. " * 6 + "OPS-1")], (), 0
+    )
     assert "- Also: OPS-1" in page.text()
     assert estimate(page.text()) <= 30
 

@@ -98,10 +98,10 @@ async def test_a_wish_is_passed_on_as_data_and_not_more_than_800_characters_of_i
 @pytest.mark.parametrize(
     ("policy", "instructions", "told"),
     [
-        ("strict", "", "letter by letter"),
+        ("strict", "", "exactly as it was written"),
         ("off", "", "the few identifiers"),
         ("custom", "Keep the names of crabs only.", "Keep the names of crabs only."),
-        ("custom", " ", "letter by letter"),
+        ("custom", " ", "exactly as it was written"),
     ],
 )
 async def test_the_policy_says_which_identifiers_are_wanted(policy: Any, instructions: str, told: str) -> None:
