@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.pruned_session import PrunedSession
-from gateway.config.keys import AgentKeys, CompactionKeys, load_config
-from gateway.config.settings import Settings
+from gateway.config.keys import AgentKeys, CompactionKeys
 from gateway.conversations.context.compacting import Compactor
-from gateway.conversations.context.conversation_config import CompactionRules, ConversationConfig, compaction_rules
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
@@ -20,15 +20,6 @@ from sessions.events.events import ContextCompacted, Event, Recorded
 from sessions.state.context import Gauge, assemble
 
 
-class CompactingConfig(ConversationConfig):
-    """The configuration of a session that asks no model and has no workspace."""
-
-    @property
-    def compaction(self) -> CompactionRules:
-        keys, agent = CompactionKeys(summarizer="extract"), AgentKeys(workspace_access="none")
-        return compaction_rules(keys, agent, self.local_time())
-
-
 class CompactedSession(PrunedSession):
     """No model is asked: the summary is the extract, and there is no workspace to flush to. `made` has each compaction with
     the request, counted from 0, before which it was made."""
@@ -38,8 +29,9 @@ class CompactedSession(PrunedSession):
         self.made: list[tuple[int, ContextCompacted]] = []
         recorder, hooks = self.recorder, self.hooks
         registry = ModelRegistry({}, AgentKeys(context_window=window))
-        config = CompactingConfig(Settings(load_config(None, environment={}, overrides={})), self.clock)
-        models = SessionModels(recorder, registry, config)
+        keys, agent = CompactionKeys(summarizer="extract"), AgentKeys(workspace_access="none")
+        self.settings.offer(msgspec.structs.replace(self.settings.current, compaction=keys, agent=agent))
+        models = SessionModels(recorder, registry, self.config)
         notes = PendingNotes(recorder, DayNotes(Path("unused")))
         summarization = Summarization(
             recorder,
@@ -52,7 +44,7 @@ class CompactedSession(PrunedSession):
         )
         self._compacting = Compactor(
             recorder,
-            config=config,
+            config=self.config,
             models=models,
             summarization=summarization,
             hooks=hooks,

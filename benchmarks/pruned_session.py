@@ -86,18 +86,6 @@ class _Nowhere:
         return
 
 
-class SessionConfig(ConversationConfig):
-    """The configuration of a session without a gateway."""
-
-    def __init__(self, session: PrunedSession) -> None:
-        super().__init__(Settings(load_config(None, environment={}, overrides={})), session.clock)
-        self._session = session
-
-    @property
-    def pruning(self) -> PruningRules:
-        return self._session.rules
-
-
 class PrunedSession:
     """Takes what people, models and tools said, and sends requests. `clock` may be moved forward; `window` is in tokens."""
 
@@ -107,11 +95,12 @@ class PrunedSession:
         """Each edit with the request, counted from 0, before which it was made."""
         self.clock = ManualClock(BEGAN)
         self.window = window
-        self.rules = rules
+        self.settings = Settings(msgspec.structs.replace(load_config(None, environment={}, overrides={}), pruning=rules))
+        self.config = ConversationConfig(self.settings, self.clock)
         self.recorder = Recorder(_Nowhere(), START, Transcript(), self.clock.now)
         self.recorder.on_event(self._remember)
         self.hooks = load_plugins(())
-        self._pruning = Pruner(self.recorder, self.hooks, SessionConfig(self))
+        self._pruning = Pruner(self.recorder, self.hooks, self.config)
         self._gauge = Gauge()
         self._before: Context | None = None
         self._asked = BEGAN

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import get_args
 
+import msgspec
+
 from benchmarks.agent_session import DATA, lines_of, replay
 from benchmarks.figures import Figure, figure
 from benchmarks.fitted import figures_of, fitted
@@ -104,7 +106,7 @@ async def _large(window: int) -> float:
         (ref,) = session.reply("", RequestedCall(id="", tool="read", arguments="{}"))
         session.give(ref, f"{number} " + "shell " * 330)
     await session.send()
-    session.rules = PruningRules(mode="always")
+    session.settings.offer(msgspec.structs.replace(session.settings.current, pruning=PruningRules(mode="always")))
     (ref,) = session.reply("", RequestedCall(id="", tool="read", arguments="{}"))
     session.give(ref, "shell " * 330)
     return (await session.send()).millis

@@ -162,7 +162,6 @@ class GatewayChannelInbox:
         raise MessageRejected("You are not known here; the operator of this gateway can add you to plugins.senders.")
 
     def _key(self, chat: str) -> str:
-        """Return the key of a chat's conversation."""
         return _valid_or_hash(f"{self._channel}:{chat}", _KEY, prefix=f"{self._channel}:")
 
 

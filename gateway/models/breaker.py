@@ -57,7 +57,6 @@ class CircuitBreaker:
         self._why = ""
 
     def view(self) -> BreakerView:
-        """Return the current state."""
         wait = 0.0 if self._until is None else max(0.0, self._until - self._now())
         state: BreakerState = "closed" if self._until is None else "open" if wait else "half_open"
         return BreakerView(state=state, failures=self._failures, wait=wait, why=self._why)

@@ -162,9 +162,7 @@ def checked_reply(reply: Reply) -> Reply:
         raise BadAnswer("The model requested tool calls with more than a megabyte of arguments.")
     calls = tuple(
         CallDraft(
-            id=replace_surrogates(call.id),
-            tool=replace_surrogates(call.tool),
-            arguments=replace_surrogates(call.arguments),
+            id=replace_surrogates(call.id), tool=replace_surrogates(call.tool), arguments=replace_surrogates(call.arguments)
         )
         for call in checked.calls
     )

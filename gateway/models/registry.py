@@ -107,7 +107,6 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`provider:model`."""
         return f"{self.provider.name}:{self.model}"
 
 

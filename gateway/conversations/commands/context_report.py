@@ -11,14 +11,7 @@ from plugins.api.command import CompactionEntry, ContextItem, PruningReport
 from sessions.events.events import ContextCompacted, InstructionsSet, Trigger
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Clear, shown_size
-from sessions.events.tokens import (
-    CALL,
-    TokenFeatures,
-    attachment_features,
-    head_features,
-    message_features,
-    text_features,
-)
+from sessions.events.tokens import CALL, TokenFeatures, attachment_features, head_features, message_features, text_features
 from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import Context, canonical

@@ -99,13 +99,13 @@ class Compactor:
     @property
     def flushes(self) -> bool:
         """Return True if removed messages are flushed first."""
-        return self._config.compaction.flush_enabled
+        return self._config.compaction.keys.memory_flush.enabled
 
     def provider_side(self, window: int | None) -> int | None:
         """Return the tokens from which on the provider may compact by itself, well before the gateway would; None for
         never."""
         rules = self._config.compaction
-        if not (rules.enabled and rules.provider_side) or window is None:
+        if not (rules.keys.enabled and rules.keys.provider_side) or window is None:
             return None
         return budget(window, rules.thresholds).flush_at * 3 // 4
 
@@ -120,7 +120,7 @@ class Compactor:
         Usually it does not, and then no message is read.
         """
         rules = self._config.compaction
-        if not rules.enabled or window is None:
+        if not rules.keys.enabled or window is None:
             return
         allowed = budget(window, rules.thresholds)
         if tokens < allowed.flush_at and not rules.thresholds.counts_messages and not self._has_grown(rules):
@@ -178,7 +178,8 @@ class Compactor:
     async def flush_at_end(self) -> None:
         """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
         rules, view = self._config.compaction, self._transcript.view
-        if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
+        flushes = rules.keys.enabled and rules.keys.memory_flush.enabled
+        if not flushes or self._transcript.cycle.covered >= max(view.placed, default=0):
             return
         end = self._transcript.head + 1
         number, tokens = self._transcript.cycle.next, self.sizes().total
@@ -195,7 +196,7 @@ class Compactor:
         cycle = self._transcript.cycle
         has_grown = self._has_grown(rules)
         near = sizes.total >= allowed.flush_at
-        if not rules.flush_enabled or cycle.covered or not (near or has_grown):
+        if not rules.keys.memory_flush.enabled or cycle.covered or not (near or has_grown):
             return False
         # Up to the compaction, then one more round: what tools return at once, and what the model says before.
         one_round = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
@@ -221,8 +222,8 @@ class Compactor:
 
     def _has_grown(self, rules: CompactionRules) -> bool:
         """Return True if the journal has grown by `force_bytes` since the last flush or compaction."""
-        transcript = self._transcript
-        return 0 < rules.force_bytes <= transcript.bytes - transcript.cycle.flushed_bytes and not transcript.cycle.covered
+        cycle, limit = self._transcript.cycle, rules.keys.memory_flush.force_bytes
+        return 0 < limit <= self._transcript.bytes - cycle.flushed_bytes and not cycle.covered
 
     async def _compact(self, attempt: CompactionAttempt) -> ContextCompacted | None:
         """Run a whole cycle; return None if the view is unchanged."""
@@ -315,7 +316,7 @@ class Compactor:
 
     async def _record(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
         rules, sizes = attempt.rules, attempt.sizes
-        writes = rules.writable and rules.flush_enabled
+        writes = rules.writable and rules.keys.memory_flush.enabled
         summary_tokens = FRAME + round(text_tokens(self._transcript, summary.text)) if summary.text else 0
         after = sizes.head + sum(sizes.messages[cut.first :]) + summary_tokens
         if after >= (attempt.target if summary.text else sizes.total):

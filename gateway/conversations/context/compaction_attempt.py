@@ -39,7 +39,6 @@ class CompactionAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requested(self) -> bool:
-        """Return True if a person requested it."""
         return self.trigger == "command"
 
 

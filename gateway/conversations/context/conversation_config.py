@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import lru_cache
 
 import msgspec
 
-from gateway.config.keys import AgentKeys, CompactionKeys, Config, QueueMode
+from gateway.config.keys import AgentKeys, CompactionKeys, Config
 from gateway.config.settings import Settings
-from plugins.api.compaction import FlushRules, IdentifierPolicy
 from plugins.api.context import Clock
-from plugins.api.memory_settings import RecallKeys
-from plugins.api.pruning import PruningRules
 from plugins.languages.prompts import language
 from sessions.state import compaction
 
@@ -21,42 +18,14 @@ SMALL_MODEL_INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
 
 
 class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of compactions.
+    """The configuration of compactions, and what they depend on besides. `writable` is True if the workspace may be written,
+    `today` is the current local time."""
 
-    `provider_side` lets a provider compact by itself, `by` and `flush_by` name the summarizer and the flush, `force_bytes`
-    is the growth of the journal that triggers a flush (0: none), `writable` is True if the workspace may be written,
-    `today` is the current local time.
-    """
-
-    enabled: bool
-    provider_side: bool
+    keys: CompactionKeys
     thresholds: compaction.Rules
-    by: str
-    identifier_policy: IdentifierPolicy
-    identifier_instructions: str
-    flush_enabled: bool
-    flush_by: str
-    flush_rules: FlushRules
-    force_bytes: int
     writable: bool
     language: str
     today: datetime
-
-
-class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a turn's instructions; `small_model` are those for a small model."""
-
-    instructions: str
-    small_model: str
-    parameters: dict[str, str | int | float | bool | None]
-
-
-class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules for interrupted turns: `mode` is auto, offer or never; `within` is the age up to which a turn is
-    resumed."""
-
-    mode: str
-    within: timedelta
 
 
 class ConversationConfig:
@@ -70,72 +39,33 @@ class ConversationConfig:
         """The configuration and the second that `_compaction` is of."""
 
     @property
-    def _config(self) -> Config:
+    def current(self) -> Config:
+        """The configuration in force."""
         return self._settings.current
 
     def local_time(self) -> datetime:
-        """Return the current time in the configured time zone."""
         return self.clock.now().astimezone(self._settings.zone)
 
-    @property
-    def turn(self) -> TurnRules:
-        """The rules of a turn that begins now."""
-        agent = self._config.agent
-        return TurnRules(
-            instructions=standing_instructions(agent.instructions, agent.language, self.local_time()),
-            small_model=agent.instructions or SMALL_MODEL_INSTRUCTIONS,
-            parameters={} if agent.temperature is None else {"temperature": agent.temperature},
-        )
-
-    @property
-    def tool_rounds(self) -> int:
-        """The most model calls of one turn."""
-        return self._config.agent.tool_rounds
-
-    @property
-    def resume(self) -> ResumeRules:
-        """The rules for interrupted turns."""
-        sessions = self._config.sessions
-        return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))
-
-    @property
-    def compaction(self) -> CompactionRules:
-        """The rules of compaction and of the memory flush, as of this second: a turn reads them four times."""
-        current, second = self._config, self.clock.now().replace(microsecond=0)
-        if self._compaction_of != (current, second):
-            self._compaction_of = current, second
-            self._compaction = compaction_rules(current.compaction, current.agent, self.local_time())
-        return self._compaction
-
-    @property
-    def compaction_model(self) -> str | None:
-        """The model that flushes and summarises; None for the session's own."""
-        return self._config.compaction.model
-
-    @property
-    def pruning(self) -> PruningRules:
-        """The rules of pruning."""
-        return self._config.pruning
-
-    @property
-    def recall(self) -> RecallKeys:
-        """The keys of recall."""
-        return self._config.memory.recall
-
-    @property
-    def queue(self) -> QueueMode:
-        """The queue mode of sessions that chose none."""
-        return self._config.sessions.queue
-
-    @property
-    def verbose(self) -> bool:
-        """True if clients show more than the conversation, unless a session chose otherwise."""
-        return self._config.agent.verbose
+    def instructions(self, *, small: bool) -> str:
+        """Return the instructions of a turn that begins now, for a small model or any other."""
+        agent = self.current.agent
+        if small:
+            return agent.instructions or SMALL_MODEL_INSTRUCTIONS
+        return standing_instructions(agent.instructions, agent.language, self.local_time())
 
     @property
     def shows_memory(self) -> bool:
         """True if a model may see the memory."""
-        return self._config.agent.workspace_access != "none"
+        return self.current.agent.workspace_access != "none"
+
+    @property
+    def compaction(self) -> CompactionRules:
+        """The rules of compaction and of the memory flush, as of this second: a turn reads them four times."""
+        current, second = self.current, self.clock.now().replace(microsecond=0)
+        if self._compaction_of != (current, second):
+            self._compaction_of = current, second
+            self._compaction = compaction_rules(current.compaction, current.agent, self.local_time())
+        return self._compaction
 
 
 def standing_instructions(configured: str | None, code: str, now: datetime) -> str:
@@ -157,27 +87,14 @@ def _of_day(configured: str | None, code: str, day: date, zone: str) -> str:
 
 def compaction_rules(keys: CompactionKeys, agent: AgentKeys, today: datetime) -> CompactionRules:
     """Return the rules of a configuration."""
-    flush = keys.memory_flush
-    return CompactionRules(
-        enabled=keys.enabled,
-        provider_side=keys.provider_side,
-        thresholds=compaction.Rules(
-            floor=keys.reserve_tokens_floor,
-            soft=flush.soft_threshold_tokens,
-            recent=keys.keep_recent_tokens,
-            recent_messages=keys.keep_recent_messages,
-            threshold=keys.threshold_tokens,
-            ratio=keys.ratio,
-            messages=keys.messages,
-        ),
-        by=keys.summarizer,
-        identifier_policy=keys.identifier_policy,
-        identifier_instructions=keys.identifier_instructions,
-        flush_enabled=flush.enabled,
-        flush_by=flush.by,
-        flush_rules=FlushRules(system_prompt=flush.system_prompt or "", prompt=flush.prompt or ""),
-        force_bytes=flush.force_bytes,
-        writable=agent.workspace_access == "rw",
-        language=agent.language,
-        today=today,
+    thresholds = compaction.Rules(
+        floor=keys.reserve_tokens_floor,
+        soft=keys.memory_flush.soft_threshold_tokens,
+        recent=keys.keep_recent_tokens,
+        recent_messages=keys.keep_recent_messages,
+        threshold=keys.threshold_tokens,
+        ratio=keys.ratio,
+        messages=keys.messages,
     )
+    writable = agent.workspace_access == "rw"
+    return CompactionRules(keys=keys, thresholds=thresholds, writable=writable, language=agent.language, today=today)

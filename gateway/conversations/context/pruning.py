@@ -44,7 +44,7 @@ class Pruner:
         weigh = partial(text_tokens, self._recorder.transcript)
         self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, count_tokens=weigh)))
         self._checked = window, room
-        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.pruning)
+        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.current.pruning)
         proposed = await self._hooks.propose_prunes(
             self._recorder.transcript.view, context, budget, self._config.clock.now()
         )

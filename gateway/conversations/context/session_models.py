@@ -38,7 +38,7 @@ class SessionModels:
 
     def choose_for_compaction(self) -> ChosenModel:
         """Return the model that flushes and summarises. Raises ModelUnknown."""
-        return self._models.choose(self._config.compaction_model or self.choice)
+        return self._models.choose(self._config.current.compaction.model or self.choice)
 
     def vision(self) -> VisionSupport | None:
         """Return the vision support of the model that answers; None if there is no model."""

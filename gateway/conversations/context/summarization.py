@@ -18,7 +18,7 @@ from gateway.models.call import ModelCaller, TextRequest, text_answer, text_cont
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, sentence_of
-from plugins.api.compaction import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
+from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.api.context import Clock
 from plugins.api.plugin_services import AskModel, ModelAnswer
 from plugins.support.errors import ProviderError
@@ -90,7 +90,7 @@ class Summarization:
     async def flush(self, rules: CompactionRules, keep_from: int, trigger: Trigger) -> None:
         """Write notes of the removed messages that were not flushed yet. Whatever the outcome, the compaction continues."""
         cycle = self._transcript.cycle
-        if not rules.flush_enabled or cycle.covered >= keep_from - 1:
+        if not rules.keys.memory_flush.enabled or cycle.covered >= keep_from - 1:
             return
         flushed = await self._flushed(rules, keep_from)
         event = MemoryFlushed(
@@ -122,8 +122,10 @@ class Summarization:
             return FlushResult(outcome="skipped", reason=TOO_SMALL)
         try:
             async with asyncio.timeout(WITHIN):
-                flush = self._flushes[rules.flush_by]
-                return _checked(await flush.flush(removed, self._requests("flush"), rules.flush_rules), FlushResult)
+                keys = rules.keys.memory_flush
+                prompts = FlushRules(system_prompt=keys.system_prompt or "", prompt=keys.prompt or "")
+                flush = self._flushes[keys.by]
+                return _checked(await flush.flush(removed, self._requests("flush"), prompts), FlushResult)
         except StorageFailed:
             raise
         except BaseException as error:  # a third-party flush, a provider, a deadline: the compaction goes on
@@ -145,7 +147,7 @@ class Summarization:
             return await self._extract(removed, "", TOO_SMALL)
         try:
             async with asyncio.timeout(WITHIN):
-                summarizer = self._summarizers[attempt.rules.by]
+                summarizer = self._summarizers[attempt.rules.keys.summarizer]
                 summary = _checked(await summarizer.summarize(removed, self._requests("summary")), Summary)
         except StorageFailed:
             raise
@@ -202,8 +204,8 @@ class Summarization:
             language=rules.language,
             day=f"{rules.today:%Y-%m-%d}",
             began=end < len(view) and isinstance(view.messages[end], AssistantMessage),
-            identifier_policy=rules.identifier_policy,
-            identifier_instructions=rules.identifier_instructions,
+            identifier_policy=rules.keys.identifier_policy,
+            identifier_instructions=rules.keys.identifier_instructions,
         )
 
     def _requests(self, purpose: str) -> AskModel:

@@ -100,10 +100,7 @@ class FactDistillation:
 
         keys = self._keys()
         return distillation.due(
-            book,
-            threshold=keys.distill_threshold,
-            interval_hours=keys.distill_interval_hours,
-            now=self._clock.now(),
+            book, threshold=keys.distill_threshold, interval_hours=keys.distill_interval_hours, now=self._clock.now()
         )
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
@@ -206,5 +203,4 @@ class FactDistillation:
 
 
 def _pause_name(owner: str) -> str:
-    """Return the name of a person's pause."""
     return f"person {owner}"

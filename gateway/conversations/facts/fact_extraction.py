@@ -83,9 +83,7 @@ log = structlog.get_logger("exuvia.facts")
 class Rows(Protocol):
     """Session rows, without opening the sessions."""
 
-    async def find(self, session: str) -> SessionRow | None:
-        """Return the row of a session."""
-        ...
+    async def find(self, session: str) -> SessionRow | None: ...
 
     async def changed_since(self, at: str) -> list[SessionRow]:
         """Return the sessions with an event at or after a time, in RFC 3339 and UTC."""
@@ -129,7 +127,6 @@ class FactExtraction:
         self._woken = asyncio.Event()
 
     def problems(self) -> list[str]:
-        """Return the current problems, each as a sentence."""
         return self._pauses.sentences()
 
     def why_not(self, used: str | None) -> str:
@@ -292,7 +289,6 @@ class FactExtraction:
 
 
 def _pause_name(session: str) -> str:
-    """Return the name of a session's pause."""
     return f"session {session}"
 
 

@@ -116,7 +116,6 @@ class FactPauses:
         return pause
 
     def succeed(self, name: str) -> None:
-        """Clear the failures of this name."""
         self._failed.pop(name, None)
 
     def end(self, name: str) -> float:
@@ -124,7 +123,6 @@ class FactPauses:
         return self._failed[name][1] if name in self._failed else 0.0
 
     def is_paused(self, name: str) -> bool:
-        """Return True while the pause of this name lasts."""
         return self.end(name) > self._clock.monotonic()
 
     def sentences(self) -> list[str]:

@@ -82,12 +82,7 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _append_to_files(
-    workspace: Path,
-    path: str,
-    text: Callable[[bytes], bytes],
-    line: Callable[[bytes], int | None],
-    *,
-    continued: bool,
+    workspace: Path, path: str, text: Callable[[bytes], bytes], line: Callable[[bytes], int | None], *, continued: bool
 ) -> tuple[str, int]:
     there = files_of(workspace, path) if continued else [path]
     contents = b""

@@ -106,7 +106,6 @@ class PendingNotes:
         task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
-        """Wait for the background tasks."""
         if self._background:
             await asyncio.wait(self._background)
 

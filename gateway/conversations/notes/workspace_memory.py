@@ -83,7 +83,6 @@ class IndexTrigger:
         """The time at which sessions count as idle, on the event loop's clock."""
 
     def on_event(self, recorded: Recorded) -> None:
-        """Schedule the indexing if an event calls for it."""
         if isinstance(recorded.event, TurnEnded):
             self._rested = asyncio.get_running_loop().time() + IDLE_SECONDS + SOON
             self._wake_at(self._rested)

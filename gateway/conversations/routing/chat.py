@@ -105,12 +105,10 @@ class Chat:
 
     @property
     def subscribers(self) -> int:
-        """The number of subscribers."""
         return len(self._watchers)
 
     @property
     def conversations(self) -> list[Conversation]:
-        """The conversations in memory."""
         return [*self.earlier.values(), *([self.current] if self.current else [])]
 
     @property
@@ -124,13 +122,11 @@ class Chat:
         return self._held is None and not self.earlier and (self.current is None or self.current.idle)
 
     def conversation(self, session: str) -> Conversation | None:
-        """Return the conversation of a session if it is in memory."""
         if self.current is not None and self.current.session == session:
             return self.current
         return self.earlier.get(session)
 
     def remove(self, conversation: Conversation) -> None:
-        """Remove a conversation that has ended."""
         self.earlier.pop(conversation.session, None)
         if self.current is conversation:
             self.current = None
@@ -141,11 +137,9 @@ class Chat:
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        """Remove a watcher."""
         self._watchers.discard(watcher)
 
     def notify(self) -> None:
-        """Call the watchers."""
         for watcher in tuple(self._watchers):
             watcher()
 
@@ -280,7 +274,6 @@ class Chat:
         return self.conversation(session) is None and row is not None and (row.settled or row.closed)
 
     def durable_bytes(self, session: str) -> int | None:
-        """Return the durable bytes of a session that is in memory."""
         conversation = self.conversation(session)
         return conversation.recorder.position.offset if conversation else None
 
@@ -296,7 +289,6 @@ class Chat:
         return await asyncio.to_thread(StoredLog(self._store, session).lines, first, limit)
 
     def successor(self, session: str) -> str | None:
-        """Return the session of this key that follows a session."""
         if self.current is not None and self.current.session == session:
             return None
         row = self._catalog.successor(session)

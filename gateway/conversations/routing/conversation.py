@@ -87,11 +87,10 @@ class Conversation:
     def verbose(self) -> bool:
         """Return True if clients show more than the conversation, by the session's choice or the configuration."""
         chosen = self.recorder.transcript.settings.get(VERBOSE)
-        return self._config.verbose if chosen is None else chosen == "on"
+        return self._config.current.agent.verbose if chosen is None else chosen == "on"
 
     @property
     def title(self) -> str:
-        """The session's title; empty if it has none."""
         return self.recorder.transcript.settings.get(TITLE, "")
 
     async def rename(self, title: str, person: str) -> None:
@@ -211,17 +210,17 @@ class Conversation:
                 await asyncio.wait_for(self._until_woken(), seconds)
 
     async def _resume_or_end(self, turn: OpenTurn) -> None:
-        rules = self._config.resume
+        keys = self._config.current.sessions
         age = self._config.clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
             await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply
         elif self._is_interrupted():
             await self.turn.end_cancelled()
-        elif rules.mode == "never":
+        elif keys.resume == "never":
             await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
-        elif rules.mode == "offer":
+        elif keys.resume == "offer":
             await self.turn.abandon("The gateway stopped while this was being answered; send it again.")
-        elif age > rules.within:
+        elif age.total_seconds() > keys.resume_within:
             await self.turn.abandon("The gateway was stopped for too long while this was being answered; send it again.")
         elif turn.crashes >= RESUME_ATTEMPTS:
             await self.turn.abandon("This was interrupted again after being resumed twice; send it again to retry.")

@@ -69,7 +69,6 @@ class ConversationRunner:
 
     @property
     def conversations(self) -> list[Conversation]:
-        """The conversations in memory."""
         return [running.conversation for running in self._running.values()]
 
     def runs(self, session: str) -> bool:
@@ -105,7 +104,6 @@ class ConversationRunner:
         return self._run(chat, recorder)
 
     def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
-        """Run the conversation of a log that was opened."""
         return self._run(chat, self._recorder(log, position, transcript))
 
     async def stop(self, session: str) -> None:
@@ -163,7 +161,6 @@ class ConversationRunner:
         self._ended(chat, conversation, error)
 
     def _progressed(self, chat: Chat, recorder: Recorder) -> None:
-        """Handle newly durable events."""
         chat.last_activity = self._clock.monotonic()
         if recorder.failure is None and recorder.durable_transcript.settled:
             chat.failures = 0

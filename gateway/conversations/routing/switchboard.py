@@ -104,7 +104,6 @@ class Switchboard:
         await self._runner.stop_all()
 
     def load(self) -> SwitchboardLoad:
-        """Return the counts over the conversations in memory."""
         conversations = self._runner.conversations
         return SwitchboardLoad(
             conversations=len(conversations),
@@ -150,7 +149,6 @@ class Switchboard:
         return await self._catalog.find(session)
 
     def log(self, session: str) -> StoredLog:
-        """Return the log of a session, for reading."""
         return StoredLog(self._store, session)
 
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:

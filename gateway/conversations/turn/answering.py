@@ -85,7 +85,6 @@ class ReplyRequest:
         return 0 if window is None else self._compacting.reserve(window)
 
     def _size(self, model: ChosenModel) -> int:
-        """Return the estimated tokens of the next request to this model."""
         return self._prepared(model.provider.limits(model.model).vision, model.name).tokens
 
     def measure(self, vision: VisionSupport | None, model: str) -> TokenFeatures:
@@ -110,7 +109,6 @@ class ReplyRequest:
         return prepared if self._recorder.transcript.view is view else self._prepared(vision, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
-        """Record one answer of the model."""
         self._record_reply(await self._stream(model), model)
 
     async def _stream(self, model: ChosenModel) -> Reply:

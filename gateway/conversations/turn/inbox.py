@@ -54,9 +54,8 @@ class Inbox:
 
     @property
     def mode(self) -> QueueMode:
-        """The mode in force."""
         chosen = self._recorder.transcript.settings.get(SETTING)
-        return next((mode for mode in MODES if mode == chosen), self._config.queue)
+        return next((mode for mode in MODES if mode == chosen), self._config.current.sessions.queue)
 
     def add(self, seq: int, message: MessageReceived, typed: TypedCommand | None) -> WaitingCommand | None:
         """Add a message that was appended to the log; return it as a command if it is one."""
@@ -66,7 +65,6 @@ class Inbox:
         return command
 
     def remove(self, command: WaitingCommand) -> None:
-        """Remove a command that was answered."""
         self._waiting_commands.pop(command.seq, None)
 
     def commands(self) -> Sequence[WaitingCommand]:

@@ -69,13 +69,7 @@ log = structlog.get_logger("exuvia.recall")
 class Recall:
     """The recall of one session."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        memory: Memory,
-        facts: Facts,
-        config: ConversationConfig,
-    ) -> None:
+    def __init__(self, recorder: Recorder, memory: Memory, facts: Facts, config: ConversationConfig) -> None:
         self._recorder = recorder
         self._memory = memory
         self._facts = facts
@@ -87,7 +81,8 @@ class Recall:
     async def recall(self, window: int | None, small: bool) -> None:
         """Record passages relevant to the messages of the open turn, for a model of this window (tokens; None if
         unknown)."""
-        if self._config.recall.mode == "off" or not self._config.shows_memory or (self._facts.none and not self._may_find()):
+        keys = self._config.current.memory.recall
+        if keys.mode == "off" or not self._config.shows_memory or (self._facts.none and not self._may_find()):
             return
         question = head_and_tail(turn_text(self._recorder.transcript), QUESTION)
         if is_small_talk(question):
@@ -139,7 +134,7 @@ class Recall:
         return several and self._memory.may_contain([SESSIONS])
 
     async def _search(self, question: str) -> SearchResult:
-        transcript, keys = self._recorder.transcript, self._config.recall
+        transcript, keys = self._recorder.transcript, self._config.current.memory.recall
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
@@ -152,14 +147,14 @@ class Recall:
 
     def _min_cosine(self) -> float | None:
         """Return the cosine from which on a passage is relevant; None if only words decide."""
-        keys, provider = self._config.recall, self._memory.provider()
+        keys, provider = self._config.current.memory.recall, self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
         return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
     def _relevant_passages(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
-        transcript, keys = self._recorder.transcript, self._config.recall
+        transcript, keys = self._recorder.transcript, self._config.current.memory.recall
         shown, question = ShownMemory(transcript), turn_text(transcript)
         return select_hits(
             found,

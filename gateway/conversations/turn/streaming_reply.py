@@ -30,7 +30,6 @@ class StreamingReply:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self.pieces)
 
 
@@ -46,7 +45,6 @@ class Pause(msgspec.Struct, frozen=True, eq=False):
     reason: str
 
     def seconds_left(self) -> float:
-        """Return the seconds until the request is sent again."""
         return round(max(0.0, self.until - asyncio.get_running_loop().time()), 1)
 
 
@@ -78,7 +76,6 @@ class StreamingReplies:
             self._paused()
 
     def add(self, text: str) -> None:
-        """Add a piece of text."""
         reply = self.current
         if reply is None or reply.ended:
             return

@@ -157,7 +157,6 @@ class ToolCalls:
         )
 
     def record(self, call: OpenCall, outcome: Outcome, output: str) -> None:
-        """Record the result of a call."""
         self._recorder.append(
             ToolReturned(call=call.ref, outcome=outcome, output=output), turn=open_turn(self._recorder.transcript).ordinal
         )

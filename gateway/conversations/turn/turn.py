@@ -116,7 +116,6 @@ class Turn:
         await self._answer(model)
 
     async def resume(self) -> None:
-        """Continue an interrupted turn."""
         with self._models.in_use():
             await self._run(self._continue())
 
@@ -201,7 +200,7 @@ class Turn:
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
-        chain, rounds = FallbackChain(model), self._config.tool_rounds
+        chain, rounds = FallbackChain(model), self._config.current.agent.tool_rounds
         for _ in range(rounds):
             await self.answering.answer(chain, model)
             if not self._open().calls:
@@ -209,8 +208,7 @@ class Turn:
             await self._calls.run()
             await self._join()
         raise TurnFailed(
-            "too_many_rounds",
-            f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to let it.",
+            "too_many_rounds", f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to let it."
         )
 
     async def _join(self) -> None:
@@ -256,12 +254,12 @@ class TurnPreparation:
             await self._recall.recall(model.window, small)
 
     def _record_instructions(self, notes: tuple[LoadedNote, ...], small: bool) -> None:
-        rules, transcript = self._config.turn, self._recorder.transcript
+        transcript, temperature = self._recorder.transcript, self._config.current.agent.temperature
         wanted = InstructionsSet(
-            text=rules.small_model if small else rules.instructions,
+            text=self._config.instructions(small=small),
             tools=() if small else tuple(tool.definition for tool in self._tools.values()),
             notes=notes,
-            parameters=rules.parameters,
+            parameters={} if temperature is None else {"temperature": temperature},
         )
         if transcript.instructions != wanted:
             self._recorder.append(wanted, turn=open_turn(transcript).ordinal)
