@@ -42,7 +42,7 @@ from plugins.api.context import NoSettings, ProviderContext
 from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits
 from plugins.facts.ended_turns import EndedTurn
-from plugins.facts.extraction import may_hold_facts
+from plugins.facts.extraction import may_contain_facts
 from plugins.host.loading import PluginFolder
 from plugins.policies.summary_sections import CONTEXT, GOALS, format_sections, parse_sections
 from sessions.events.messages import Usage
@@ -348,7 +348,7 @@ async def _shown_after(month: Month, folder: Path) -> Shown:
             clock.move(FIRST_DAY + timedelta(days=DAYS * number // len(month.sessions)))
             for turn, (message, reply) in enumerate(session):
                 await connection.turn(KEY, f"{number}-{turn}", message)
-                expected += may_hold_facts(_ended(message, reply))
+                expected += may_contain_facts(_ended(message, reply))
             await _until(lambda wanted=expected: StrictModel.extracted >= wanted)
     clock.move(FIRST_DAY + timedelta(days=DAYS))
     await _index(home)

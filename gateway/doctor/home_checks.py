@@ -165,7 +165,7 @@ def facts(context: DoctorContext) -> Iterator[Finding]:
 def memory_index(context: DoctorContext) -> Iterator[Finding]:
     """Report an index in SQLite that is out of date. There is none before the first search."""
     index = context.home.memory
-    if context.config is None or context.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
+    if context.config is None or context.config.memory.backend_name != SQLITE or not index.exists() or lacks_full_text():
         return
     # Journals grow with every turn, so an incomplete index of one is not a problem.
     notes_alone = [source for source in chosen_sources(context.home, context.config) if source.name != Transcripts.name]

@@ -128,7 +128,7 @@ def backend(context: DoctorContext) -> Iterator[Finding]:
 
 def check_memory_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iterator[Finding]:
     """Yield the problem of the configured backend."""
-    meant = config.memory.resting
+    meant = config.memory.backend_name
     if meant == SQLITE:
         if why := lacks_full_text():
             mend = "Use a Python whose SQLite has it; until then `local` is used, which keeps it in memory."
@@ -172,8 +172,8 @@ async def check_embedding_provider(
     until_then = f"until then {consequence[0].lower()}{consequence[1:]}"
     chosen = keys.chosen(providers)
     if chosen is not None:
-        passed_over = keys.passed_over(providers)
-        missing = [Finding(what=passed_over, mend=MISSING_FILE)] if passed_over else []
+        notice = keys.fallback_notice(providers)
+        missing = [Finding(what=notice, mend=MISSING_FILE)] if notice else []
         return missing if offline else [*missing, *await _check_answer(chosen, until_then)]
     if keys.wanted in (None, NONE):
         return []

@@ -247,7 +247,7 @@ def open_embeddings(
     name."""
 
     def settings(config: Config, name: str) -> tuple[EmbeddingKeys, ProviderAccount]:
-        return config.memory.embedding.meant_for(name), fit_provider(config, name, ProviderAccount)[0]
+        return config.memory.embedding.for_provider(name), fit_provider(config, name, ProviderAccount)[0]
 
     def of_embedding(name: str, known: tuple[EmbeddingKeys, ProviderAccount]) -> ProviderContext:
         return msgspec.structs.replace(context(f"embedding-{name}", known[0]), account=known[1])

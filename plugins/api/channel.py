@@ -72,7 +72,7 @@ class TryLater(PluginError):
 class ChannelInbox(Protocol):
     """Accepts the messages that a channel receives."""
 
-    async def receive(self, arrival: InboundMessage) -> bool:
+    async def receive(self, message: InboundMessage) -> bool:
         """Store a message. Acknowledge it to the service only after this returns.
 
         Returns:
@@ -99,14 +99,14 @@ class Channel(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def run(self, desk: ChannelInbox) -> None:
+    async def run(self, inbox: ChannelInbox) -> None:
         """Receive messages until cancelled.
 
         If this returns or raises, the gateway closes the channel and reopens it after a pause.
         """
         ...
 
-    async def deliver(self, delivery: OutboundMessage) -> str:
+    async def deliver(self, message: OutboundMessage) -> str:
         """Send a reply. Must finish within a minute.
 
         Replies for one chat are delivered one at a time, those for different chats concurrently. After an error other than

@@ -152,7 +152,7 @@ class Summarizer(Protocol):
     name: ClassVar[str]
     """The name in `compaction.summarizer`."""
 
-    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
+    async def summarize(self, compaction: CompactionInput, ask: AskModel) -> Summary:
         """Return the summary.
 
         Raises:
@@ -192,6 +192,6 @@ class MemoryFlush(Protocol):
     name: ClassVar[str]
     """The name in `compaction.memory_flush.by`."""
 
-    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
+    async def flush(self, compaction: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         """Return the text to add to the daily note."""
         ...

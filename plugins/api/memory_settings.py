@@ -33,7 +33,7 @@ COMPATIBLE = "openai"
 LOCAL = "local"
 """The provider that runs a model on this machine."""
 
-SPELLED = "ollama"
+SCHEMELESS = "ollama"
 """The provider whose server address may have no scheme."""
 
 P = TypeVar("P", bound=EmbeddingProvider)
@@ -72,7 +72,7 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if self.provider == AUTO and self.wanted is None and (self.model or self.dimensions or self.headers):
             raise ValueError("must name its provider where it says a model, dimensions or headers")
-        if self.provider != SPELLED and web_fault(self.base_url or ""):
+        if self.provider != SCHEMELESS and web_fault(self.base_url or ""):
             raise ValueError("must have a base_url that begins with http:// or https://")
 
     @property
@@ -88,12 +88,12 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return COMPATIBLE if self.api_key or self.base_url else None
 
     @property
-    def _is_followed(self) -> bool:
+    def _has_fallbacks(self) -> bool:
         """True if other providers follow the `wanted` one, because its model file may not exist."""
         return self.provider == AUTO and bool(self.local_model_path)
 
     @property
-    def _is_account(self) -> bool:
+    def _has_account(self) -> bool:
         return bool(self.api_key or self.base_url)
 
     def chosen(self, providers: Mapping[str, P]) -> P | None:
@@ -103,32 +103,32 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         provider.
         """
         wanted: tuple[str | None, ...] = (self.wanted,)
-        if self._is_followed:
-            wanted = (LOCAL, COMPATIBLE) if self._is_account else (None,)
+        if self._has_fallbacks:
+            wanted = (LOCAL, COMPATIBLE) if self._has_account else (None,)
         meant = (provider for name, provider in providers.items() if None in wanted or name in wanted)
         return next((provider for provider in meant if provider.model()), None)
 
-    def meant_for(self, name: str) -> EmbeddingKeys:
+    def for_provider(self, name: str) -> EmbeddingKeys:
         """Return the settings for one provider. Keys, addresses and models of other providers are removed."""
-        nobodys: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"), None) | {"headers": {}}
-        if self._is_followed and self._is_account:
+        removed: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"), None) | {"headers": {}}
+        if self._has_fallbacks and self._has_account:
             if name == LOCAL:  # named, so that no other model of this machine comes before the account
-                return msgspec.structs.replace(self, provider=LOCAL, **nobodys)
+                return msgspec.structs.replace(self, provider=LOCAL, **removed)
             if name == COMPATIBLE:
                 return msgspec.structs.replace(self, local_model_path=None)
         elif self.wanted == name:
             return self
-        return msgspec.structs.replace(self, provider=AUTO, local_model_path=None, **nobodys)
+        return msgspec.structs.replace(self, provider=AUTO, local_model_path=None, **removed)
 
-    def passed_over(self, providers: Mapping[str, EmbeddingProvider]) -> str:
+    def fallback_notice(self, providers: Mapping[str, EmbeddingProvider]) -> str:
         """Return a sentence if a configured model file cannot be used and another model makes the vectors, else ""."""
-        if not self._is_followed:
+        if not self._has_fallbacks:
             return ""
         used, local = self.chosen(providers), providers.get(LOCAL)
         if used is None or (used is local and used.model() == Path(self.local_model_path or "").stem.lower()):
             return ""
         why = local.explain_default() if local else "memory.embedding.local_model_path cannot be used"
-        return f"{why}: vectors are made by {used.name}:{used.model()} until that is mended and the gateway restarts."
+        return f"{why}: vectors are made by {used.name}:{used.model()} until that is fixed and the gateway restarts."
 
 
 class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -263,7 +263,7 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError("must search by words or by vectors: search.keywords is false and embedding.provider is none")
 
     @property
-    def resting(self) -> str:
+    def backend_name(self) -> str:
         """The name of the configured backend."""
         return SQLITE if self.backend == AUTO else self.backend
 

@@ -78,7 +78,7 @@ class TokenBudget:
         left = None if self._now is None else self._now // 2
         return _first(fresh, left) or list(fresh[:1])
 
-    def beside(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
+    def context_for(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
         """Return the known facts to show with a batch, in their order.
 
         Those with most words in common with the batch are chosen, about `BATCH` characters in the remaining tokens.
@@ -131,9 +131,9 @@ def _tokens(fact: Fact) -> int:
 
 def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -> str:
     """Build the prompt: the known facts, the new facts, numbered, and the question."""
-    told = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
-    mark = mark_for("\n".join(told))
-    kept, new = told[: len(known)], told[len(known) :]
+    lines = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
+    mark = mark_for("\n".join(lines))
+    kept, new = lines[: len(known)], lines[len(known) :]
     parts = [f"[{mark}] {language.kept}:", *kept, f"[{mark}] {language.new}:", *new, f"[{mark}] end"]
     return "\n".join([*parts, "", language.distill_question])
 
@@ -183,5 +183,5 @@ def _numbered(row: object, name: str, facts: Sequence[Fact]) -> list[Fact]:
     numbers = row.get(name) if isinstance(row, Mapping) else None
     if not isinstance(numbers, list):
         return []
-    sound = dict.fromkeys(n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= len(facts))
-    return [facts[number - 1] for number in sound]
+    valid = dict.fromkeys(n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= len(facts))
+    return [facts[number - 1] for number in valid]

@@ -41,12 +41,12 @@ class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
-def may_hold_facts(turn: EndedTurn) -> bool:
+def may_contain_facts(turn: EndedTurn) -> bool:
     """Return True if a model should be asked about a turn; not for greetings, commands and pasted errors."""
     text = turn.asked.strip()
     if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
         return False
-    return len(_without_trace(text)) >= SHORTEST
+    return len(_without_traceback(text)) >= SHORTEST
 
 
 def system(language: FactTexts, most: int) -> str:
@@ -61,11 +61,11 @@ def share_of(room: int | None) -> float:
 
 def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
     """Build the prompt: the turn, each part truncated to this share of its maximum, and the question."""
-    asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * MAX_MESSAGE_BYTES)))
-    answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * MAX_ANSWER_BYTES)))
+    asked = harmless(head_and_tail(_without_traceback(turn.asked), int(share * MAX_MESSAGE_BYTES)))
+    answered = harmless(head_and_tail(_without_traceback(turn.answered), int(share * MAX_ANSWER_BYTES)))
     mark = mark_for(asked + answered)
-    told = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
-    return "\n".join([*told, "", language.question])
+    lines = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
+    return "\n".join([*lines, "", language.question])
 
 
 def parse_extraction(answer: str, most: int) -> ExtractionResult:
@@ -92,7 +92,7 @@ def _sound(row: object) -> FactDraft:
     return found
 
 
-def _without_trace(text: str) -> str:
+def _without_traceback(text: str) -> str:
     """Return the text without the lines of stack traces."""
     return "\n".join(line for line in text.split("\n") if not _is_of_a_trace(line)).strip()
 

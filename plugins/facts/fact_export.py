@@ -53,19 +53,19 @@ def parse_facts(document: bytes, known: Collection[str], now: datetime) -> Impor
     try:
         read = msgspec.json.decode(document)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidFact(f"It is no JSON: {error}.") from error
+        raise InvalidFact(f"It is not valid JSON: {error}.") from error
     entries: list[Fact] = []
     refused: list[str] = []
-    there = set(known)
+    ids = set(known)
     for number, (row, layer) in enumerate(_rows(read), 1):
         try:
             fact = _fact(row, layer, now)
-            if fact.id in there:
+            if fact.id in ids:
                 raise InvalidFact(f"A fact {fact.id} already exists.")
         except InvalidFact as error:
             refused.append(f"Entry {number}: {error}")
         else:
-            there.add(fact.id)
+            ids.add(fact.id)
             entries.append(fact)
     return ImportedFacts(entries=tuple(entries), refused=tuple(refused))
 
@@ -107,9 +107,9 @@ def _row(fact: Fact) -> dict[str, Any]:
 
 def _fact(row: object, layer: str, now: datetime) -> Fact:
     if not isinstance(row, dict):
-        raise InvalidFact("It is no object.")
+        raise InvalidFact("It is not an object.")
     of = Fields(row)
-    sound = draft_fact(of.text("content", ""), of.text("type", "fact"), of.texts("tags"), of.number("importance", 0.5))
+    draft = draft_fact(of.text("content", ""), of.text("type", "fact"), of.texts("tags"), of.number("importance", 0.5))
     source = of.text("source", "imported")
     if source not in _SOURCES:
         raise InvalidFact(f"Its source is one of {', '.join(_SOURCES)}, not {source!r}.")
@@ -117,15 +117,15 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
     if layer not in ("daily", "longterm"):
         raise InvalidFact(f"Its layer is daily or longterm, not {layer!r}.")
     owner = of.text("owner", "")[:128]
-    name = of.text("id", "") or _made_of(owner, layer, sound.content)
+    name = of.text("id", "") or _made_of(owner, layer, draft.content)
     if not _ID.match(name):
-        raise InvalidFact("Its id is no word of at most 64 letters, digits, dots, hyphens and underscores.")
+        raise InvalidFact("Its id may have at most 64 letters, digits, dots, hyphens and underscores.")
     return Fact(
         id=name,
-        content=sound.content,
-        type=sound.type,
-        tags=sound.tags,
-        importance=sound.importance,
+        content=draft.content,
+        type=draft.type,
+        tags=draft.tags,
+        importance=draft.importance,
         created=of.time("createdAt") or stamp(now),
         used=of.time("lastUsedAt"),
         source=source,  # type: ignore[arg-type]
@@ -152,14 +152,14 @@ class Fields:
         """Return a string, or the default if it is missing."""
         value = self._row.get(name)
         if not isinstance(value, str | None):
-            raise InvalidFact(f"Its {name} is no text.")
+            raise InvalidFact(f"Its {name} is not a string.")
         return otherwise if value is None else value
 
     def texts(self, name: str) -> list[str]:
         """Return a list of strings, empty if it is missing."""
         value = self._row.get(name) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise InvalidFact(f"Its {name} are no list of texts.")
+            raise InvalidFact(f"Its {name} is not a list of strings.")
         return value
 
     def number(self, name: str, otherwise: float) -> float:
@@ -170,7 +170,7 @@ class Fields:
         with suppress(OverflowError):  # of an integer that no float holds
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
-        raise InvalidFact(f"Its {name} is no number.")
+        raise InvalidFact(f"Its {name} is not a number.")
 
     def truth(self, name: str) -> bool:
         """Return a boolean, False if it is missing."""
@@ -190,7 +190,7 @@ class Fields:
             read = datetime.fromisoformat(value)
             return stamp(read if read.tzinfo else read.replace(tzinfo=UTC))
         except (ValueError, TypeError, OverflowError, OSError):
-            raise InvalidFact(f"Its {name} is no time.") from None
+            raise InvalidFact(f"Its {name} is not a valid time.") from None
 
     def origin(self) -> FactOrigin | None:
         """Return the message that the fact came from, None if it is missing."""

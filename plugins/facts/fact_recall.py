@@ -46,7 +46,7 @@ class Recaller:
         self,
         message: str,
         now: datetime,
-        told: Callable[[Fact], bool],
+        recallable: Callable[[Fact], bool],
         *,
         formula: Formula = "measured",
         stale_after_days: float = 14.0,
@@ -60,7 +60,7 @@ class Recaller:
         Args:
             message: The text to match.
             now: The current time, for ageing.
-            told: Returns True for facts that may be recalled.
+            recallable: Returns True for facts that may be recalled.
             formula: How words are weighted.
             stale_after_days: Days without use after which a fact scores less.
             least: Minimum share, from 0 to 1, of the message's weight that a fact must match.
@@ -68,12 +68,12 @@ class Recaller:
         self.update()
         asked = list(dict.fromkeys(sought(message)))
         weights = {word: self._weight(word) if formula == "measured" else 1.0 for word in asked}
-        whole = math.fsum(weights.values())
+        total = math.fsum(weights.values())
         found = []
-        for fact in (self._book.facts[each] for each in self._near(weights, least * whole)):
+        for fact in (self._book.facts[each] for each in self._near(weights, least * total)):
             words = self._words[fact.id]
-            overlap = math.fsum(weights[word] for word in asked if word in words) / whole
-            if overlap >= least and told(fact):
+            overlap = math.fsum(weights[word] for word in asked if word in words) / total
+            if overlap >= least and recallable(fact):
                 found.append(score_fact(fact, overlap, now, stale_after_days))
         return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.content, each.fact.id))
 
@@ -105,13 +105,13 @@ class Recaller:
             for word in self._words.pop(gone):
                 self._having[word].discard(gone)
         for fresh in facts.keys() - self._words.keys():
-            self._words[fresh] = words = word_set(f"{facts[fresh].content} {' '.join(_told(facts[fresh].tags))}")
+            self._words[fresh] = words = word_set(f"{facts[fresh].content} {' '.join(_words_of(facts[fresh].tags))}")
             for word in words:
                 self._having[word].add(fresh)
         self._seen = self._book.revision
 
 
-def _told(tags: Iterable[str]) -> list[str]:
+def _words_of(tags: Iterable[str]) -> list[str]:
     """Return the tags that are words, without markers such as `ws:…`."""
     return [tag for tag in tags if ":" not in tag]
 
@@ -130,18 +130,18 @@ def select_facts(
         known: Ids of facts that the model was already shown.
         line: Returns the line of a fact in its log.
     """
-    taken: list[RecalledHit] = []
-    told: list[Fact] = []
+    hits: list[RecalledHit] = []
+    selected: list[Fact] = []
     for each in found:
         text = harmless(each.fact.content)
         size = FRAME + estimate(text)
-        if len(taken) == MOST or size > tokens:
+        if len(hits) == MOST or size > tokens:
             break
-        if each.overlap >= COVERED and each.fact.id not in known and not equivalent_facts(each.fact.content, told):
+        if each.overlap >= COVERED and each.fact.id not in known and not equivalent_facts(each.fact.content, selected):
             tokens -= size
-            told.append(each.fact)
-            taken.append(_hit(each, text, line(each.fact)))
-    return tuple(taken)
+            selected.append(each.fact)
+            hits.append(_hit(each, text, line(each.fact)))
+    return tuple(hits)
 
 
 def _hit(recalled: RecallStats, text: str, line: int) -> RecalledHit:

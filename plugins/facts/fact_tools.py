@@ -57,10 +57,10 @@ class WriteMemory:
         """
         wanted = convert(arguments, WriteArguments)
         try:
-            sound = draft_fact(
+            draft = draft_fact(
                 wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance
             )
-            (kept,) = await self._facts.write([sound], "model", owner=call.person)
+            (stored,) = await self._facts.write([draft], "model", owner=call.person)
         except (InvalidFact, FactsError) as error:
             raise ToolFailed(str(error)) from error
-        return ToolOutput(text=msgspec.json.encode({"id": kept.id, "kept": kept.content}).decode())
+        return ToolOutput(text=msgspec.json.encode({"id": stored.id, "kept": stored.content}).decode())

@@ -54,10 +54,10 @@ from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.messages import Usage
 from sessions.store.log_writer import LineTooLong, stamp
 
-AGAIN = timedelta(minutes=1)
+RETRY_AFTER = timedelta(minutes=1)
 """Time after a failure to open the log before it is tried again, since every turn asks for it."""
 
-LONGEST_NAMED = 60
+NAMED_CHARACTERS = 60
 """Maximum characters of an unknown id repeated in a message."""
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Facts:
         self._opening = asyncio.Lock()
         self._log: FactLog | None = None
         self._recaller: Recaller | None = None
-        self._trouble = ""
-        self._again = datetime.min.replace(tzinfo=UTC)
+        self._problem = ""
+        self._retry_at = datetime.min.replace(tzinfo=UTC)
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,7 +116,7 @@ class Facts:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
             return None if self._exists() else []
-        return self._told(self._log.state, owner)
+        return self._visible(self._log.state, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """Return the usage of extraction and distillation for a session by purpose and model, without opening the log."""
@@ -124,7 +124,7 @@ class Facts:
 
     def problems(self) -> list[str]:
         """Return the current problems, each as a sentence."""
-        return [self._trouble] if self._trouble else []
+        return [self._problem] if self._problem else []
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -149,24 +149,24 @@ class Facts:
         assert self._recaller is not None
         here, keys, now = self.workspace_tag(), self._keys(), self._now()
 
-        def told(fact: Fact) -> bool:
-            there = fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id)
-            return there and not is_outdated(fact, keys, now)
+        def is_recallable(fact: Fact) -> bool:
+            visible = fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id)
+            return visible and not is_outdated(fact, keys, now)
 
         found = self._recaller.recall(
             message,
             now,
-            told,
+            is_recallable,
             formula=keys.formula,
             stale_after_days=keys.stale_after_days,
             least=least,
         )
-        there = {each.fact.id for each in found}
-        return [each for each in found if book.newer(each.fact.id) not in there]
+        ids = {each.fact.id for each in found}
+        return [each for each in found if book.newer(each.fact.id) not in ids]
 
     async def listed(self, owner: str | None, layer: FactLayer | None = None) -> list[Fact]:
         """Return the facts visible to this person, oldest first; None is the operator, who sees all."""
-        return [fact for fact in self._told(await self.book(), owner) if layer in (None, fact.layer)]
+        return [fact for fact in self._visible(await self.book(), owner) if layer in (None, fact.layer)]
 
     async def events_of(self, named: str, owner: str | None) -> FactEvents:
         """Return the events about the fact whose id begins with `named`.
@@ -183,7 +183,7 @@ class Facts:
             raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
         known = log.state.facts.get(fact) or written_fact(fact, events)
         if known is None or not (owner is None or known.is_of(owner)):
-            raise _unknown(named)
+            raise _no_such_fact(named)
         exists = fact in log.state.facts and not is_outdated(known, self._keys(), self._now())
         return FactEvents(fact=known, exists=exists, events=tuple(events))
 
@@ -209,7 +209,7 @@ class Facts:
         Raises:
             FactsUnavailable: The facts cannot be stored.
         """
-        entries = self._made(drafts, owner=owner, source=source, origin=origin, layer="longterm")
+        entries = self._new_facts(drafts, owner=owner, source=source, origin=origin, layer="longterm")
         await self.import_facts(entries, by)
         return entries
 
@@ -227,7 +227,7 @@ class Facts:
         log = await self._open()
         if log.state.has_looked_at(found):
             return ()
-        entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
+        entries = self._new_facts(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
         await self._record(msgspec.structs.replace(found, entries=entries))
         return entries
 
@@ -267,7 +267,7 @@ class Facts:
         """
         log = await self._open()
         owner = taken[0].owner if taken else ""
-        entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
+        entries = self._new_facts(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
         entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
         there = log.state.facts
         sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
@@ -290,9 +290,9 @@ class Facts:
     async def used(self, ids: Iterable[str], recalled: FactOrigin) -> None:
         """Record that facts were recalled, which keeps them from becoming stale. Each recall counts once."""
         log = await self._open()
-        there = tuple(each for each in ids if each in log.state.facts)
-        if there and not log.state.has_used(recalled.session, recalled.seq):
-            log.append(FactsUsed(ids=there, recalled=recalled))
+        known = tuple(each for each in ids if each in log.state.facts)
+        if known and not log.state.has_used(recalled.session, recalled.seq):
+            log.append(FactsUsed(ids=known, recalled=recalled))
 
     async def pin(self, named: str, by: str, *, owner: str | None, pinned: bool = True) -> Fact:
         """Pin or unpin a fact.
@@ -302,7 +302,7 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        fact = self._there(log.state, named, owner)
+        fact = self._existing(log.state, named, owner)
         if pinned and (why := pin_refusal(log.state, fact, self._keys())):
             raise NoSuchFact(why)
         if fact.pinned != pinned:
@@ -320,10 +320,10 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        fact, there = self._there(log.state, named, owner), log.state.facts
-        behind = [there[each] for each in fact.made_of if each in there]
-        behind += [each for each in log.state.made_of(fact.id) if each.made_of == (fact.id,)]
-        for each in (*(each.id for each in behind if not each.pinned), fact.id):
+        fact, facts = self._existing(log.state, named, owner), log.state.facts
+        related = [facts[each] for each in fact.made_of if each in facts]
+        related += [each for each in log.state.made_of(fact.id) if each.made_of == (fact.id,)]
+        for each in (*(each.id for each in related if not each.pinned), fact.id):
             await self._record(FactForgotten(id=each, by=by))
         return fact
 
@@ -355,15 +355,15 @@ class Facts:
             if self._log is not None:
                 await self._log.close()
                 self._log = None
-            if self._trouble and self._now() < self._again:
-                raise FactsUnavailable(self._trouble)
+            if self._problem and self._now() < self._retry_at:
+                raise FactsUnavailable(self._problem)
             book = FactBook()
             try:
                 opened, position = await self._opener(lambda line: book.apply(decode(line)))
             except (SessionsError, InvalidLine) as error:
-                self._trouble, self._again = _said(error), self._now() + AGAIN
-                raise FactsUnavailable(self._trouble) from error
-            self._log, self._trouble = FactLog(opened, position, book, self._now), ""
+                self._problem, self._retry_at = _open_failure(error), self._now() + RETRY_AFTER
+                raise FactsUnavailable(self._problem) from error
+            self._log, self._problem = FactLog(opened, position, book, self._now), ""
             from plugins.facts.fact_recall import Recaller  # noqa: PLC0415 - loads language data
 
             self._recaller = Recaller(book)
@@ -381,14 +381,14 @@ class Facts:
 
     async def _enforce_limits(self) -> None:
         """Drop duplicates and facts beyond the cap."""
-        if (twice := drop_duplicates(await self.book(), self._now())) is not None:
-            await self._record(twice)
-        if (many := drop_beyond_cap(await self.book(), self._keys(), self._now())) is not None:
-            await self._record(many)
+        if (duplicates := drop_duplicates(await self.book(), self._now())) is not None:
+            await self._record(duplicates)
+        if (excess := drop_beyond_cap(await self.book(), self._keys(), self._now())) is not None:
+            await self._record(excess)
 
     # --- one fact -----------------------------------------------------------------------------------------------------
 
-    def _made(
+    def _new_facts(
         self, drafts: Iterable[FactDraft], *, owner: str, source: FactSource, origin: FactOrigin | None, layer: FactLayer
     ) -> tuple[Fact, ...]:
         at, here = stamp(self._now()), self.workspace_tag()
@@ -409,11 +409,11 @@ class Facts:
             for draft in drafts
         )
 
-    def _told(self, book: FactBook, owner: str | None) -> list[Fact]:
+    def _visible(self, book: FactBook, owner: str | None) -> list[Fact]:
         """Return the facts visible to this person in this workspace, oldest first; None is the operator."""
         here, keys, now = self.workspace_tag(), self._keys(), self._now()
-        told = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
-        return [fact for fact in told if not is_outdated(fact, keys, now)]
+        visible = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
+        return [fact for fact in visible if not is_outdated(fact, keys, now)]
 
     def _named(self, book: FactBook, named: str) -> str:
         try:
@@ -421,23 +421,23 @@ class Facts:
         except Ambiguous as error:
             raise NoSuchFact(str(error)) from error
         if found is None:
-            raise _unknown(named)
+            raise _no_such_fact(named)
         return found
 
-    def _there(self, book: FactBook, named: str, owner: str | None) -> Fact:
+    def _existing(self, book: FactBook, named: str, owner: str | None) -> Fact:
         fact = book.facts.get(self._named(book, named))
         hidden = fact is None or is_outdated(fact, self._keys(), self._now())
         if fact is None or hidden or not (owner is None or fact.is_of(owner)):
-            raise _unknown(named)
+            raise _no_such_fact(named)
         return fact
 
 
-def _said(error: Exception) -> str:
+def _open_failure(error: Exception) -> str:
     if isinstance(error, JournalDamaged):
         return f"The facts are unavailable, since their log is damaged: {error}"
     return f"The facts cannot be opened: {error}"
 
 
-def _unknown(named: str) -> NoSuchFact:
+def _no_such_fact(named: str) -> NoSuchFact:
     """Return the error for an unknown id, which may be long."""
-    return NoSuchFact(f"There is no fact {named if len(named) <= LONGEST_NAMED else f'{named[:LONGEST_NAMED]} …'}.")
+    return NoSuchFact(f"There is no fact {named if len(named) <= NAMED_CHARACTERS else f'{named[:NAMED_CHARACTERS]} …'}.")

@@ -36,13 +36,13 @@ T = TypeVar("T")
 PATIENCE = 1.0
 """Maximum seconds that a search waits for recent changes to be indexed."""
 
-RENEWAL_PATIENCE = 5.0
+REBUILD_PATIENCE = 5.0
 """The same while the index is being rebuilt, since there is nothing else to search."""
 
-QUERY = 2000
+QUERY_CHARACTERS = 2000
 """Maximum characters of a query, since each of its words is looked up."""
 
-FEW = 500
+FEW_DOCUMENTS = 500
 """Maximum documents that are checked for changes by each search; with more, a search relies on the watcher."""
 
 
@@ -87,10 +87,10 @@ class Memory:
         self._providers = providers
         self._today = today
         self._backends = backends
-        self._opened: BackendLifecycle | None = None
-        self._indexer = Indexer(self._file, self._chosen, self.provider)
+        self._backend: BackendLifecycle | None = None
+        self._indexer = Indexer(self._file, self._enabled_sources, self.provider)
         self._embedder = Embedder(self._indexer, self.provider, in_use, keys=lambda: keys().embedding, counted=counted)
-        self._watching = Watcher(self._places, self.wake)
+        self._watcher = Watcher(self._watched_folders, self.wake)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -105,8 +105,8 @@ class Memory:
         try:
             await self._stack.__aexit__(None, None, None)
         finally:
-            if self._opened:
-                await self._opened.close()
+            if self._backend:
+                await self._backend.close()
 
     # --- index --------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Memory:
 
     async def watch(self) -> None:
         """Keep the index up to date as sources change, until cancelled."""
-        await self._watching.run()
+        await self._watcher.run()
 
     async def update(self, progress: Callable[[IndexState], None]) -> IndexState:
         """Bring the index up to date, including vectors, and report the progress. What was done stays done.
@@ -139,26 +139,26 @@ class Memory:
                 continue
             return self._indexer.state
 
-    def _places(self) -> WatchedFolders:
-        return reduce(or_, (source.watched() for source in self._chosen()), WatchedFolders())
+    def _watched_folders(self) -> WatchedFolders:
+        return reduce(or_, (source.watched() for source in self._enabled_sources()), WatchedFolders())
 
-    def _chosen(self) -> list[Source]:
+    def _enabled_sources(self) -> list[Source]:
         chosen = self._keys().chosen()
         return [source for source in self._sources if source.name in chosen]
 
     def _file(self) -> BackendLifecycle:
         from plugins.memory.index.backend_lifecycle import BackendLifecycle  # noqa: PLC0415 - not at the start
 
-        self._opened = self._opened or BackendLifecycle(self._path, self._backends, lambda: self._keys().resting)
-        return self._opened
+        self._backend = self._backend or BackendLifecycle(self._path, self._backends, lambda: self._keys().backend_name)
+        return self._backend
 
     def problems(self) -> list[str]:
         """Return sentences about a backend that cannot be used and vectors that cannot be made."""
-        found = [self._opened.trouble] if self._opened and self._opened.trouble else []
+        found = [self._backend.trouble] if self._backend and self._backend.trouble else []
         if why := self._embedder.failing if self.provider() else self.why_no_provider():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
-        if passed_over := self._keys().embedding.passed_over(self._providers):
-            found.append(passed_over)
+        if notice := self._keys().embedding.fallback_notice(self._providers):
+            found.append(notice)
         return found
 
     # --- searching ----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Memory:
         results may be missing.
 
         Args:
-            text: The query; the first `QUERY` characters are used.
+            text: The query; the first `QUERY_CHARACTERS` characters are used.
             scope: What may be found.
             results: Maximum number of results.
             patience: Maximum seconds to wait for recent changes.
@@ -202,7 +202,7 @@ class Memory:
         await import_search_modules()
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
-        text = text[:QUERY]
+        text = text[:QUERY_CHARACTERS]
         await self._refresh(patience, eager=eager)
         state, keys, today = self._indexer.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
@@ -215,7 +215,7 @@ class Memory:
             hits = [hit for hit in found if hit.chunk.source != Notes.name or scope.reads(hit.chunk.path)]
             return hits, index.searches_vectors
 
-        hits, can = await self._read(answer, max(patience, RENEWAL_PATIENCE))
+        hits, can = await self._read(answer, max(patience, REBUILD_PATIENCE))
         if vector is not None and not can:
             missed = "neither sqlite-vec, which this Python's SQLite cannot load, nor numpy is available"
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
@@ -226,7 +226,7 @@ class Memory:
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         """Return lines of a document as `Source.excerpt` does; None for a path that belongs to no source."""
-        for source in self._chosen():
+        for source in self._enabled_sources():
             text = await asyncio.to_thread(source.excerpt, path, first, lines, scope)
             if text is not None:
                 return text
@@ -235,9 +235,9 @@ class Memory:
     def may_contain(self, sources: Collection[str]) -> bool:
         """Return False if these sources are certainly empty."""
         state = self._indexer.state
-        return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
+        return state.at is None or bool(self._watcher.fault) or any(state.by_source.get(name) for name in sources)
 
-    def has(self, sources: Collection[str]) -> bool:
+    def contains(self, sources: Collection[str]) -> bool:
         """Return True if something of these sources is indexed, so that a vector, which may load a model, is worth it."""
         return any(self._indexer.state.by_source.get(name) for name in sources)
 
@@ -248,7 +248,7 @@ class Memory:
     async def _refresh(self, patience: float, *, eager: bool) -> None:
         """Check for changes first, unless there are so many documents that this is left to the watcher."""
         state = self._indexer.state
-        if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
+        if state.at is None or self._watcher.fault or (eager and state.documents <= FEW_DOCUMENTS):
             await self._indexer.refresh(patience)
 
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:

@@ -21,7 +21,7 @@ from gateway.http.openai import schema
 from gateway.support import printable
 from plugins.api.memory import chunks
 from plugins.facts import extraction
-from plugins.memory.memory import QUERY
+from plugins.memory.memory import QUERY_CHARACTERS
 from plugins.memory.search import fusion, periods
 from plugins.memory.sources import notes
 from plugins.policies import identifiers
@@ -58,7 +58,7 @@ MORE: Mapping[str, Reads] = {
     "plugins.facts.extraction.parse_extraction": lambda text: extraction.parse_extraction(text, 5),
     "plugins.api.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
     "plugins.memory.search.fusion.phrase_score": lambda text: fusion.phrase_score(
-        words.sought(text[:QUERY]), text[:QUERY], text
+        words.sought(text[:QUERY_CHARACTERS]), text[:QUERY_CHARACTERS], text
     ),
     "plugins.memory.sources.notes.some_lines": lambda text: notes.some_lines(text, 5, 5),
     "plugins.memory.search.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),

@@ -14,7 +14,7 @@ from plugins.api.fact_values import Fact
 from plugins.facts import distillation, extraction
 from plugins.facts.distillation import BATCH, TokenBudget, due, parse_distillation
 from plugins.facts.ended_turns import EndedTurn
-from plugins.facts.extraction import may_hold_facts, parse_extraction
+from plugins.facts.extraction import may_contain_facts, parse_extraction
 from plugins.facts.fact_book import build_book
 from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
@@ -37,13 +37,13 @@ def answer(*contents: Any, importance: float = 0.6) -> str:
 
 @pytest.mark.parametrize("asked", ["hi", "Good morning!", "你好", "/status", "ok", "", TRACE])
 def test_greetings_commands_and_pasted_errors_ask_no_model(asked: str) -> None:
-    assert not may_hold_facts(turn(asked))
+    assert not may_contain_facts(turn(asked))
 
 
 def test_a_turn_that_was_not_answered_asks_no_model_and_a_sentence_does() -> None:
-    assert may_hold_facts(turn("My favourite language is Rust."))
-    assert may_hold_facts(turn(f"We deploy on Fridays. Why this?\n{TRACE}"))
-    assert not may_hold_facts(turn("My favourite language is Rust.", replied=False))
+    assert may_contain_facts(turn("My favourite language is Rust."))
+    assert may_contain_facts(turn(f"We deploy on Fridays. Why this?\n{TRACE}"))
+    assert not may_contain_facts(turn("My favourite language is Rust.", replied=False))
 
 
 def test_the_exchange_is_data_without_its_traces_and_cannot_end_its_fence() -> None:
@@ -75,7 +75,7 @@ def test_facts_are_taken_out_of_json_also_where_something_stands_around_it(wrap:
 def test_a_long_message_is_looked_through_in_a_moment_whatever_it_holds() -> None:
     for piece in ("\n", " \n", "Error", "[", "at a(", 'File "'):
         asked = turn(piece * 200_000)
-        may_hold_facts(asked)
+        may_contain_facts(asked)
         extraction.request(asked, language("en").facts)
 
 
@@ -137,7 +137,7 @@ def test_what_one_person_distils_makes_anothers_facts_wait_no_longer() -> None:
 
 def test_beside_new_facts_stand_the_nearest_of_those_that_are_kept_in_their_order_and_no_endless_number() -> None:
     known = [fact(f"number {n} " + "x" * 1900, id=str(n)) for n in range(90)] + [fact("Ann drinks oolong tea")]
-    shown = TokenBudget(None).beside(known, [fact("Ann drinks no tea")])
+    shown = TokenBudget(None).context_for(known, [fact("Ann drinks no tea")])
     assert shown[-1] == known[-1]
     assert shown == [each for each in known if each in shown]
     assert 0.8 * BATCH < sum(len(each.content) for each in shown) < BATCH
@@ -172,7 +172,7 @@ def test_new_and_kept_facts_fit_into_the_room_and_refusals_end_at_one_fact(
     space, tries = TokenBudget(tokens), 0
     while True:
         batch = space.batch(new)
-        beside = space.beside(known, batch)
+        beside = space.context_for(known, batch)
         if tokens is not None and [*batch, *beside] != new[:1]:
             assert sum(estimate(each.content) for each in [*batch, *beside]) <= tokens
         if not space.shrink([*batch, *beside], for_good=True):

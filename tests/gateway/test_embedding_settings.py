@@ -149,7 +149,7 @@ def test_another_provider_that_is_named_never_gets_the_seeds_key(tmp_path: Path,
 def test_a_model_of_this_machine_comes_before_the_seeds_service(tmp_path: Path) -> None:
     keys = loaded(tmp_path, 'local_model_path = "/models/own.gguf"', **KEY).memory.embedding
     assert keys.wanted == "local"
-    local, openai, voyage = (keys.meant_for(name) for name in ("local", "openai", "voyage"))
+    local, openai, voyage = (keys.for_provider(name) for name in ("local", "openai", "voyage"))
     assert (local.local_model_path, local.model, local.api_key) == ("/models/own.gguf", None, None)
     assert (openai.local_model_path, openai.model, openai.api_key) == (None, "text-embedding-v4", keys.api_key)
     assert (voyage.local_model_path, voyage.model, voyage.api_key) == (None, None, None)
@@ -173,7 +173,7 @@ async def chosen_by(config: Config, folder: Path, **environment: str) -> Embeddi
         await providers.reconfigure(config)
         chosen = keys.chosen(providers)
         used = f"{chosen.name}:{chosen.model()}" if chosen else ""
-        return Embeddings(used=used, said=keys.passed_over(providers))
+        return Embeddings(used=used, said=keys.fallback_notice(providers))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_a_model_file_that_is_missing_leaves_the_vectors_to_the_next_provi
     assert found.used == used
     assert found.said == (
         f"memory.embedding.local_model_path is {file}, which does not exist:"
-        f" vectors are made by {used} until that is mended and the gateway restarts."
+        f" vectors are made by {used} until that is fixed and the gateway restarts."
     )
 
 
@@ -225,7 +225,7 @@ async def test_a_running_gateway_says_in_its_status_and_its_log_that_a_model_fil
             assert "MEMORY.md" in await client.command("/memory painted sky")
             status = await client.command("/status")
     missing = f"memory.embedding.local_model_path is {tmp_path}/own.gguf, which does not exist"
-    assert f"{missing}: vectors are made by openai:text-embedding-3-small until that is mended" in status
+    assert f"{missing}: vectors are made by openai:text-embedding-3-small until that is fixed" in status
     assert any("local_model_missing" in line and missing in line for line in capsys.readouterr().out.splitlines())
     assert server.requests
 
@@ -268,11 +268,11 @@ def test_nobody_is_told_of_an_account_that_is_not_theirs() -> None:
     account = EmbeddingKeys(
         provider="voyage", model="voyage-4", api_key=Secret("k"), headers={"x": Secret("y")}, dimensions=256, batch_size=7
     )
-    assert account.meant_for("voyage") == account
-    assert account.meant_for("openai") == account.meant_for("local") == EmbeddingKeys(batch_size=7)
+    assert account.for_provider("voyage") == account
+    assert account.for_provider("openai") == account.for_provider("local") == EmbeddingKeys(batch_size=7)
     unnamed = msgspec.structs.replace(account, provider="auto")
-    assert (unnamed.wanted, unnamed.meant_for("openai")) == ("openai", unnamed)
-    assert unnamed.meant_for("voyage") == EmbeddingKeys(batch_size=7)
+    assert (unnamed.wanted, unnamed.for_provider("openai")) == ("openai", unnamed)
+    assert unnamed.for_provider("voyage") == EmbeddingKeys(batch_size=7)
 
 
 async def test_a_key_of_a_chat_provider_is_the_embedding_providers_too_and_a_change_opens_it_anew(tmp_path: Path) -> None:

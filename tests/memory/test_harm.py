@@ -168,9 +168,9 @@ async def test_what_the_tables_of_the_vectors_lost_is_made_anew_of_what_was_embe
     db.close()
     async with place.memory("counted") as memory:
         assert await answers(memory) == expected
-        assert memory._opened
-        assert isinstance(memory._opened._opened, IndexFile)
-        assert memory._opened._opened.rebuilds == 1
+        assert memory._backend
+        assert isinstance(memory._backend._opened, IndexFile)
+        assert memory._backend._opened.rebuilds == 1
     assert len(place.provider.texts) == embedded
 
 
@@ -248,9 +248,9 @@ async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
             place.put("memory/more.md", f"the chimney number {number}\n")
             await one.update(lambda _: None)
             assert (await other.search("chimney", EVERYTHING)).hits
-        assert one._opened
-        assert isinstance(one._opened._opened, IndexFile)
-        assert one._opened._opened.rebuilds == 0
+        assert one._backend
+        assert isinstance(one._backend._opened, IndexFile)
+        assert one._backend._opened.rebuilds == 0
         embedded = len(place.provider.texts)
         for memory in (one, other):
             await memory.update(lambda _: None)

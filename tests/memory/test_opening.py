@@ -37,7 +37,7 @@ async def search(place):
         watching = asyncio.create_task(memory.watch())
         await asyncio.sleep(0)
         found = await memory.search("door", EVERYTHING)
-        while memory._watching.fault:
+        while memory._watcher.fault:
             await asyncio.sleep(0.01)
         watching.cancel()
     return [hit.citation for hit in found.hits]

@@ -211,13 +211,13 @@ async def test_a_search_relies_on_the_watching_only_where_there_are_many_documen
     place.put("MEMORY.md", "the door code is 4711\n")
     async with place.memory() as memory:
         assert await citations(memory, "door")
-        memory._watching.fault = ""
+        memory._watcher.fault = ""
         place.put("MEMORY.md", "the window\n")
         assert await citations(memory, "window"), "few notes are looked at in no time"
         memory._indexer.report(documents=10_000)
         place.put("MEMORY.md", "the roof\n")
         assert not await citations(memory, "roof")
-        memory._watching.fault = "the system has no more watches"
+        memory._watcher.fault = "the system has no more watches"
         assert await citations(memory, "roof")
 
 

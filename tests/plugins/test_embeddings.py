@@ -54,7 +54,7 @@ def chosen(environment: dict[str, str], *, installed: bool = False, **settings: 
     """Who makes the vectors, as `provider:model`."""
     keys = EmbeddingKeys(**settings)
     kinds = load_plugins(()).embedding_providers()
-    providers = {name: kind(context(keys.meant_for(name), environment)) for name, kind in kinds.items()}
+    providers = {name: kind(context(keys.for_provider(name), environment)) for name, kind in kinds.items()}
     if not installed:
         del providers["local"]
     memory = Memory(

@@ -236,7 +236,7 @@ def show_status(
         SearchFailed: The index cannot be read, or is not in SQLite.
     """
     config = load_config(file or home.config, environment=environment, overrides={})
-    backend = LOCAL if config.memory.resting == SQLITE and lacks_full_text() else config.memory.resting
+    backend = LOCAL if config.memory.backend_name == SQLITE and lacks_full_text() else config.memory.backend_name
     if backend != SQLITE:
         raise SearchFailed(
             f"The index is in the backend {backend}, which cannot be examined; `exuvia memory index` counts it."

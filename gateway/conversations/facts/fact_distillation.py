@@ -133,7 +133,7 @@ class FactDistillation:
         raises, since then the model is at fault.
         """
         batch = budget.batch(fresh)
-        known = budget.beside(await self._lasting(batch[0]), batch)
+        known = budget.context_for(await self._lasting(batch[0]), batch)
         try:
             answer = await self._ask(model, batch, known, session)
         except (ContextOverflow, BadRequest) as error:

@@ -251,7 +251,7 @@ class FactExtraction:
 
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
         found = extraction.ExtractionResult()
-        if not turn.group and extraction.may_hold_facts(turn):
+        if not turn.group and extraction.may_contain_facts(turn):
             most = self._keys().max_facts
             answer = await self._ask(row.session, turn, model, most)
             found = extraction.parse_extraction(answer.text, most)

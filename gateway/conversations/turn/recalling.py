@@ -141,7 +141,7 @@ class Recall:
             shown=(document_of(transcript.session), transcript.view.first_seq or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
-        by_meaning = self._min_cosine() is not None and self._memory.has(NOTES)
+        by_meaning = self._min_cosine() is not None and self._memory.contains(NOTES)
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 

@@ -21,10 +21,10 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.backends.postings import best
 
-EFFORT = 400
+SEARCH_EF = 400
 """Vectors that Chroma keeps in view during a search (`hnsw:search_ef`), enough for all results."""
 
-AT_ONCE = 5000
+CALL_LIMIT = 5000
 """Maximum vectors per call, since Chroma limits it."""
 
 
@@ -67,11 +67,11 @@ class ChromaBackend(LocalBackend):
         exact = [each for each in alike if identity.dimensions in (0, each.dimensions)]
         return self._collections[exact[-1]] if exact else (None, set())
 
-    def _begun(self, identity: Identity) -> tuple[Any, set[str]]:
+    def _get_or_create(self, identity: Identity) -> tuple[Any, set[str]]:
         if identity not in self._collections:
-            told = {**msgspec.to_builtins(identity), "number": len(self._collections)}
-            metadata = {"hnsw:space": "cosine", "hnsw:search_ef": EFFORT, **told}
-            name = f"vectors-{_named(identity)}"
+            identity_fields = {**msgspec.to_builtins(identity), "number": len(self._collections)}
+            metadata = {"hnsw:space": "cosine", "hnsw:search_ef": SEARCH_EF, **identity_fields}
+            name = f"vectors-{_collection_name(identity)}"
             collection = self._client.get_or_create_collection(name, metadata=metadata, embedding_function=None)
             self._collections[identity] = collection, set(collection.get(include=[])["ids"])
         return self._collections[identity]
@@ -80,10 +80,10 @@ class ChromaBackend(LocalBackend):
         """Load the collections, deleting vectors that no chunk uses."""
         used = set(self._digests.values())
         for collection in sorted(self._client.list_collections(), key=lambda each: each.metadata["number"]):
-            there = set(collection.get(include=[])["ids"])
-            for some in _some(sorted(there - used)):
+            stored = set(collection.get(include=[])["ids"])
+            for some in _batches(sorted(stored - used)):
                 collection.delete(ids=some)
-            self._collections[msgspec.convert(collection.metadata, Identity)] = collection, there & used
+            self._collections[msgspec.convert(collection.metadata, Identity)] = collection, stored & used
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
         return self._without_vector(self._collection(identity)[1], limit)
@@ -93,21 +93,21 @@ class ChromaBackend(LocalBackend):
 
     def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         self._check(identity, vectors)
-        collection, there = self._begun(identity)
-        for some in _some(list(vectors)):
+        collection, stored = self._get_or_create(identity)
+        for some in _batches(list(vectors)):
             collection.upsert(ids=some, embeddings=[list(vectors[digest]) for digest in some])
-            there.update(some)
+            stored.update(some)
 
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        collection, there = self._collection(identity)
+        collection, stored = self._collection(identity)
         allowed = self._allowed(scope)
-        inside = {digest for key, digest in self._digests.items() if digest in there and allowed(key)}
+        inside = {digest for key, digest in self._digests.items() if digest in stored and allowed(key)}
         if not inside:
             return {}
         asked: dict[str, Any] = {"query_embeddings": [list(vector)], "n_results": limit, "include": ["distances"]}
-        if len(inside) < len(there):
+        if len(inside) < len(stored):
             asked["ids"] = sorted(inside)
         answer = collection.query(**asked)
         near = {digest: 1 - away for digest, away in zip(answer["ids"][0], answer["distances"][0], strict=True)}
@@ -116,28 +116,28 @@ class ChromaBackend(LocalBackend):
         return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        collection, there = self._collection(identity)
-        digests = {key: it for key in keys if (it := self._digests.get(key, "")) in there}
+        collection, stored = self._collection(identity)
+        digests = {key: it for key in keys if (it := self._digests.get(key, "")) in stored}
         if not digests:
             return {}
         near = _exact(collection, vector, set(digests.values()))
         return {key: near[digest] for key, digest in digests.items()}
 
 
-def _named(identity: Identity) -> str:
+def _collection_name(identity: Identity) -> str:
     """Return a name for an identity of letters and digits only."""
     return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
 
 
-def _some(digests: list[str]) -> Iterator[list[str]]:
-    yield from (digests[at : at + AT_ONCE] for at in range(0, len(digests), AT_ONCE))
+def _batches(digests: list[str]) -> Iterator[list[str]]:
+    yield from (digests[at : at + CALL_LIMIT] for at in range(0, len(digests), CALL_LIMIT))
 
 
 def _exact(collection: Any, vector: Sequence[float], digests: Collection[str]) -> dict[str, float]:
     """Return the cosine of a vector and each vector of `digests`."""
     np: Any = import_module("numpy")  # a dependency of Chroma
     cosines: dict[str, float] = {}
-    for some in _some(sorted(digests)):
+    for some in _batches(sorted(digests)):
         answer = collection.get(ids=some, include=["embeddings"])
         lengths = np.linalg.norm(answer["embeddings"], axis=1) * np.linalg.norm(vector)
         near = (answer["embeddings"] @ np.asarray(vector) / np.maximum(lengths, 1e-12)).tolist()

@@ -21,18 +21,18 @@ SLACK = 4 * 1024 * 1024
 class RecordFile:
     """A file of records that one process writes; in others nothing is persisted until that one ends.
 
-    `whole` returns all current records for rewriting the file. Raises OSError if the disk fails.
+    `live_records` returns all current records for rewriting the file. Raises OSError if the disk fails.
     """
 
-    def __init__(self, place: Path, whole: Callable[[], Iterable[bytes]]) -> None:
+    def __init__(self, place: Path, live_records: Callable[[], Iterable[bytes]]) -> None:
         self._place = place
-        self._whole = whole
+        self._live_records = live_records
         self._file: BinaryIO | None = None
         self._size = 0
 
     def read(self) -> list[bytes]:
         """Open the file, for writing if possible, and return its intact records. Damaged ones are cut off."""
-        self._file = self._claimed()
+        self._file = self._open_locked()
         content = self._place.read_bytes()
         records, end = _records(content)
         if self._file is not None and (end != len(content) or not end):
@@ -44,15 +44,15 @@ class RecordFile:
         self._size = max(end, len(_MARK))
         return records
 
-    def append(self, record: bytes, counting: int) -> None:
-        """Append a record. `counting` is the size in bytes of all current records."""
+    def append(self, record: bytes, live_bytes: int) -> None:
+        """Append a record. `live_bytes` is the size in bytes of all current records."""
         if self._file is None:
             # The previous writer may have left a different state: rewrite the file.
-            self._file = self._claimed()
+            self._file = self._open_locked()
             if self._file is not None:
-                self._make_anew()
-        elif self._size > 2 * counting + SLACK:
-            self._make_anew()
+                self._rewrite()
+        elif self._size > 2 * live_bytes + SLACK:
+            self._rewrite()
         else:
             framed = _framed(record)
             self._file.write(framed)
@@ -65,18 +65,18 @@ class RecordFile:
             self._file.close()
             self._file = None
 
-    def _make_anew(self) -> None:
-        beside = self._place.with_name(self._place.name + ".new")
-        with _opened(beside) as new:
+    def _rewrite(self) -> None:
+        new_path = self._place.with_name(self._place.name + ".new")
+        with _opened(new_path) as new:
             new.truncate(0)
             new.write(_MARK)
-            new.writelines(map(_framed, self._whole()))
-        beside.replace(self._place)
+            new.writelines(map(_framed, self._live_records()))
+        new_path.replace(self._place)
         self.close()
-        self._file = self._claimed()
+        self._file = self._open_locked()
         self._size = self._place.stat().st_size
 
-    def _claimed(self) -> BinaryIO | None:
+    def _open_locked(self) -> BinaryIO | None:
         """Return the file positioned at its end, None if another process writes it."""
         file = _opened(self._place)
         try:

@@ -60,10 +60,10 @@ class Keywords:
         Words without matches are searched as substrings.
         """
         counts = self.word_counts(words)
-        held = {word: count for word, count in counts.items() if count and self._has(word, scope)}
-        lone = [word for word in words if word not in held]
-        found = self._best(held, limit, scope)
-        parts = [word for word in lone if len(word) >= PART]
+        indexed = {word: count for word, count in counts.items() if count and self._has(word, scope)}
+        missing = [word for word in words if word not in indexed]
+        found = self._best(indexed, limit, scope)
+        parts = [word for word in missing if len(word) >= PART]
         if parts:
             for key, score in self._ranked("parts", _any(parts), limit, scope).items():
                 found[key] = found.get(key, 0.0) + score

@@ -111,8 +111,8 @@ def messages_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
             case _:
                 pass
     end = min((*waiting, *asked), default=None)
-    told = sorted((each for each in said if each.text), key=lambda each: each.seq)
-    return [each for each in told if end is None or each.seq < end], end is not None
+    messages = sorted((each for each in said if each.text), key=lambda each: each.seq)
+    return [each for each in messages if end is None or each.seq < end], end is not None
 
 
 def _unanswered(asked: Mapping[int, Utterance]) -> list[Utterance]:
