@@ -15,3 +15,6 @@ support/         What every package of `gateway` may use.
 terminal/        `exuvia chat`: a terminal client of the websocket protocol.
 wiring/          The composition of one gateway, and its process.
 """
+
+VERSION = "0.1.0"
+"""The version of Exuvia."""

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.auth.limits import AuthThrottle
-from gateway.auth.people import Admission, People, mark_of
+from gateway.auth.people import Admission, People, token_digest
 from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner
 from gateway.config.keys import GatewayKeys
 from plugins.api.context import Clock
@@ -55,9 +55,9 @@ class Access:
         self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(keys.host)
         own = {*_LOOPBACK_NAMES, _in_url(keys.host)}
-        self._hosts = {_plain(f"{name}:{port}") for name in own} | {_plain(name) for name in keys.allowed_hosts}
+        self._hosts = {_normalized(f"{name}:{port}") for name in own} | {_normalized(name) for name in keys.allowed_hosts}
         if port in (80, 443):
-            self._hosts |= {_plain(name) for name in own}
+            self._hosts |= {_normalized(name) for name in own}
         self._origins = {origin.lower().rstrip("/") for origin in keys.allowed_origins}
         self._port = port
         self.cookie = f"exuvia-{port}"
@@ -205,7 +205,7 @@ class Access:
         """
         self._refuse_waiting(address)
         if secret:
-            self._attempts.count_wrong(address, mark_of(secret))
+            self._attempts.count_wrong(address, token_digest(secret))
         self._refuse_waiting(address)
 
     def _refuse_waiting(self, address: str) -> None:
@@ -218,7 +218,7 @@ class Access:
         """Return True if a request's `Host` is one of ours."""
         if host is None:
             return False
-        host = _plain(host)
+        host = _normalized(host)
         return host in self._hosts or (self._any_address and _is_address(host, self._port))
 
     def allows_origin(self, origin: str | None, host: str | None) -> bool:
@@ -236,10 +236,10 @@ class Access:
             return False
         if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or host is None:
             return False
-        return _plain(parts.netloc) == _plain(host) and self.allows_host(host)
+        return _normalized(parts.netloc) == _normalized(host) and self.allows_host(host)
 
 
-def _plain(authority: str) -> str:
+def _normalized(authority: str) -> str:
     """Normalize a host with or without a port: lower case, no trailing dot, IPv6 shortened."""
     authority = authority.lower()
     name, colon, port = authority.rpartition(":")

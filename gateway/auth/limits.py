@@ -1,4 +1,9 @@
-"""Limits before authentication: wrong tokens, and connections that have not authenticated yet."""
+"""Limits before authentication: wrong tokens, and connections that have not authenticated yet.
+
+Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old
+token after a rotation counts as one attempt, however often it tries. One address may hold a part of all connections, never
+all.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +31,19 @@ STORM = 100
 """Wrong tokens a minute, from all addresses together, above which no address has free attempts."""
 
 
+SWEEP = 256
+"""Connections that are counted between two removals of closed ones."""
+
+
 class _Record(msgspec.Struct):
     """The wrong tokens of one address.
 
-    `wrong` counts the different ones, `marks` are the digests of the last few. `last` is when the last one came and `until`
+    `wrong` counts the different ones, `digests` are those of the last few. `last` is when the last one came and `until`
     the end of the wait, both on the given clock.
     """
 
     wrong: int
-    marks: tuple[bytes, ...]
+    digests: tuple[bytes, ...]
     last: float
     until: float
 
@@ -56,19 +65,19 @@ class AuthThrottle:
         record = self._records.get(source_of(address))
         return 0.0 if record is None else max(0.0, record.until - self._now())
 
-    def count_wrong(self, address: str, mark: bytes) -> None:
-        """Count a wrong token. `mark` is its digest; a repeated one is not counted again."""
+    def count_wrong(self, address: str, digest: bytes) -> None:
+        """Count a wrong token. `digest` identifies it; a repeated one is not counted again."""
         now, source = self._now(), source_of(address)
         record = self._records.pop(source, None)
         if record is None or now - record.last > FORGET_AFTER:
-            record = _Record(wrong=0, marks=(), last=now, until=0.0)
+            record = _Record(wrong=0, digests=(), last=now, until=0.0)
         self._records[source] = record
         if len(self._records) > ADDRESSES:
             self._records.popitem(last=False)
         record.last = now
-        if mark in record.marks:
+        if digest in record.digests:
             return
-        record.marks = (*record.marks, mark)[-FREE:]
+        record.digests = (*record.digests, digest)[-FREE:]
         record.wrong += 1
         over = record.wrong - (0 if self._is_storm(now) else FREE)
         if over > 0:
@@ -94,10 +103,6 @@ def source_of(address: str) -> str:
     return str(ipaddress.IPv6Network((parsed, 64), strict=False))
 
 
-SWEEP = 256
-"""Connections that are added between two removals of closed ones."""
-
-
 class _Connection(Protocol):
     """A connection's protocol, as aiohttp's server creates it."""
 
@@ -114,32 +119,32 @@ class UnauthenticatedLimit:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._of: dict[str, set[_Connection]] = {}
+        self._by_address: dict[str, set[_Connection]] = {}
         self._added = 0
 
     def has_room(self, address: str) -> bool:
         """Return True if this address may open a further connection."""
-        if len(self._of.get(address, ())) < self._most:
+        if len(self._by_address.get(address, ())) < self._most:
             return True
-        self._forget_closed()
-        return len(self._of.get(address, ())) < self._most
+        self._remove_closed()
+        return len(self._by_address.get(address, ())) < self._most
 
     def add(self, address: str, connection: _Connection) -> None:
         """Count a connection that was just opened."""
-        self._of.setdefault(address, set()).add(connection)
+        self._by_address.setdefault(address, set()).add(connection)
         self._added += 1
         if self._added >= SWEEP:
-            self._forget_closed()
+            self._remove_closed()
 
     def authenticated(self, address: str, connection: _Connection) -> None:
         """Stop counting a connection: it has authenticated."""
-        if address in self._of:
-            self._of[address].discard(connection)
+        if address in self._by_address:
+            self._by_address[address].discard(connection)
 
-    def _forget_closed(self) -> None:
+    def _remove_closed(self) -> None:
         self._added = 0
-        still = {address: {each for each in those if _is_open(each)} for address, those in self._of.items()}
-        self._of = {address: those for address, those in still.items() if those}
+        still = {address: {each for each in those if _is_open(each)} for address, those in self._by_address.items()}
+        self._by_address = {address: those for address, those in still.items() if those}
 
 
 def _is_open(connection: _Connection) -> bool:

@@ -29,10 +29,10 @@ class Person(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A person who was authenticated, the mark of their token, and the cookie if they sent one instead."""
+    """A person who was authenticated, the digest of their token, and the cookie if they sent one instead."""
 
     person: Person
-    mark: bytes
+    digest: bytes
     cookie: SignedToken | None = None
 
 
@@ -41,29 +41,29 @@ class People:
 
     def __init__(self, tokens: Iterable[tuple[Secret, Person]]) -> None:
         known = [(token.reveal(), person) for token, person in tokens]
-        self._by_mark = {mark_of(token): person for token, person in known}
-        self._marks = {person.id: mark_of(token) for token, person in known}
+        self._by_digest = {token_digest(token): person for token, person in known}
+        self._digests = {person.id: token_digest(token) for token, person in known}
         self.keys = {person.id: signing_key(token) for token, person in known}
         """The key that signs each person's cookies and links, by the person's id."""
 
     def admit(self, token: str) -> Admission | None:
         """Return the admission that this token grants; None if it is nobody's."""
-        mark = mark_of(token)
-        person = self._by_mark.get(mark)
-        return None if person is None else Admission(person, mark)
+        digest = token_digest(token)
+        person = self._by_digest.get(digest)
+        return None if person is None else Admission(person, digest)
 
     def admission_of(self, person: str, cookie: SignedToken | None = None) -> Admission:
         """Return the admission of a person who sent a valid cookie or link; `person` is one of `keys`."""
-        mark = self._marks[person]
-        return Admission(self._by_mark[mark], mark, cookie)
+        digest = self._digests[person]
+        return Admission(self._by_digest[digest], digest, cookie)
 
     def still_admit(self, admission: Admission) -> bool:
         """Return True if the token of this admission still belongs to the same person."""
-        person = self._by_mark.get(admission.mark)
+        person = self._by_digest.get(admission.digest)
         return person is not None and person.id == admission.person.id
 
 
-def mark_of(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
     """Return the keyed digest that represents a token in memory.
 
     The key belongs to this process, so neither the digest nor the time of a comparison reveals anything about the token.

@@ -134,8 +134,8 @@ class TokenSigner:
     def issue(self, purpose: Purpose, person: str, key: bytes, renewed: SignedToken | None = None) -> str:
         """Return a new cookie or link for a person, signed with `key`; a cookie may renew another."""
         number = secrets.token_urlsafe(12) if renewed is None else renewed.number
-        made = SignedToken(person, int(self._now()) + _LIFE[purpose], number)
-        return f"{_plain(made)}.{_signature(purpose, made, key)}"
+        token = SignedToken(person, int(self._now()) + _LIFE[purpose], number)
+        return f"{_payload(token)}.{_signature(purpose, token, key)}"
 
     def read(self, purpose: Purpose, text: str, key_of: Callable[[str], bytes | None]) -> SignedToken | None:
         """Return the content of a valid cookie or link; None otherwise. `key_of` returns a person's key."""
@@ -178,9 +178,9 @@ def signing_key(token: str) -> bytes:
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32, person=b"exuvia passes").digest()
 
 
-def _plain(made: SignedToken) -> str:
-    return f"{made.person}.{made.until}.{made.number}"
+def _payload(token: SignedToken) -> str:
+    return f"{token.person}.{token.until}.{token.number}"
 
 
-def _signature(purpose: Purpose, made: SignedToken, key: bytes) -> str:
-    return hmac.new(key, f"{purpose}.{_plain(made)}".encode(), hashlib.sha256).hexdigest()[:40]
+def _signature(purpose: Purpose, token: SignedToken, key: bytes) -> str:
+    return hmac.new(key, f"{purpose}.{_payload(token)}".encode(), hashlib.sha256).hexdigest()[:40]

@@ -59,7 +59,7 @@ OTHERS = "keys, models and plugins were checked in this terminal's environment"
 def ask_running(context: DoctorContext) -> Report | Finding:
     """Ask the running gateway to examine itself; return a note with the reason if that is not possible."""
     home = context.home
-    if instance_address.found(home.address) is None and context.process() is None:
+    if instance_address.running_instance(home.address) is None and context.process() is None:
         return Finding(
             level="note",
             what=f"No gateway runs on {home.root}: {OTHERS}.",

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway import VERSION
 from gateway.cli.memory.main_memory import memory
 from gateway.cli.options import config_option, end, home_at, home_option, json_option, made_home, person_option
-from gateway.support.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.support.home import Home

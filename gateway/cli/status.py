@@ -60,7 +60,7 @@ def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, t
             raise
         raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
     address = address_of(endpoint.url)
-    ended = instance_address.left(home.address) if url is None else None
+    ended = instance_address.crashed_instance(home.address) if url is None else None
     try:
         return address, _ask(address, endpoint.token)
     except RequestFailed as error:

@@ -70,35 +70,40 @@ def check(
     except ConfigRefused as refused:
         return CheckedConfig(faults=[str(refused)], warnings=[], config=None, kinds={}, settings={})
     references = References(environment, path.parent if path else Path())
-    config = _without_faults(lambda: fit_config(sources, references), sources.tree, faults)
+    config = _collect_faults(lambda: fit_config(sources, references), sources.tree, faults)
     if config is None:
         return CheckedConfig(faults=faults, warnings=[], config=None, kinds={}, settings={})
     hooks = allowed_plugins(config) if loaded is None else loaded
     hooks.memory_backends()
     faults += [refusal.sentence for refusal in hooks.refused]
     warnings, kinds = [*config.warnings, *unread_tables(config, hooks)], hooks.chat_providers()
-    settings = {name: _fitted(config, name, kind, faults, warnings) for name, kind in kinds.items()}
-    _without_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
-    _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
-    _without_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
-    _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
-    faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds), *_of_variables(environment)]
+    settings = {name: _provider_settings(config, name, kind, faults, warnings) for name, kind in kinds.items()}
+    _collect_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
+    _collect_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
+    _collect_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
+    _collect_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
+    faults += [
+        *_token_faults(config),
+        *_people_faults(config),
+        *_model_faults(config, kinds),
+        *_variable_faults(environment),
+    ]
     own = {name: hooks.settings(name) for name in hooks.plugins if hooks.settings(name) != NoSettings()}
     return CheckedConfig(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own)
 
 
-def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:
+def _collect_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:
     """Call `fit` until it succeeds, removing each invalid key from the tree; return None if one cannot be removed."""
     while True:
         try:
             return fit()
         except ConfigRefused as refused:
             faults.append(str(refused))
-            if not _taken_out(tree, refused.key):
+            if not _removed_key(tree, refused.key):
                 return None
 
 
-def _taken_out(tree: dict[str, Any], key: str) -> bool:
+def _removed_key(tree: dict[str, Any], key: str) -> bool:
     """Remove a key, or a parent that is no table; return False if neither exists."""
     *above, last = re.sub(r"\[[^][]*\]", "", key).split(".")
     for name in above:
@@ -109,16 +114,16 @@ def _taken_out(tree: dict[str, Any], key: str) -> bool:
     return tree.pop(last, tree) is not tree
 
 
-def _fitted(config: Config, name: str, kind: type[ChatProvider], faults: list[str], warnings: list[str]) -> Any:
+def _provider_settings(config: Config, name: str, kind: type[ChatProvider], faults: list[str], warnings: list[str]) -> Any:
     def fit() -> tuple[Any, list[str]]:
         return fit_provider(config, name, kind.Settings)
 
-    settings, more = _without_faults(fit, {"providers": config.providers}, faults) or (kind.Settings(), [])
+    settings, more = _collect_faults(fit, {"providers": config.providers}, faults) or (kind.Settings(), [])
     warnings += more
     return settings
 
 
-def _of_token(config: Config) -> list[str]:
+def _token_faults(config: Config) -> list[str]:
     """Return the fault of the configured token. The token file in the home is checked elsewhere."""
     token, place = config.gateway.token, config.sources.place("gateway.token")
     if token is not None and (weakness := token_weakness(token.reveal().strip())):
@@ -133,22 +138,22 @@ def _of_token(config: Config) -> list[str]:
     return []
 
 
-def _of_people(config: Config) -> list[str]:
+def _people_faults(config: Config) -> list[str]:
     """Return the faults of the people, one for each person."""
     faults: list[str] = []
     owner = config.gateway.token or Secret("")
-    _without_faults(lambda: people_of(config, owner), {"people": config.people}, faults)
+    _collect_faults(lambda: people_of(config, owner), {"people": config.people}, faults)
     return faults
 
 
-def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
+def _variable_faults(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the faults of variables that providers read themselves."""
     for name, fault in VARIABLES.items():
         if reason := fault(environment.get(name, "")):
             yield f"{name} {reason}."
 
 
-def _of_model(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterator[str]:
+def _model_faults(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterator[str]:
     """Yield the faults of model names."""
     agent, known = config.agent, ", ".join(sorted(kinds))
     wanted = [("agent.model", agent.model)] if agent.model != AUTO else []

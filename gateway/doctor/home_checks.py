@@ -33,10 +33,10 @@ CLOCK_SECONDS = 300.0
 
 def configuration(context: DoctorContext) -> Iterator[Finding]:
     """Report the faults that `exuvia config check` reports."""
-    yield from of_configuration(context.checked)
+    yield from configuration_findings(context.checked)
 
 
-def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
+def configuration_findings(checked: CheckedConfig) -> Iterator[Finding]:
     """Yield the faults and warnings of a checked configuration."""
     for fault in checked.faults:
         yield Finding(

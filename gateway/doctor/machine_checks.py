@@ -25,6 +25,9 @@ FREE_FILES = 2000
 DESCRIPTORS = 1024
 """With fewer descriptors, a gateway accepts fewer than about 400 connections (`gateway.support.resource_limits`)."""
 
+TIMEOUT = 2.0
+"""Seconds to wait for a response of the gateway, or whatever uses its address."""
+
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
 )
@@ -179,10 +182,6 @@ def _existing(place: Path) -> Path:
     return place
 
 
-PATIENCE = 2.0
-"""Seconds to wait for a response."""
-
-
 def port(context: DoctorContext) -> Iterator[Finding]:
     """Report a configured address that cannot be used, unless this home's gateway has it."""
     if context.config is None or context.config.gateway.port == 0:
@@ -190,19 +189,21 @@ def port(context: DoctorContext) -> Iterator[Finding]:
     host, number = context.config.gateway.host.strip("[]"), context.config.gateway.port
     mend = "Stop that program, or choose another port: gateway.port, EXUVIA_PORT or --port."
     process, owner = context.process(), _listener(number)
-    if not _answers(host, number):
+    if not _accepts_connections(host, number):
         if process is None:
-            yield from _listening(host, number)
+            yield from _try_to_listen(host, number)
         return
     if process is not None:
         return  # it is running, here or at the address of its command line
     if _is_exuvia(host, number):
-        yield Finding(what=f"{host}:{number} is in use by another Exuvia{_words(owner)} with another home.", mend=mend)
+        yield Finding(
+            what=f"{host}:{number} is in use by another Exuvia{_describe_process(owner)} with another home.", mend=mend
+        )
     else:
-        yield Finding(what=f"{host}:{number} is in use by another program{_words(owner)}.", mend=mend)
+        yield Finding(what=f"{host}:{number} is in use by another program{_describe_process(owner)}.", mend=mend)
 
 
-def _listening(host: str, number: int) -> Iterator[Finding]:
+def _try_to_listen(host: str, number: int) -> Iterator[Finding]:
     """Listen on the address for a moment, as a start would."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as trial:
@@ -216,10 +217,10 @@ def _listening(host: str, number: int) -> Iterator[Finding]:
             )
 
 
-def _answers(host: str, number: int) -> bool:
+def _accepts_connections(host: str, number: int) -> bool:
     """Return True if something accepts connections there."""
     try:
-        with socket.create_connection((_reachable(host), number), timeout=PATIENCE):
+        with socket.create_connection((_reachable(host), number), timeout=TIMEOUT):
             return True
     except OSError:
         return False
@@ -227,7 +228,7 @@ def _answers(host: str, number: int) -> bool:
 
 def _is_exuvia(host: str, number: int) -> bool:
     """Return True if a gateway's health check responds there."""
-    connection = http.client.HTTPConnection(_reachable(host), number, timeout=PATIENCE)
+    connection = http.client.HTTPConnection(_reachable(host), number, timeout=TIMEOUT)
     try:
         connection.request("GET", "/healthz")
         response = connection.getresponse()
@@ -263,7 +264,7 @@ def _listener(number: int) -> int | None:
     return None
 
 
-def _words(process: int | None) -> str:
+def _describe_process(process: int | None) -> str:
     if process is None:
         return ""
     try:

@@ -12,6 +12,8 @@ from gateway.http.concurrency import Quota
 from gateway.http.responses import refusal
 
 PIECE_BYTES = 256 * 1024
+"""Bytes of a body that are read at a time."""
+
 PIECE_SECONDS = 30.0
 """Seconds without a byte after which a body is refused."""
 
@@ -81,7 +83,7 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
     Raises:
         BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.
     """
-    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+    if is_encoded(request):
         raise BodyRefused(415, "bad_request", "Content-Encoding is not supported; send the request unencoded.")
     announced = request.content_length or 0
     body = bytearray()
@@ -99,6 +101,11 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
         raise BodyRefused(408, "bad_request", "The body of the request stalled or took too long.") from None
     except (web.RequestPayloadError, ConnectionError):
         raise BodyRefused(400, "bad_request", "The body of the request was interrupted.") from None
+
+
+def is_encoded(request: web.Request) -> bool:
+    """Return True if the body of a request is compressed, so that it may be larger than what is received."""
+    return request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity")
 
 
 async def _next_piece(request: web.Request) -> bytes:

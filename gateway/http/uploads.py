@@ -18,6 +18,7 @@ import structlog
 from aiohttp import web
 
 from gateway.http.concurrency import Quota
+from gateway.http.request_bodies import PIECE_BYTES, PIECE_SECONDS, is_encoded
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.protocol.frames import SentAttachment
 from gateway.status.problems import Readiness
@@ -27,11 +28,8 @@ from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
 from sessions.store.protocols import Blobs, LogReader
 
-PIECE_BYTES = 256 * 1024
-"""Bytes of an upload that are read and written at a time."""
-
-PIECE_SECONDS, UPLOAD_SECONDS = 30.0, 900.0
-"""The longest pause and the longest duration of an upload, in seconds."""
+UPLOAD_SECONDS = 900.0
+"""The longest duration of an upload, in seconds."""
 
 SLOWEST = 8 * 1024
 """The lowest rate of an upload after the first PIECE_SECONDS, in bytes a second: a slow one must not occupy a slot."""
@@ -137,7 +135,7 @@ class Uploads:
         """Return the reason why an upload may not begin; None if it may."""
         if (reason := self._readiness.refuses) is not None:
             return refusal(503, "storage_failed" if isinstance(reason, StorageFailed) else "busy", sentence_of(reason))
-        if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        if is_encoded(request):
             return refusal(415, "bad_request", "Content-Encoding is not supported; send the file unencoded.")
         if (request.content_length or 0) > self.limit():
             return self._too_large()

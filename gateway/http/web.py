@@ -129,22 +129,25 @@ def _health(readiness: Readiness) -> list[web.RouteDef]:
 def _status(server: WebsocketServer, instruments: Instruments) -> list[Endpoint]:
     """Return the endpoints for metrics and status, for the owner."""
 
-    def metrics() -> web.Response:
+    async def metrics(_: web.Request, __: Admission) -> web.Response:
         text = instruments.metrics(server.connections)
         return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
-    def status() -> web.Response:
+    async def status(_: web.Request, __: Admission) -> web.Response:
         return answer(200, instruments.overview(server.connections))
 
-    def owner_only(make: Callable[[], web.Response]) -> Admitted:
-        async def handle(_: web.Request, admission: Admission) -> web.Response:
-            if admission.person.id != OWNER:
-                return refusal(403, "forbidden", "Only the owner may see this: it covers everybody's use of the gateway.")
-            return make()
-
-        return handle
-
     return [Endpoint("GET", "/metrics", owner_only(metrics)), Endpoint("GET", "/status.json", owner_only(status))]
+
+
+def owner_only(handle: Admitted) -> Admitted:
+    """Return a handler that serves the owner and refuses everybody else."""
+
+    async def handle_owner(request: web.Request, admission: Admission) -> web.StreamResponse:
+        if admission.person.id != OWNER:
+            return refusal(403, "forbidden", "Only the owner may see this: it covers everybody's use of the gateway.")
+        return await handle(request, admission)
+
+    return handle_owner
 
 
 def _files(access: Access, uploads: Uploads) -> list[Endpoint]:

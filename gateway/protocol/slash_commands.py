@@ -31,7 +31,7 @@ class TypedCommand(msgspec.Struct, frozen=True):
         return self.name == "stop"
 
 
-def listed(commands: Mapping[str, Command]) -> list[CommandHelp]:
+def command_help(commands: Mapping[str, Command]) -> list[CommandHelp]:
     """Return all commands as `/help` and clients list them, by name."""
     ordered = sorted(commands.values(), key=lambda command: command.name)
     return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ordered]

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
+from gateway import VERSION
 from gateway.config.keys import Config
 from gateway.config.settings import Settings
 from gateway.conversations.routing.switchboard import Switchboard
@@ -24,7 +25,6 @@ from gateway.status.overview import Overview, Storage
 from gateway.status.problems import Problems, Readiness
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
-from gateway.support.version import VERSION
 from plugins.api.context import Clock
 from sessions.store.catalog import Catalog
 from sessions.store.log_writer import stamp

@@ -1,5 +1,6 @@
 """The readiness of the gateway to take messages, and its current problems, each as a sentence that says what it means or
-what to do."""
+what to do.
+"""
 
 from __future__ import annotations
 

@@ -13,5 +13,4 @@ session_status    The text of `/status`
 small_files       Bounded reads and durable replacement of small files
 storage           The logs and attachments of a home, for reading
 stored_sessions   Listing, finding and reading stored sessions
-version           The version of Exuvia
 """

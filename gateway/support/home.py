@@ -5,32 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from gateway.support.errors import StartRefused
 from sessions.files.fsync import make_folder
 
-_OURS = frozenset(
-    [
-        "config.toml",
-        "token",
-        "lock",
-        "address",
-        "sessions",
-        "quarantine",
-        "attachments",
-        "plugins",
-        "workspace",
-        "catalog.sqlite",
-        "models.json",
-        "facts.jsonl",
-        "held_up.json",
-        "signed_out.json",
-    ]
-)
 _INDEX = "memory."
 """Prefix of the files of the memory index, for every backend."""
+
+
+class _Entry:
+    """A file or folder of a home by its name, as an attribute that is its path."""
+
+    names: ClassVar = {"workspace"}
+    """The names of everything that the gateway creates in a home."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.names.add(name)
+
+    def __get__(self, home: Home, _: type[Home]) -> Path:
+        return home.root / self._name
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -38,81 +35,40 @@ class Home(msgspec.Struct, frozen=True):
 
     root: Path
 
+    config = _Entry("config.toml")
+    """The configuration file, which is optional."""
+    token = _Entry("token")
+    """The token that the gateway generated."""
+    lock = _Entry("lock")
+    """The lock file of the running gateway."""
+    address = _Entry("address")
+    """The address of the running gateway."""
+    sessions = _Entry("sessions")
+    """The journals."""
+    quarantine = _Entry("quarantine")
+    """Torn tails and reports on damaged journals."""
+    attachments = _Entry("attachments")
+    """Uploads and truncated tool output, addressed by content."""
+    memory = _Entry("memory.sqlite")
+    """The index of the notes; derived."""
+    facts = _Entry("facts.jsonl")
+    """The log of the facts."""
+    catalog = _Entry("catalog.sqlite")
+    """The catalog of sessions; derived."""
+    models = _Entry("models.json")
+    """The cached model lists of the providers; derived."""
+    plugins = _Entry("plugins")
+    """The parent of the plugins' own folders."""
+    held_up = _Entry("held_up.json")
+    """The plugin that blocked the event loop of the previous process."""
+    signed_out = _Entry("signed_out.json")
+    """The browser cookies that were signed out."""
+
     @classmethod
     def resolve(cls, given: Path | None, environment: Mapping[str, str]) -> Home:
         """Return the home given on the command line, else `$EXUVIA_HOME`, else `~/.exuvia`; the path is absolute."""
         chosen = given or Path(environment.get("EXUVIA_HOME") or "~/.exuvia")
         return cls(Path(os.path.abspath(chosen.expanduser())))
-
-    @property
-    def config(self) -> Path:
-        """The configuration file, which is optional."""
-        return self.root / "config.toml"
-
-    @property
-    def token(self) -> Path:
-        """The token that the gateway generated."""
-        return self.root / "token"
-
-    @property
-    def lock(self) -> Path:
-        """The lock file of the running gateway."""
-        return self.root / "lock"
-
-    @property
-    def address(self) -> Path:
-        """The address of the running gateway."""
-        return self.root / "address"
-
-    @property
-    def sessions(self) -> Path:
-        """The journals."""
-        return self.root / "sessions"
-
-    @property
-    def quarantine(self) -> Path:
-        """Torn tails and reports on damaged journals."""
-        return self.root / "quarantine"
-
-    @property
-    def attachments(self) -> Path:
-        """Uploads and truncated tool output, addressed by content."""
-        return self.root / "attachments"
-
-    @property
-    def memory(self) -> Path:
-        """The index of the notes; derived."""
-        return self.root / "memory.sqlite"
-
-    @property
-    def facts(self) -> Path:
-        """The log of the facts."""
-        return self.root / "facts.jsonl"
-
-    @property
-    def catalog(self) -> Path:
-        """The catalog of sessions; derived."""
-        return self.root / "catalog.sqlite"
-
-    @property
-    def models(self) -> Path:
-        """The cached model lists of the providers; derived."""
-        return self.root / "models.json"
-
-    @property
-    def plugins(self) -> Path:
-        """The parent of the plugins' own folders."""
-        return self.root / "plugins"
-
-    @property
-    def held_up(self) -> Path:
-        """The plugin that blocked the event loop of the previous process."""
-        return self.root / "held_up.json"
-
-    @property
-    def signed_out(self) -> Path:
-        """The browser cookies that were signed out."""
-        return self.root / "signed_out.json"
 
     def workspace(self, named: str) -> Path:
         """Return the workspace named by `agent.workspace`: relative to the home unless absolute (or `~`)."""
@@ -142,7 +98,7 @@ class Home(msgspec.Struct, frozen=True):
         ours = (self.sessions, self.quarantine, self.attachments, self.plugins)
         if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):
             raise StartRefused(
-                f"agent.workspace is {workspace}, where the gateway's own files lie, which no model may read or write;"
+                f"agent.workspace is {workspace}, where the gateway's own files are, which no model may read or write;"
                 " name a folder of its own."
             )
 
@@ -155,4 +111,4 @@ class Home(msgspec.Struct, frozen=True):
 
     def _only_ours(self) -> bool:
         owned = self.root.stat().st_uid == os.getuid()
-        return owned and all(entry.name.startswith(_INDEX) or entry.name in _OURS for entry in self.root.iterdir())
+        return owned and all(entry.name.startswith(_INDEX) or entry.name in _Entry.names for entry in self.root.iterdir())

@@ -31,16 +31,16 @@ class InstanceAddress(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def noted(path: Path, host: str, port: int) -> Iterator[None]:
+def publish(path: Path, host: str, port: int) -> Iterator[None]:
     """Publish the address of this process while the block runs.
 
     If the file cannot be written the gateway serves anyway, and local programs use the configured address.
     """
-    note = InstanceAddress(host, port, os.getpid())
+    address = InstanceAddress(host, port, os.getpid())
     new = path.with_name(f"{path.name}.new")
     try:
         new.touch(mode=0o600)
-        new.write_bytes(msgspec.json.encode(note) + b"\n")
+        new.write_bytes(msgspec.json.encode(address) + b"\n")
         new.replace(path)
     except OSError as error:
         log.warning("address_not_noted", reason=sentence_of(error))
@@ -51,16 +51,16 @@ def noted(path: Path, host: str, port: int) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def found(path: Path) -> InstanceAddress | None:
+def running_instance(path: Path) -> InstanceAddress | None:
     """Return the published address if its process is alive, else None."""
-    note = _read(path)
-    return note if note is not None and _lives(note.process) else None
+    address = _read(path)
+    return address if address is not None and _is_alive(address.process) else None
 
 
-def left(path: Path) -> InstanceAddress | None:
+def crashed_instance(path: Path) -> InstanceAddress | None:
     """Return the address published by a process that did not exit cleanly, such as one that was killed, else None."""
-    note = _read(path)
-    return None if note is None or _lives(note.process) else note
+    address = _read(path)
+    return None if address is None or _is_alive(address.process) else address
 
 
 def _read(path: Path) -> InstanceAddress | None:
@@ -70,7 +70,7 @@ def _read(path: Path) -> InstanceAddress | None:
         return None
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except (OSError, OverflowError):

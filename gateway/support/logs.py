@@ -30,7 +30,7 @@ _LONGEST = 8192
 _DEEPEST = 4
 _MOST = 64
 """Entries of one list or table."""
-_WHILE, _OURS_MOST, _OTHERS_MOST = 10.0, 5000, 200
+_WINDOW_SECONDS, _OWN_LINES, _OTHER_LINES = 10.0, 5000, 200
 """The rate limit's window in seconds, and the lines allowed in it for the gateway's own loggers and for any other."""
 
 
@@ -43,11 +43,11 @@ def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None
             LogRateLimit(),
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            _harmless,
+            _sanitized,
             _as_text if text else _as_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *names: _Lines(stream, *names),
+        logger_factory=lambda *names: _LineLogger(stream, *names),
         cache_logger_on_first_use=False,  # the level may be changed while running
     )
     _route_standard_library(_LEVELS[level])
@@ -61,26 +61,29 @@ class LogRateLimit:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._said: dict[str, tuple[float, int]] = {}
+        self._windows: dict[str, tuple[float, int]] = {}
         """For each logger, the start of the current window and the lines logged in it."""
 
     def __call__(self, logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
         name, now = logger.name, self._clock()
-        began, count = self._said.get(name, (now, 0))
-        most = _OURS_MOST if name.partition(".")[0] == "exuvia" else _OTHERS_MOST
-        if now - began >= _WHILE:
+        began, count = self._windows.get(name, (now, 0))
+        most = _OWN_LINES if name.partition(".")[0] == "exuvia" else _OTHER_LINES
+        if now - began >= _WINDOW_SECONDS:
             if count > most:
                 entry["dropped_before"] = count - most
             began, count = now, 0
-        self._said[name] = began, count + 1
+        self._windows[name] = began, count + 1
         if count > most:
             raise structlog.DropEvent
         if count == most:
-            entry = {"event": "log_flooded", "reason": f"more than {most} lines in {_WHILE:g} s; the rest is dropped"}
+            entry = {
+                "event": "log_flooded",
+                "reason": f"more than {most} lines in {_WINDOW_SECONDS:g} s; the rest is dropped",
+            }
         return entry
 
 
-class _Lines:
+class _LineLogger:
     """A logger that writes whole lines, so that lines of several threads do not mix."""
 
     def __init__(self, stream: IO[str], name: str = "exuvia") -> None:
@@ -121,8 +124,8 @@ def _route_standard_library(level: int) -> None:
 # --- processors -------------------------------------------------------------------------------------------------------
 
 
-def _harmless(logger: WrappedLogger, method: str, entry: EventDict) -> EventDict:
-    """Return a plain, bounded value without secrets."""
+def _sanitized(logger: WrappedLogger, method: str, entry: EventDict) -> EventDict:
+    """Return an entry with plain, bounded values without secrets."""
     shown = {str(key): _plain(value, _DEEPEST) for key, value in entry.items()}
     level, event = shown.pop("level"), str(shown.pop("event", ""))
     return {"level": level, "logger": logger.name, "event": event, **shown}

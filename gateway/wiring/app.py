@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from gateway import VERSION
 from gateway.config.keys import Config, check_backend, check_condensers, check_embedding, check_providers
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
@@ -36,7 +37,6 @@ from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
 from gateway.support.storage import attachments_of
-from gateway.support.version import VERSION
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.open_stores import LogStores, open_catalog, open_log_stores
 from gateway.wiring.systemd import before_watchdog

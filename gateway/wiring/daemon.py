@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import structlog
 
+from gateway import VERSION
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
@@ -35,14 +36,13 @@ from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.watchdog import exit_within
-from gateway.protocol.slash_commands import listed
+from gateway.protocol.slash_commands import command_help
 from gateway.status.instruments import GatewayContext, Instruments
 from gateway.status.problems import Readiness
 from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
-from gateway.support.version import VERSION
 from gateway.wiring.app import Application, ApplicationBuilder, check
 from gateway.wiring.endpoints import console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
@@ -255,7 +255,7 @@ class Daemon:
             program=program,
             model=dependencies.models.configured,
             verbose=lambda: self.config.agent.verbose,
-            commands=listed(dependencies.commands),
+            commands=command_help(dependencies.commands),
         )
         unauthenticated = UnauthenticatedLimit(resource_limits.most_unauthenticated())
         server = WebsocketServer(services, unauthenticated)
@@ -273,7 +273,7 @@ class Daemon:
         )
         listener = await serve(app, sockets, unauthenticated)
         try:
-            with instance_address.noted(self.context.home.address, *self.address):
+            with instance_address.publish(self.context.home.address, *self.address):
                 yield services
         finally:
             await server.close()

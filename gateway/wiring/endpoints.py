@@ -14,13 +14,11 @@ from aiohttp import web
 from gateway.auth.access import NotAuthorized
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight
-from gateway.http.responses import refusal
-from gateway.http.web import Admitted, Endpoint
+from gateway.http.web import Admitted, Endpoint, owner_only
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.status.overview import Overview
 from gateway.wiring.app import Application
-from plugins.support.workspace import OWNER
 
 if TYPE_CHECKING:
     from gateway.http.console.context_endpoints import ContextEndpoints
@@ -101,8 +99,8 @@ def console_endpoints(gateway: Application, counters: Counters, overview: Callab
         Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
-        Endpoint("GET", "/api/health", _owner_only(_later(lambda: of.health.health))),
-        Endpoint("POST", "/api/doctor", _owner_only(_later(lambda: of.doctor.examine))),
+        Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
+        Endpoint("POST", "/api/doctor", owner_only(_later(lambda: of.doctor.examine))),
     ]
 
 
@@ -115,17 +113,6 @@ def _later(method: Callable[[], Admitted]) -> Admitted:
     return give
 
 
-def _owner_only(give: Admitted) -> Admitted:
-    """Return a handler that serves the owner and refuses everybody else."""
-
-    async def give_owner(request: web.Request, admission: Admission) -> web.StreamResponse:
-        if admission.person.id != OWNER:
-            return refusal(403, "forbidden", "Only the owner may see this: it covers everybody's use of the gateway.")
-        return await give(request, admission)
-
-    return give_owner
-
-
 def openai_endpoints(gateway: Application, services: ConnectionServices, in_flight: InFlight) -> list[Endpoint]:
     """Return the endpoint for everything below `/v1`; `in_flight` counts the requests that a stop waits for."""
 
@@ -136,12 +123,8 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
 
         dependencies = gateway.dependencies
         return OpenAIApi(
+            services,
             dependencies.models,
-            dependencies.command_services.models.listings,
-            gateway.switchboard,
-            services.uploads,
-            access=services.access,
-            readiness=services.readiness,
             caller=dependencies.caller,
             embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use),
             in_flight=in_flight,

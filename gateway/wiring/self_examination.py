@@ -58,7 +58,7 @@ class SelfExamination:
         """Check the files as they are now, with the environment that this gateway was started with."""
         sources, environment = config.sources, config.references.environment
         checked = check(sources.path, environment, sources.overrides, self._gateway.plugins.hooks)
-        return list(home_checks.of_configuration(checked))
+        return list(home_checks.configuration_findings(checked))
 
 
 def _of_overview(overview: Overview) -> tuple[Finding, ...]:

@@ -73,7 +73,7 @@ async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_ev
     for seq in range(1, last + 1):
         assert sizes.read(seq, 60)
         fresh = ContextSizes(stored(journal))
-        fresh._weigh(UnknownEvent(kind="any", line=b""), View(), sizes.transcript.view)
+        fresh._update_sums(UnknownEvent(kind="any", line=b""), View(), sizes.transcript.view)
         assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
 
 

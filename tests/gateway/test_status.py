@@ -511,7 +511,7 @@ async def test_a_gateway_that_runs_is_found_whatever_is_in_its_configuration(fau
 
 def test_a_token_is_taken_from_a_configuration_with_faults_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[gateway]\ntoken = "{TOKEN}"\nport = "many"\n[agent]\nmodle = 3\n')
-    with instance_address.noted(tmp_path / "address", "127.0.0.1", 7201):
+    with instance_address.publish(tmp_path / "address", "127.0.0.1", 7201):
         door = local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=None)
     assert (door.url, door.token) == ("ws://127.0.0.1:7201/ws", TOKEN)
     with pytest.raises(ConfigRefused, match=r"gateway\.port"):
@@ -528,12 +528,12 @@ def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: P
 
 def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
     for host, url in (("0.0.0.0", "ws://127.0.0.1:7201/ws"), ("::", "ws://[::1]:7201/ws"), ("::1", "ws://[::1]:7201/ws")):
-        with instance_address.noted(tmp_path / "address", host, 7201):
+        with instance_address.publish(tmp_path / "address", host, 7201):
             assert local_gateway.find_gateway(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
 
 
 def test_a_note_that_cannot_be_written_keeps_no_gateway_from_serving(tmp_path: Path) -> None:
     (tmp_path / "address").mkdir()
     (tmp_path / "address" / "somebody's").touch()
-    with instance_address.noted(tmp_path / "address", "127.0.0.1", 7201):
-        assert instance_address.found(tmp_path / "address") is None
+    with instance_address.publish(tmp_path / "address", "127.0.0.1", 7201):
+        assert instance_address.running_instance(tmp_path / "address") is None

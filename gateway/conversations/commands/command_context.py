@@ -18,7 +18,7 @@ from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.registry import AUTO
 from gateway.models.token_counts import o200k
-from gateway.protocol.slash_commands import listed, parse_command
+from gateway.protocol.slash_commands import command_help, parse_command
 from gateway.support.errors import Conflict, GatewayError, sentence_of
 from gateway.support.session_status import SessionStatus, describe, span
 from plugins.api.command import (
@@ -81,7 +81,7 @@ class CommandContext(MemoryView):
         return self._conversation.session
 
     def commands(self) -> Sequence[CommandHelp]:
-        return listed(self._services.commands)
+        return command_help(self._services.commands)
 
     def local(self, at: str) -> datetime:
         return datetime.fromisoformat(at).astimezone(self._services.settings.zone)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -23,7 +24,7 @@ from gateway.conversations.commands.context_report import in_force
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.console.context_sizes import PARTS, ContextSizes
 from gateway.http.console.context_turn import (
-    NotThere,
+    NotFound,
     canonical_request,
     message_of,
     request_of,
@@ -44,8 +45,26 @@ SLICE = 1.0
 AT_ONCE = 2
 """Threads that read journals at the same time: the others are for turns."""
 
-REMEMBERED = 3
+CACHED = 3
 """Sessions whose sizes are cached."""
+
+_Method: TypeAlias = Callable[["ContextEndpoints", web.Request, Admission], Awaitable[web.StreamResponse]]
+
+
+def _with_error_responses(handle: _Method) -> _Method:
+    """Return a method that answers with the error response for its failure."""
+
+    async def handle_errors(self: ContextEndpoints, request: web.Request, admission: Admission) -> web.StreamResponse:
+        try:
+            return await handle(self, request, admission)
+        except (NotFound, UnknownSession) as error:
+            return refusal(404, "not_found", str(error))
+        except JournalDamaged as error:
+            return refusal(409, "damaged_session", str(error))
+        except StorageFailed as error:
+            return refusal(503, "storage_failed", str(error))
+
+    return handle_errors
 
 
 class ContextEndpoints:
@@ -53,9 +72,9 @@ class ContextEndpoints:
 
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
-        self._known: OrderedDict[str, ContextSizes] = OrderedDict()
+        self._sizes: OrderedDict[str, ContextSizes] = OrderedDict()
         self._threads = asyncio.Semaphore(AT_ONCE)
-        self._asked: tuple[tuple[str, int, int], list[PastRequest]] | None = None
+        self._cached_turn: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def session(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the key of one of the person's sessions, so that a citation of it can be opened."""
@@ -64,32 +83,12 @@ class ContextEndpoints:
             return refusal(404, "not_found", "There is no such session.")
         return answer(200, {"session": row.session, "key": row.key})
 
+    @_with_error_responses
     async def sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return a page of turns, the newest without `before`.
 
         `read` is the seq up to which the journal was read: while it is less than `head`, request the page again.
         """
-        return await _or_error(self._sizes(request, admission))
-
-    async def turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Return a turn's requests, and a page of the messages of one."""
-        return await _or_error(self._turn(request, admission))
-
-    async def message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Return the whole text of one message."""
-        return await _or_error(self._message(request, admission))
-
-    async def request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Return the canonical JSON of a request, as a file."""
-        return await _or_error(self._request(request, admission))
-
-    async def compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Return a compaction's before and after."""
-        return await _or_error(self._compaction(request, admission))
-
-    # --- responses ----------------------------------------------------------------------------------------------------
-
-    async def _sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         row = await self._row(request, admission)
         limit = min(MOST, _number(request, "limit") or PAGE)
         before = _number(request, "before")
@@ -113,18 +112,24 @@ class ContextEndpoints:
         }
         return answer(200, body)
 
-    async def _turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+    @_with_error_responses
+    async def turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return a turn's requests, and a page of the messages of one."""
         row = await self._row(request, admission)
-        asked = await self._requests(row, _path_number(request, "turn"))
+        requests = await self._requests(row, _path_number(request, "turn"))
         call, before = _number(request, "call"), _number(request, "before")
-        return answer(200, await asyncio.to_thread(shown_turn, row.session, asked, call, before))
+        return answer(200, await asyncio.to_thread(shown_turn, row.session, requests, call, before))
 
-    async def _message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        asked = await self._requests(await self._row(request, admission), _path_number(request, "turn"))
-        call = _number(request, "call") or len(asked)
-        return answer(200, {"text": message_of(asked, call, _path_number(request, "at"))})
+    @_with_error_responses
+    async def message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the whole text of one message."""
+        requests = await self._requests(await self._row(request, admission), _path_number(request, "turn"))
+        call = _number(request, "call") or len(requests)
+        return answer(200, {"text": message_of(requests, call, _path_number(request, "at"))})
 
-    async def _request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+    @_with_error_responses
+    async def request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the canonical JSON of a request, as a file."""
         turn = _path_number(request, "turn")
         row = await self._row(request, admission)
         number, context = request_of(await self._requests(row, turn), _number(request, "call"))
@@ -132,7 +137,9 @@ class ContextEndpoints:
         body = await asyncio.to_thread(canonical_request, context)
         return web.Response(body=body, content_type="application/json", headers={**HEADERS, "Content-Disposition": name})
 
-    async def _compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+    @_with_error_responses
+    async def compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return a compaction's before and after."""
         row = await self._row(request, admission)
         number = _path_number(request, "number")
         sizes = await self._read(row)
@@ -157,10 +164,10 @@ class ContextEndpoints:
 
     async def _read(self, row: SessionRow) -> ContextSizes:
         """Return the sizes of a session, after reading further for up to SLICE seconds."""
-        sizes = self._known.pop(row.session, None) or ContextSizes(self._switchboard.log(row.session))
-        self._known[row.session] = sizes
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        sizes = self._sizes.pop(row.session, None) or ContextSizes(self._switchboard.log(row.session))
+        self._sizes[row.session] = sizes
+        while len(self._sizes) > CACHED:
+            self._sizes.popitem(last=False)
         async with self._threads:
             await asyncio.to_thread(sizes.read, row.head, SLICE)
         return sizes
@@ -168,26 +175,14 @@ class ContextEndpoints:
     async def _requests(self, row: SessionRow, turn: int) -> list[PastRequest]:
         """Return a turn's requests. The last ones are cached, since their messages are requested one by one."""
         wanted = row.session, row.head, turn
-        if self._asked is None or self._asked[0] != wanted:
+        if self._cached_turn is None or self._cached_turn[0] != wanted:
             begin = (await self._read(row)).before(turn=turn)
             log = self._switchboard.log(row.session)
             async with self._threads:
-                asked = await asyncio.to_thread(requests_of_turn, log, turn, begin)
-            self._asked = wanted, asked
-            return asked
-        return self._asked[1]
-
-
-async def _or_error(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-    """Return a response, or the error response for its failure."""
-    try:
-        return await work
-    except (NotThere, UnknownSession) as error:
-        return refusal(404, "not_found", str(error))
-    except JournalDamaged as error:
-        return refusal(409, "damaged_session", str(error))
-    except StorageFailed as error:
-        return refusal(503, "storage_failed", str(error))
+                requests = await asyncio.to_thread(requests_of_turn, log, turn, begin)
+            self._cached_turn = wanted, requests
+            return requests
+        return self._cached_turn[1]
 
 
 def _number(request: web.Request, name: str) -> int | None:

@@ -106,7 +106,7 @@ class ContextSizes:
         self._checkpoints: list[Transcript] = []
         self._spacing = 1
         self._head = TokenFeatures()
-        self._held: dict[int, tuple[Part, TokenFeatures]] = {}
+        self._features: dict[int, tuple[Part, TokenFeatures]] = {}
         """The part and the token features of each message in the view, by its source."""
         self._sums: dict[Part, TokenFeatures] = {}
 
@@ -120,7 +120,7 @@ class ContextSizes:
         with self._reading:  # two pages of one session may read at the same time
             pause = perf_counter() + STRETCH
             for line in self._lines(upto):
-                self._take(decode(line))
+                self._apply(decode(line))
                 if (now := perf_counter()) > deadline:
                     break
                 if now > pause:
@@ -149,20 +149,20 @@ class ContextSizes:
             del self._checkpoints[::2]
             self._spacing *= 2
 
-    def _take(self, recorded: Recorded) -> None:
+    def _apply(self, recorded: Recorded) -> None:
         before, event = self.transcript, recorded.event
         if isinstance(event, RequestSent) and event.purpose == "answer":
-            self._asked(recorded, event)
+            self._add_request(recorded, event)
         after = self.transcript = advance(self._log, before, recorded)
         if after.instructions is not before.instructions:
             self._head = head_features(canonical_head(assemble(after)).decode())
         if after.view is not before.view:
-            self._weigh(event, before.view, after.view)
+            self._update_sums(event, before.view, after.view)
         self._mark(recorded, event)
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 
-    def _weigh(self, event: Event | UnknownEvent, before: View, view: View) -> None:
+    def _update_sums(self, event: Event | UnknownEvent, before: View, view: View) -> None:
         """Update the sums, at the cost of what changed; a compaction and its revert change everything."""
         if isinstance(event, ContextPruned):
             for edit in event.edits:
@@ -172,15 +172,15 @@ class ContextSizes:
             for index in range(len(before), len(view)):
                 self._add(view.sources[index], self._part(view, index), message_features(view.messages[index]))
         else:
-            known, self._held, self._sums = self._held, {}, {}
+            known, self._features, self._sums = self._features, {}, {}
             for index, source in enumerate(view.sources):
-                units = known[source][1] if source in known and source else message_features(view.messages[index])
-                self._add(source, self._part(view, index), units)
+                features = known[source][1] if source in known and source else message_features(view.messages[index])
+                self._add(source, self._part(view, index), features)
 
-    def _add(self, source: int, part: Part, units: TokenFeatures) -> None:
-        old = self._held.get(source, (part, TokenFeatures()))[1]
-        self._held[source] = part, units
-        self._sums[part] = self._sums.get(part, TokenFeatures()) - old + units
+    def _add(self, source: int, part: Part, features: TokenFeatures) -> None:
+        old = self._features.get(source, (part, TokenFeatures()))[1]
+        self._features[source] = part, features
+        self._sums[part] = self._sums.get(part, TokenFeatures()) - old + features
 
     @staticmethod
     def _part(view: View, index: int) -> Part:
@@ -192,7 +192,7 @@ class ContextSizes:
             return "recalled"
         return "results" if isinstance(message, ToolMessage) else "conversation"
 
-    def _asked(self, recorded: Recorded, event: RequestSent) -> None:
+    def _add_request(self, recorded: Recorded, event: RequestSent) -> None:
         transcript = self.transcript
         turn = transcript.open_turn
         if turn is None:
@@ -222,14 +222,14 @@ class ContextSizes:
 
     def _mark(self, recorded: Recorded, event: Event | UnknownEvent) -> None:
         if isinstance(event, ModelReplied) and event.usage is not None:
-            self._amend(counted=event.usage.input)
+            self._amend_last(counted=event.usage.input)
         elif isinstance(event, TurnEnded):
-            self._amend(outcome=event.outcome)
+            self._amend_last(outcome=event.outcome)
             self._add_checkpoint()
         else:
             self.marks.extend(_marks(recorded.seq, self.transcript.turn, event))
 
-    def _amend(self, **changes: int | str) -> None:
+    def _amend_last(self, **changes: int | str) -> None:
         if self.turns and self.turns[-1].turn == self.transcript.turn:
             self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changes)
 

@@ -1,5 +1,6 @@
 """One turn's exact requests, and one compaction's before and after, as the console shows them. Everything here blocks: call
-it in a thread."""
+it in a thread.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ ROWS = 400
 """The maximum number of messages in one response."""
 
 
-class NotThere(GatewayError):
+class NotFound(GatewayError):
     """The turn, request, message or compaction does not exist; the text is a sentence."""
 
 
@@ -98,20 +99,20 @@ class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-def shown_turn(session: str, asked: Sequence[PastRequest], call: int | None, before: int | None) -> ShownTurn:
+def shown_turn(session: str, requests: Sequence[PastRequest], call: int | None, before: int | None) -> ShownTurn:
     """Return a turn with the last messages of its `call`th request (by default the last one) before the index `before`.
 
     Raises:
-        NotThere: There is no such request.
+        NotFound: There is no such request.
     """
-    number, context = request_of(asked, call)
-    transcript = asked[number - 1][1]
+    number, context = request_of(requests, call)
+    transcript = requests[number - 1][1]
     end = len(context.messages) if before is None else max(0, min(before, len(context.messages)))
     first = max(0, end - ROWS)
     return ShownTurn(
         session=session,
-        turn=asked[-1][0].turn or 0,
-        calls=tuple(_calls(asked)),
+        turn=requests[-1][0].turn or 0,
+        calls=tuple(_calls(requests)),
         shown=number,
         instructions=context.instructions,
         tools=tuple(OfferedTool(name=tool.name, description=tool.description) for tool in context.tools),
@@ -121,29 +122,29 @@ def shown_turn(session: str, asked: Sequence[PastRequest], call: int | None, bef
     )
 
 
-def request_of(asked: Sequence[PastRequest], call: int | None) -> tuple[int, Context]:
+def request_of(requests: Sequence[PastRequest], call: int | None) -> tuple[int, Context]:
     """Return the number and the context of a turn's `call`th request, by default the last one.
 
     Raises:
-        NotThere: There is no such request.
+        NotFound: There is no such request.
     """
-    if not asked:
-        raise NotThere("This turn made no request.")
-    number = len(asked) if call is None else call
-    if not 1 <= number <= len(asked):
-        raise NotThere(f"This turn made {len(asked)} requests.")
-    return number, assemble(asked[number - 1][1])
+    if not requests:
+        raise NotFound("This turn made no request.")
+    number = len(requests) if call is None else call
+    if not 1 <= number <= len(requests):
+        raise NotFound(f"This turn made {len(requests)} requests.")
+    return number, assemble(requests[number - 1][1])
 
 
-def message_of(asked: Sequence[PastRequest], call: int, index: int) -> str:
+def message_of(requests: Sequence[PastRequest], call: int, index: int) -> str:
     """Return the whole text of a request's message.
 
     Raises:
-        NotThere: There is no such request or message.
+        NotFound: There is no such request or message.
     """
-    _, context = request_of(asked, call)
+    _, context = request_of(requests, call)
     if not 0 <= index < len(context.messages):
-        raise NotThere(f"The request had {len(context.messages)} messages.")
+        raise NotFound(f"The request had {len(context.messages)} messages.")
     return context.messages[index].text
 
 
@@ -156,13 +157,13 @@ def shown_compaction(log: StoredLog, sizes: ContextSizes, number: int) -> ShownC
     """Return the compaction of this number, from the log and its sizes.
 
     Raises:
-        NotThere: There is no such compaction.
+        NotFound: There is no such compaction.
         JournalDamaged, UnknownSession, StorageFailed: The journal cannot be read.
     """
     now = sizes.transcript
     cut = next((cut for cut in now.cuts if cut.compaction == number), None)
     if cut is None:
-        raise NotThere(f"There is no compaction {number}.")
+        raise NotFound(f"There is no compaction {number}.")
     before = transcript_before(log, cut.seq, sizes.before(seq=cut.seq))
     made = decode(log.lines(cut.seq, 1)[0])
     assert isinstance(made.event, ContextCompacted)
@@ -178,9 +179,9 @@ def shown_compaction(log: StoredLog, sizes: ContextSizes, number: int) -> ShownC
     )
 
 
-def _calls(asked: Sequence[PastRequest]) -> Iterator[Call]:
+def _calls(requests: Sequence[PastRequest]) -> Iterator[Call]:
     gauge = Gauge()
-    for number, (recorded, transcript) in enumerate(asked, 1):
+    for number, (recorded, transcript) in enumerate(requests, 1):
         sent = recorded.event
         assert isinstance(sent, RequestSent)
         yield Call(

@@ -138,12 +138,12 @@ class MemoryEndpoints:
         return await self._answered(admission, story)
 
     async def pin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Pin a fact."""
-        return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=True))
+        """Pin a fact and return it."""
+        return await self._pinned(request, admission, pinned=True)
 
     async def unpin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        """Unpin a fact."""
-        return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=False))
+        """Unpin a fact and return it."""
+        return await self._pinned(request, admission, pinned=False)
 
     async def forget(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Forget a fact and return it."""
@@ -153,8 +153,11 @@ class MemoryEndpoints:
 
         return await self._answered(admission, forgotten)
 
-    async def _pinned(self, facts: PersonsFacts, request: web.Request, *, pinned: bool) -> Any:
-        return {"fact": self._fact(await facts.pin(request.match_info["id"], pinned=pinned))}
+    async def _pinned(self, request: web.Request, admission: Admission, *, pinned: bool) -> web.Response:
+        async def changed(facts: PersonsFacts) -> Any:
+            return {"fact": self._fact(await facts.pin(request.match_info["id"], pinned=pinned))}
+
+        return await self._answered(admission, changed)
 
     async def _answered(self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]]) -> web.Response:
         try:

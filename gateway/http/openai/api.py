@@ -10,9 +10,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from gateway.auth.access import Access
 from gateway.auth.people import Admission
-from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.concurrency import InFlight, Quota
 from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
 from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
@@ -30,12 +28,10 @@ from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
 from gateway.http.openai.stateless_mode import StatelessMode
 from gateway.http.request_bodies import BodyRefused, BodyShare, read_body
 from gateway.http.responses import answer
-from gateway.http.uploads import Uploads
+from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
-from gateway.models.listings import Listings
 from gateway.models.registry import ModelRegistry
-from gateway.status.problems import Readiness
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
 from plugins.support.errors import ProviderError
@@ -78,12 +74,8 @@ class OpenAIApi:
     """The OpenAI-compatible API below `/v1`.
 
     Args:
+        services: The conversations, the access rules, the readiness, and uploads.
         models: The models.
-        listings: The providers' model lists.
-        switchboard: The conversations.
-        uploads: Uploads of attachments.
-        access: The access rules.
-        readiness: The readiness to take requests.
         caller: Calls the models of stateless requests.
         embeddings: The endpoint for embeddings.
         in_flight: Counts the stateless requests that a stop waits for.
@@ -93,29 +85,24 @@ class OpenAIApi:
 
     def __init__(
         self,
+        services: ConnectionServices,
         models: ModelRegistry,
-        listings: Listings,
-        switchboard: Switchboard,
-        uploads: Uploads,
         *,
-        access: Access,
-        readiness: Readiness,
         caller: ModelCaller,
         embeddings: Embeddings,
         in_flight: InFlight,
         counters: Counters,
         clock: Clock,
     ) -> None:
-        self._access = access
-        self._readiness = readiness
+        self._services = services
         self._counters = counters
         self._clock = clock
         self._running = Quota(OF_ONE_PERSON, AT_ONCE)
         self._memory = Quota(OF_ONE, OF_ALL)
         self._embeddings = embeddings
-        self._names = ModelNames(models, listings, created=self._now())
+        self._names = ModelNames(models, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
-        self._in_session = SessionMode(switchboard, uploads, self._names)
+        self._in_session = SessionMode(services.switchboard, services.uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
             "embeddings": ("POST", self._embed),
@@ -146,7 +133,7 @@ class OpenAIApi:
         method, serve = self._serving[known]
         if request.method != method:
             raise ApiError(f"/v1/{known} requires {method}.", status=405, code="method_not_allowed")
-        if (reason := self._readiness.refuses) is not None:
+        if (reason := self._services.readiness.refuses) is not None:
             raise ApiError(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
         person = admission.person.id
         if exceeded := self._running.exceeded(person):
@@ -181,7 +168,7 @@ class OpenAIApi:
             return writer.response
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
         streamed = EventStreamWriter(
-            request, head, with_usage=with_usage, admitted=lambda: self._access.still_admits(admission)
+            request, head, with_usage=with_usage, admitted=lambda: self._services.access.still_admits(admission)
         )
         return await _stream(request, streamed, answer(streamed))
 

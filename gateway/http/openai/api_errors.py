@@ -1,5 +1,6 @@
 """Errors in OpenAI's format, `{"error": {"message", "type", "param", "code"}}`, with the status codes of its API
-reference."""
+reference.
+"""
 
 from __future__ import annotations
 

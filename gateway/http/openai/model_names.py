@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.models.listings import Listings
 from gateway.models.registry import AUTO, ChosenModel, ModelRegistry
 from gateway.support.errors import ModelUnknown
 
@@ -20,9 +19,8 @@ DEFAULT = "exuvia"
 class ModelNames:
     """The model names of one gateway. `created` is the Unix time in seconds that every model has in the list."""
 
-    def __init__(self, models: ModelRegistry, listings: Listings, *, created: int) -> None:
+    def __init__(self, models: ModelRegistry, *, created: int) -> None:
         self._models = models
-        self._listings = listings
         self._created = created
 
     async def chosen(self, name: str) -> ChosenModel:
@@ -71,7 +69,7 @@ class ModelNames:
 
     async def _all(self) -> list[str]:
         """Return all models in the lists of the providers that are set up."""
-        return [f"{name}:{model}" for name, each in (await self._listings.all()).items() for model in each.names]
+        return [f"{name}:{model}" for name, each in (await self._models.listings.all()).items() for model in each.names]
 
 
 def _first_named(name: str, among: Sequence[str]) -> str | None:

@@ -1,7 +1,8 @@
 """Converts a request body to a context and options that any provider takes.
 
 A provider receives instructions, then messages. So all `system` and `developer` messages, wherever they are, become
-instructions, in their order; the text parts of a user's message are joined, and its pictures precede them."""
+instructions, in their order; the text parts of a user's message are joined, and its pictures precede them.
+"""
 
 from __future__ import annotations
 

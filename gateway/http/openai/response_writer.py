@@ -1,14 +1,16 @@
 """Writes an answer as JSON once it is complete, or as an event stream while it comes.
 
-The objects are "The chat completion object" and "The chat completion chunk object" of OpenAI's API reference."""
+The objects are "The chat completion object" and "The chat completion chunk object" of OpenAI's API reference.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -25,6 +27,16 @@ _encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 """The event that ends a stream."""
+
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds of silence after which a comment is sent, since a proxy may close a silent connection. Until the stream begins,
+a failure can still have a status of its own."""
+
+UNREAD = 60.0
+"""Seconds for which a client may leave a piece unread."""
+
+ALIVE = b": one moment\n\n"
+"""A comment in the stream, which clients ignore."""
 
 _FINISHES: dict[StopReason, str] = {
     "end": "stop",
@@ -117,95 +129,72 @@ def _call(number: int, call: CallDraft) -> Json:
     return {"id": id_, "type": "function", "function": {"name": call.tool, "arguments": call.arguments or "{}"}}
 
 
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds of silence after which a comment is sent, since a proxy may close a silent connection. Until the stream begins,
-a failure can still have a status of its own."""
-
-UNREAD = 60.0
-"""Seconds for which a client may leave a piece unread."""
-
-ALIVE = b": one moment\n\n"
-"""A comment in the stream, which clients ignore."""
-
-
 class ClientGone(Exception):
     """The client disconnected, or does not read."""
 
 
-class ResponseWriter(Protocol):
-    """The destination of an answer. `has_sent` is True once the client has received text, which cannot be taken back."""
+class ResponseWriter(ABC):
+    """The destination of an answer.
 
-    @property
-    def has_sent(self) -> bool: ...
-
-    async def accepted(self, headers: Mapping[str, str]) -> None:
-        """Set the headers of the response: the message is stored and will be answered."""
-        ...
-
-    def name(self, model: str) -> None:
-        """Set the `provider:model` that answers."""
-        ...
-
-    def begin(self, model: str) -> None:
-        """Begin an answer of a `provider:model`; text of an earlier attempt that was not sent is discarded."""
-        ...
-
-    async def text(self, text: str) -> None:
-        """Add a piece of the answer."""
-        ...
-
-    async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """Complete the answer."""
-        ...
-
-
-class JsonResponseWriter:
-    """Writes an answer as one JSON object; `response` is set when it is complete."""
-
-    has_sent = False
+    `has_sent` is True once the client has received text, which cannot be taken back.
+    """
 
     def __init__(self, head: CompletionHeader) -> None:
+        self.has_sent = False
         self.response: web.StreamResponse | None = None
         self._head = head
         self._headers: Mapping[str, str] = {}
-        self._text: list[str] = []
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
-        """Set the headers of the response."""
+        """Set the headers of the response: the message is stored and will be answered."""
         self._headers = headers
 
     def name(self, model: str) -> None:
-        """Set the answering model."""
+        """Set the `provider:model` that answers."""
         self._head.model = model
 
     def begin(self, model: str) -> None:
-        """Discard the text of an earlier attempt."""
+        """Begin an answer of a `provider:model`; text of an earlier attempt that was not sent is discarded."""
         self.name(model)
+
+    @abstractmethod
+    async def text(self, text: str) -> None:
+        """Add a piece of the answer."""
+
+    @abstractmethod
+    async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
+        """Complete the answer."""
+
+
+class JsonResponseWriter(ResponseWriter):
+    """Writes an answer as one JSON object; `response` is set when it is complete."""
+
+    def __init__(self, head: CompletionHeader) -> None:
+        super().__init__(head)
+        self._text: list[str] = []
+
+    def begin(self, model: str) -> None:
+        super().begin(model)
         self._text.clear()
 
     async def text(self, text: str) -> None:
-        """Add a piece of the answer."""
         self._text.append(text)
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """Create the response."""
         text = "".join(self._text)
         reply = Reply(text=text, model=self._head.model, stop=stop, calls=tuple(calls), usage=usage)
         self.response = answer(200, completion(self._head, reply))
         self.response.headers.update(self._headers)
 
 
-class EventStreamWriter:
+class EventStreamWriter(ResponseWriter):
     """Writes an answer as server-sent events. `admitted` returns True while the client's token is valid."""
 
     def __init__(
         self, request: web.Request, head: CompletionHeader, *, with_usage: bool, admitted: Callable[[], bool]
     ) -> None:
-        self.has_sent = False
-        self.response: web.StreamResponse | None = None
+        super().__init__(head)
         self._request = request
-        self._head = head
-        self._headers: Mapping[str, str] = {}
         self._chunks = Chunks(head, with_usage=with_usage)
         self._admitted = admitted
         self._writing = asyncio.Lock()
@@ -214,17 +203,9 @@ class EventStreamWriter:
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """Begin the stream with these headers. Later failures are sent in the stream."""
-        self._headers = headers
+        await super().accepted(headers)
         async with self._open_stream():
             pass
-
-    def name(self, model: str) -> None:
-        """Set the answering model."""
-        self._head.model = model
-
-    def begin(self, model: str) -> None:
-        """Set the answering model."""
-        self.name(model)
 
     async def text(self, text: str) -> None:
         """Send a piece of the answer.
@@ -239,7 +220,6 @@ class EventStreamWriter:
         await self._write(self._chunks.text(text))
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        """Send the end of the answer."""
         self.has_sent = True
         await self._write(self._chunks.end(calls, stop, usage), last=True)
 

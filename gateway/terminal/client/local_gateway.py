@@ -42,7 +42,7 @@ def find_gateway(home: Home, environment: Mapping[str, str], *, url: str | None,
         ConfigRefused: A required key is invalid; a running gateway is found even if other keys are.
     """
     sources, fault = merge_readable(home.config, environment)
-    running = instance_address.found(home.address)
+    running = instance_address.running_instance(home.address)
     if url is None:
         if running is None and fault is not None:
             raise fault

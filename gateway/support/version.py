@@ -1,3 +1,0 @@
-"""The version of Exuvia."""
-
-VERSION = "0.1.0"
