@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.async_api import Browser, expect
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, visiting
 from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, remembering
+from tests.waiting import deadline
 
 __all__ = ["home"]
 
@@ -67,7 +69,9 @@ async def test_a_hit_in_a_conversation_opens_the_message_however_far_back_it_is(
 async def test_a_citation_in_an_answer_leads_to_its_note(home: Path, browser: Browser) -> None:
     async with remembering(home) as running, visiting(browser, running) as visit:
         client = await running.connect()
-        assert "`MEMORY.md#L3-L3`" in await client.command("/memory blue kettle")
+        async with deadline():
+            while "`MEMORY.md#L3-L3`" not in await client.command("/memory blue kettle"):
+                await asyncio.sleep(0.05)  # it is not indexed yet
         await visit.sign_in()
         page = visit.page
         await page.goto(f"{visit.url}#/chat/main")
