@@ -22,6 +22,7 @@ from plugins.providers.local.embeddings import LocalEmbeddings
 from plugins.providers.local.gguf import read_header
 from plugins.providers.local.in_process import ModelInProcess
 from plugins.providers.local.installable_models import BUNDLED, MULTILINGUAL, ModelInThread
+from plugins.providers.local.process import Load
 from plugins.support.errors import SettingsRefused, Unreachable
 from plugins.testing.contexts import ManualClock
 
@@ -197,6 +198,8 @@ async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf, "MAX_TOKENS", 64)
+    # Several threads wait for each other in vain where a machine has fewer cores to give.
+    monkeypatch.setattr(gguf, "Load", lambda **order: Load(**(order | {"threads": 1})))
     model, chat = tmp_path / "Own-Model.gguf", bundled_model()
     assert chat
     pooled(chat, model)
