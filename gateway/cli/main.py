@@ -1,6 +1,6 @@
 """The entry point of the command line.
 
-Each command imports its modules when it runs, so that `exuvia --help` imports click alone.
+Each command imports its modules when it runs, so that `exuvia --help` imports only click.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ def plugins() -> None:
 @config_option
 @json_option
 def list_plugins(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """List the installed plugins, whether they are allowed, and what they provide.
-
-    Plugins that are not allowed are not imported. Exit code 1 if an allowed one cannot be used.
-    """
-    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+    """List the installed plugins and what they provide. Plugins that are not allowed are not imported. Exit code 1 if an
+    allowed one cannot be used."""
+    from gateway.cli import plugins as commands
 
     end(lambda: commands.list_plugins(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
 
@@ -55,11 +53,9 @@ def list_plugins(home: Path | None, file: Path | None, *, as_json: bool) -> None
 @config_option
 @json_option
 def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Import the plugin NAME (installed or a folder, allowed or not) as the gateway would, and report on it.
-
-    The report has what it provides, its settings in [plugins.NAME], and its problems. Exit code 1 if there is one.
-    """
-    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+    """Import a plugin and report on it. NAME is an installed plugin, allowed or not, or a folder. The report has what it
+    provides, its settings in [plugins.NAME], and its problems. Exit code 1 if there is one."""
+    from gateway.cli import plugins as commands
 
     end(lambda: commands.check_plugin(name, file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
 
@@ -69,11 +65,9 @@ def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bo
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to create [exuvia-NAME].")
 def new_plugin(kind: str, name: str, into: Path | None) -> None:
-    """Create a complete package with passing tests.
-
-    It provides NAME: a chat provider, an embedding provider, a tool, a command or a policy.
-    """
-    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+    """Create a complete package with passing tests. It provides NAME: a chat provider, an embedding provider, a tool, a
+    command or a policy."""
+    from gateway.cli import plugins as commands
 
     end(lambda: commands.new_plugin(kind, name, into, sys.stdout))
 
@@ -85,8 +79,6 @@ def cli() -> None:
 
 
 cli.add_command(memory)
-
-
 cli.add_command(plugins)
 
 
@@ -107,7 +99,7 @@ def _import_without(extra: str, module: str) -> None:
 
 @cli.command()
 @home_option
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml].")
+@config_option
 @click.option("--host", help="The address to listen on [127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on [7117].")
 @click.option(
@@ -117,17 +109,15 @@ def _import_without(extra: str, module: str) -> None:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Load the plugin in this folder, and reload it each time it is saved.",
 )
-def run(
-    home: Path | None, config: Path | None, host: str | None, port: int | None, plugin_folders: tuple[Path, ...]
-) -> None:
+def run(home: Path | None, file: Path | None, host: str | None, port: int | None, plugin_folders: tuple[Path, ...]) -> None:
     """Run the gateway in the foreground."""
     gc.disable()  # saves a quarter of the start; the daemon enables it when it is ready
     _import_without("rich", "structlog")
-    from gateway.wiring import daemon  # noqa: PLC0415 - the whole gateway, which no other command needs
+    from gateway.wiring import daemon
 
     given = {"host": host, "port": port}
     overrides = {"gateway": {name: value for name, value in given.items() if value is not None}}
-    sys.exit(daemon.run(home, config, overrides, [_plugin_in(folder) for folder in plugin_folders]))
+    sys.exit(daemon.run(home, file, overrides, [_plugin_in(folder) for folder in plugin_folders]))
 
 
 @cli.command()
@@ -137,9 +127,9 @@ def run(
 @click.option("--session", default="main", show_default=True, help="The name of the conversation.")
 @click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
 def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
-    """Chat with the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
-    from gateway.terminal import chat_client as terminal  # noqa: PLC0415 - a websocket client, which no other command needs
-    from gateway.terminal.client import local_gateway  # noqa: PLC0415
+    """Chat with the gateway, on a terminal or in a pipe. In a pipe: `echo hi | exuvia chat --once`."""
+    from gateway.terminal import chat_client as terminal
+    from gateway.terminal.client import local_gateway
 
     def talk() -> int:
         endpoint = local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)
@@ -158,14 +148,14 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
 @json_option
 def status(home: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
     """Show whether the gateway runs, and its state. Exit code 1 if it does not run, or has a problem."""
-    from gateway.cli import status as status_command  # noqa: PLC0415 - for quick help
+    from gateway.cli import status as status_command
 
     end(lambda: status_command.status(home_at(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
 
 
 @cli.group()
 def sessions() -> None:
-    """Inspect the stored sessions, with or without a running gateway; only `fork` and `forget` need it stopped."""
+    """Inspect the stored sessions. The gateway may be running, except for `fork` and `forget`."""
 
 
 @sessions.command("list")
@@ -173,7 +163,7 @@ def sessions() -> None:
 @json_option
 def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the most recent last."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.list_sessions(made_home(home), sys.stdout, as_json=as_json))
 
@@ -185,8 +175,9 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
 @json_option
 @click.option("--limit", type=click.IntRange(min=1), help="Print only the last entries.")
 def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
-    """Print the transcript of SESSION, an id or a name such as `main`. A name is the owner's unless --person is given."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """Print the transcript of SESSION. SESSION is an id, or a name such as `main`. A name is the owner's unless --person
+    is given."""
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
 
@@ -197,8 +188,8 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 @person_option
 @click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
 def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
-    """Write SESSION to standard output: its journal as stored, or Markdown."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """Export SESSION to standard output. The format is that of the journal, or Markdown."""
+    from gateway.cli import session_commands
 
     markdown = form == "markdown"
     end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
@@ -209,8 +200,9 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
 @home_option
 @json_option
 def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
-    """Verify the sequence, checksums and attachments of SESSION or of all. Exit code 1 if there is damage."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """Verify the journal of SESSION, or of all sessions. Checks the sequence, the checksums and the attachments. Exit
+    code 1 if there is damage."""
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.verify_sessions(made_home(home), session, sys.stdout, as_json=as_json))
 
@@ -220,8 +212,9 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
 @home_option
 @json_option
 def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
-    """Accept the loss of a journal, or of its end, for each SESSION that `verify` reports. The gateway must be stopped."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """Accept the loss of journals, or of their ends. Each SESSION is one that `verify` reports. The gateway must be
+    stopped."""
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.forget_sessions(made_home(home), names, sys.stdout, as_json=as_json))
 
@@ -232,8 +225,9 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
 @person_option
 @json_option
 def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
-    """List the compactions of SESSION: when, why, by which model, what was kept and lost, and whether each is in force."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """List the compactions of SESSION. Shows the time, reason and model of each, what was kept and lost, and whether it
+    is in force."""
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
 
@@ -245,8 +239,8 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
 @click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="The last event to keep [the end of the last turn].")
 @click.option("--key", help="The name of the new conversation [SESSION-fork].")
 def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
-    """Start a new session from an earlier event of SESSION, which is not changed. The gateway must be stopped."""
-    from gateway.cli import session_commands  # noqa: PLC0415 - for quick help
+    """Start a new session from an earlier event of SESSION. SESSION is not changed. The gateway must be stopped."""
+    from gateway.cli import session_commands
 
     end(lambda: session_commands.fork_session(made_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
@@ -258,8 +252,8 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
 @click.option("--turn", type=click.IntRange(min=1), help="The number of the turn [the last].")
 @click.option("--call", type=click.IntRange(min=1), help="Only this model call of the turn.")
 def context(session: str, home: Path | None, as_json: bool, turn: int | None, call: int | None) -> None:
-    """Rebuild the requests of a turn of SESSION and compare them with what was sent. Exit code 1 if they differ."""
-    from gateway.cli import context as context_command  # noqa: PLC0415 - for quick help
+    """Rebuild the requests of a turn of SESSION. They are compared with what was sent. Exit code 1 if they differ."""
+    from gateway.cli import context as context_command
 
     def show() -> int:
         return context_command.show_context(made_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
@@ -277,15 +271,15 @@ def config() -> None:
 @click.option(
     "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file to write [HOME/config.toml]."
 )
-@click.option("--set", "wishes", multiple=True, metavar="KEY=VALUE", help="Set a key, for example sessions.queue_limit=5.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, for example sessions.queue_limit=5.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
-    """Write a configuration with every key, its default and its explanation."""
-    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
+def init_config(home: Path | None, file: Path | None, settings: tuple[str, ...], force: bool) -> None:
+    """Write a configuration with every key explained."""
+    from gateway.cli import config_commands
 
     def init() -> int:
-        pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
-        if len(pairs) < len(wishes):
+        pairs = [(key.strip(), value) for key, equals, value in (setting.partition("=") for setting in settings) if equals]
+        if len(pairs) < len(settings):
             raise click.ClickException("--set takes KEY=VALUE, as in --set sessions.queue_limit=5.")
         return config_commands.init_config(file or home_at(home).config, pairs, os.environ, sys.stdout, force=force)
 
@@ -297,20 +291,21 @@ def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], f
 @home_option
 @json_option
 def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
-    """Report every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
-    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
+    """Report every fault of the configuration. Checks FILE [HOME/config.toml] and the environment. Exit code 1 if there
+    is a fault."""
+    from gateway.cli import config_commands
 
     end(lambda: config_commands.check_config(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
 
 
 @config.command("show")
 @home_option
-@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@config_option
 @json_option
 @click.option("--sources", is_flag=True, help="Show the source of each value.")
 def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
     """Print every value in force, secrets as references."""
-    from gateway.cli import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli import config_commands
 
     path = file or home_at(home).config
     end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
@@ -323,11 +318,11 @@ def token() -> None:
 
 @token.command("rotate")
 @home_option
-@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@config_option
 def rotate(home: Path | None, file: Path | None) -> None:
     """Create a new token. A running gateway applies it at once and closes the connections of the old one."""
-    from gateway.auth.token import rotate_token  # noqa: PLC0415
-    from gateway.config.sources import merge_readable  # noqa: PLC0415 - for quick help
+    from gateway.auth.token import rotate_token
+    from gateway.config.sources import merge_readable
 
     def make() -> int:
         place = home_at(home)
@@ -347,12 +342,12 @@ def rotate(home: Path | None, file: Path | None) -> None:
 
 @cli.command()
 @home_option
-@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@config_option
 @click.option("--offline", is_flag=True, help="Make no request to a vendor.")
 @json_option
 def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
-    """Find problems around the gateway, and say how to fix them. Exit code 1 if there is one."""
-    from gateway.cli import doctor as doctor_command  # noqa: PLC0415 - for quick help
+    """Find problems around the gateway, and how to fix them. Exit code 1 if there is one."""
+    from gateway.cli import doctor as doctor_command
 
     place = home_at(home)
     end(lambda: doctor_command.doctor(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
@@ -361,15 +356,13 @@ def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -
 @cli.command()
 @click.argument("action", type=click.Choice(["list", "refresh"]), default="list")
 @home_option
-@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@config_option
 @click.option("--offline", is_flag=True, help="Make no request to a vendor.")
 @json_option
 def models(action: str, home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
-    """List the models with their windows and limits; or ask the vendors for them and cache the answer in HOME/models.json.
-
-    Exit code 1 if a vendor could not be asked.
-    """
-    from gateway.cli import models as models_command  # noqa: PLC0415 - for quick help
+    """List the available models, or refresh the list. `list` shows each model with its window and limits; `refresh` asks
+    the vendors and stores their answers in HOME/models.json. Exit code 1 if a vendor could not be asked."""
+    from gateway.cli import models as models_command
 
     def act() -> int:
         place = home_at(home)
@@ -398,8 +391,8 @@ scope_option = click.option(
 @home_option
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
 def install_service(for_user: bool, home: Path | None, only_print: bool) -> None:
-    """Write the systemd unit of this installation, and print how to start it."""
-    from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
+    """Write the systemd unit, and print how to start it."""
+    from gateway.support import service_unit as units
 
     scope: units.Scope = "user" if for_user else "system"
     end(lambda: units.install(scope, Path(sys.executable), home, os.environ, sys.stdout, only_print=only_print))
@@ -409,7 +402,7 @@ def install_service(for_user: bool, home: Path | None, only_print: bool) -> None
 @scope_option
 def uninstall_service(for_user: bool) -> None:
     """Remove the unit; the home is kept."""
-    from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
+    from gateway.support import service_unit as units
 
     end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
 
@@ -424,7 +417,7 @@ def main() -> None:
 
 def _plugin_in(folder: Path) -> PluginFolder:
     """Return the plugin in a folder."""
-    from plugins.host.loading import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
+    from plugins.host.loading import NoPlugin, PluginFolder
 
     try:
         return PluginFolder(folder)
@@ -434,8 +427,8 @@ def _plugin_in(folder: Path) -> PluginFolder:
 
 def _session(path: Path | None, name: str, person: str | None) -> tuple[Home, str]:
     """Return the home and the id of the named session."""
-    from gateway.support.storage import session_logs  # noqa: PLC0415
-    from gateway.support.stored_sessions import find_session  # noqa: PLC0415 - for quick help
+    from gateway.support.storage import session_logs
+    from gateway.support.stored_sessions import find_session
 
     home = made_home(path)
     return home, find_session(session_logs(home), name, person).session

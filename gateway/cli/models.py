@@ -231,7 +231,7 @@ def _table(offered: Iterable[ModelTable]) -> Iterator[str]:
     rows = [("MODEL", "WINDOW", "FROM", "OUTPUT", "FROM", "")]
     for each in (model for provider in offered for model in provider.models):
         window, output = _cells(each.window, each.window_from), _cells(each.output, each.output_from)
-        rows.append((one_line(each.model, 100), *window, *output, "answers" * each.answers))
+        rows.append((one_line(each.model, 100), *window, *output, "in use" * each.answers))
     if len(rows) == 1:
         yield "No provider is configured, neither in the file nor in this terminal's environment."
         return

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
@@ -334,6 +335,19 @@ def test_help_imports_nothing_but_the_command_line() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert all(word in result.stdout for word in ("run", "chat", "sessions"))
+
+
+def test_the_lists_of_commands_have_whole_sentences() -> None:
+    groups, described = [("exuvia", cli)], []
+    while groups:
+        path, group = groups.pop()
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                groups.append((f"{path} {name}", command))
+        listed = CliRunner().invoke(group, ["--help"]).output.partition("Commands:")[2]
+        described += [line for line in listed.splitlines() if line.strip()]
+    assert len(described) > 30
+    assert [line for line in described if not line.endswith(".") or line.endswith("...")] == []
 
 
 def test_the_gateway_starts_without_what_only_draws(tmp_path: Path) -> None:

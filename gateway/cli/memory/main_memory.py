@@ -14,7 +14,7 @@ from gateway.cli.options import config_option, end, home_option, json_option, ma
 
 @click.group()
 def memory() -> None:
-    """Index and search the notes of the workspace, with or without a running gateway."""
+    """Index and search notes and sessions. The gateway may be running."""
 
 
 @memory.command("index")
@@ -23,7 +23,7 @@ def memory() -> None:
 @json_option
 def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     """Update the index. An interrupted run is continued."""
-    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli.memory import memory_commands
 
     end(lambda: memory_commands.index_notes(made_home(home), file, os.environ, sys.stdout, as_json=as_json))
 
@@ -38,8 +38,8 @@ def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
 def search_memory(
     query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool
 ) -> None:
-    """Search the notes for QUERY, as the model does. Exit code 1 if nothing was found."""
-    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
+    """Search notes and sessions for QUERY, as the model does. Exit code 1 if nothing was found."""
+    from gateway.cli.memory import memory_commands
 
     end(
         lambda: memory_commands.search_notes(
@@ -53,8 +53,8 @@ def search_memory(
 @home_option
 @config_option
 def show_memory(place: str, home: Path | None, file: Path | None) -> None:
-    """Show the lines of a note, or the messages of a session, at PLACE: a citation of `memory search`."""
-    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
+    """Show the text at PLACE, a citation of `memory search`. The text is lines of a note, or messages of a session."""
+    from gateway.cli.memory import memory_commands
 
     end(lambda: memory_commands.show_place(made_home(home), file, os.environ, place, sys.stdout))
 
@@ -65,8 +65,8 @@ def show_memory(place: str, home: Path | None, file: Path | None) -> None:
 @json_option
 def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
     """Show the contents and progress of the index. Exit code 1 if something is still to be indexed or embedded."""
-    from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
-    from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
+    from gateway.cli.memory import memory_commands
+    from gateway.support.clock import SystemClock
 
     end(
         lambda: memory_commands.show_status(
@@ -80,12 +80,10 @@ def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
 @config_option
 @json_option
 def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Find notes that are duplicates, repeat recalled text or contain secrets, and notes that were never recalled.
-
-    Exit code 1 if there is a problem.
-    """
-    from gateway.cli.memory import audit  # noqa: PLC0415 - for quick help
-    from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
+    """Find problems of the notes, and notes never recalled. A problem is a duplicate, a repetition of recalled text, or
+    a secret. Exit code 1 if there is one."""
+    from gateway.cli.memory import audit
+    from gateway.support.clock import SystemClock
 
     end(lambda: audit.audit_notes(made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
 
@@ -98,8 +96,9 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
 @click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
 @click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
 def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str, *, every: bool, as_json: bool) -> None:
-    """Measure how well the memory answers the questions of FILE: JSON lines or TOML, each with the notes that answer it."""
-    from gateway.cli.memory import evaluation  # noqa: PLC0415 - for quick help
+    """Measure how well the memory answers questions. FILE, JSON lines or TOML, has the questions, each with the notes
+    that answer it."""
+    from gateway.cli.memory import evaluation
 
     def run() -> int:
         depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
@@ -123,8 +122,8 @@ def facts() -> None:
 @json_option
 @click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only long-term facts.")
 def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
-    """Print the facts with their current scores, oldest first; with or without a running gateway."""
-    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+    """Print the facts with their current scores. The oldest come first. The gateway may be running."""
+    from gateway.cli.memory import facts_commands
 
     end(lambda: facts_commands.list_facts(made_home(home), file, os.environ, sys.stdout, layer=layer, as_json=as_json))
 
@@ -134,8 +133,8 @@ def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "lo
 @home_option
 @config_option
 def export_facts(document: Path | None, home: Path | None, file: Path | None) -> None:
-    """Write all facts as JSON to a new DOCUMENT, or print them; with or without a running gateway."""
-    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+    """Export all facts as JSON, to a new file or to standard output. The gateway may be running."""
+    from gateway.cli.memory import facts_commands
 
     end(lambda: facts_commands.export_facts(made_home(home), file, os.environ, document, sys.stdout))
 
@@ -145,11 +144,9 @@ def export_facts(document: Path | None, home: Path | None, file: Path | None) ->
 @home_option
 @config_option
 def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
-    """Import the facts of DOCUMENT; the gateway must be stopped.
-
-    Each refused entry is printed; exit code 1 if there is one.
-    """
-    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+    """Import the facts of DOCUMENT; the gateway must be stopped. Each refused entry is printed; exit code 1 if there is
+    one."""
+    from gateway.cli.memory import facts_commands
 
     end(lambda: facts_commands.import_facts(made_home(home), file, os.environ, document, sys.stdout))
 
@@ -160,6 +157,6 @@ def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
 @json_option
 def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None:
     """Remove duplicate facts; the gateway must be stopped."""
-    from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
+    from gateway.cli.memory import facts_commands
 
     end(lambda: facts_commands.dedupe_facts(made_home(home), file, os.environ, sys.stdout, as_json=as_json))
