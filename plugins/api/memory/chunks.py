@@ -99,25 +99,13 @@ def chunks_of(
         tokens: The maximum size of a chunk.
         overlap: The maximum overlap of two chunks.
     """
+    of_note = Chunk(path=path, first=1, last=1, headings=(), text="", day=day_of(path), owner=owner, private=private)
     found: list[Chunk] = []
-    day = day_of(path)
     for headings, lines in _sections(note):
         for piece in cut(lines, tokens, overlap):
-            text = "\n".join(line for _, line in piece).strip()
-            if text:
+            if text := "\n".join(line for _, line in piece).strip():
                 first, last = piece[0][0], piece[-1][0]
-                found.append(
-                    Chunk(
-                        path=path,
-                        first=first,
-                        last=last,
-                        headings=headings,
-                        text=text,
-                        day=day,
-                        owner=owner,
-                        private=private,
-                    )
-                )
+                found.append(msgspec.structs.replace(of_note, first=first, last=last, headings=headings, text=text))
     return found
 
 

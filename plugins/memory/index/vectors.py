@@ -8,7 +8,7 @@ from __future__ import annotations
 import array
 import importlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from plugins.api.memory.scope import EVERYTHING, Scope
 
@@ -27,53 +27,11 @@ _STALE = "vectors are stale"
 """The mark of a file that was written without sqlite-vec."""
 
 
-class Vectors(Protocol):
-    """The interface of both implementations. `identity` is a number, `packed` a vector as 32-bit floats."""
-
-    def add_identity(self, identity: int, dimensions: int) -> None:
-        """Prepare for an identity's vectors."""
-        ...
-
-    def remove_identity(self, identity: int) -> None:
-        """Drop an identity."""
-        ...
-
-    def assign(self, key: int, digest: str, identity: int | None = None) -> None:
-        """Assign to a chunk the stored vectors of its digest, of one identity or of all."""
-        ...
-
-    def remove(self, keys: Sequence[int]) -> None:
-        """Remove chunks."""
-        ...
-
-    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
-        """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
-        ...
-
-    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
-        """Return the cosines of these chunks that have a vector."""
-        ...
-
-    def are_sound(self) -> bool:
-        """Return True if the search tables match `embeddings`.
-
-        Raises `sessions.catalog.sqlite.Error` if they cannot be read.
-        """
-        ...
-
-
-def vectors_in(db: Any, *, extension: bool) -> Vectors | None:
-    """Return the vector search of an open index, None if neither sqlite-vec nor numpy is available."""
-    if extension:
-        return VecTables(db)
-    try:
-        return VecMatrix(db)
-    except ImportError:
-        return None
-
-
 class VecTables:
-    """Vector search with sqlite-vec: per identity a table with the vectors, and one bit per dimension."""
+    """Vector search with sqlite-vec: per identity a table with the vectors, and one bit per dimension.
+
+    `identity` is a number, `packed` a vector as 32-bit floats.
+    """
 
     def __init__(self, db: Any) -> None:
         self._db = db
@@ -81,6 +39,7 @@ class VecTables:
             self._rebuild()
 
     def add_identity(self, identity: int, dimensions: int) -> None:
+        """Prepare for an identity's vectors."""
         bits = f", bits bit[{dimensions:d}]" if dimensions % 8 == 0 else ""
         self._db.execute(
             f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
@@ -88,9 +47,11 @@ class VecTables:
         )
 
     def remove_identity(self, identity: int) -> None:
+        """Drop an identity."""
         self._db.execute(f"DROP TABLE IF EXISTS vectors_{identity:d}")
 
     def assign(self, key: int, digest: str, identity: int | None = None) -> None:
+        """Assign to a chunk the stored vectors of its digest, of one identity or of all."""
         for number in self._dimensions() if identity is None else (identity,):
             if identity is not None:
                 self._db.execute(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", (key,))  # noqa: S608 - a name of ours
@@ -105,10 +66,12 @@ class VecTables:
         )
 
     def remove(self, keys: Sequence[int]) -> None:
+        """Remove chunks."""
         for number in self._dimensions():
             self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+        """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
         (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
         roughly = count > EXACT_LIMIT and self._dimensions()[identity] % 8 == 0
         many = max(limit, min(limit * RESCORED, RESCORED_LIMIT)) if roughly else limit
@@ -145,6 +108,7 @@ class VecTables:
         return {key: near[key] for (key,) in self._db.execute(query, (*near, *values))}
 
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+        """Return the cosines of these chunks that have a vector."""
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(
             # CROSS JOIN fixes the order: look up the vectors of these chunks only.
@@ -156,6 +120,11 @@ class VecTables:
         return dict(rows)
 
     def are_sound(self) -> bool:
+        """Return True if the search tables match `embeddings`.
+
+        Raises:
+            Error: They cannot be read (`sessions.catalog.sqlite.Error`).
+        """
         due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
         for number, dimensions in self._dimensions().items():
             bits = " AND bits = vec_quantize_binary(vector)" if dimensions % 8 == 0 else ""
@@ -255,3 +224,17 @@ class VecMatrix:
     def _normal(self, vectors: Any) -> Any:
         """Normalise a vector or a matrix; zero vectors stay zero."""
         return vectors / self._np.maximum(self._np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+Vectors: TypeAlias = VecTables | VecMatrix
+"""Two implementations with the same methods and results."""
+
+
+def vectors_in(db: Any, *, extension: bool) -> Vectors | None:
+    """Return the vector search of an open index, None if neither sqlite-vec nor numpy is available."""
+    if extension:
+        return VecTables(db)
+    try:
+        return VecMatrix(db)
+    except ImportError:
+        return None
