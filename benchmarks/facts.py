@@ -18,18 +18,21 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.dialogues import Dialogues, PerfectModel, dialogues
 from benchmarks.figures import Figure, figure
 from benchmarks.journals import write_events
 from benchmarks.setting import Setting
-from gateway.config.keys import AgentKeys
+from gateway.config.keys import AgentKeys, load_config
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
 from plugins.api.fact_values import Fact
-from plugins.api.memory_settings import FactKeys
+from plugins.api.memory_settings import FactKeys, MemoryKeys
 from plugins.facts.fact_recall import COVERED, select_facts
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import RecallStats
@@ -102,14 +105,14 @@ async def _opened(folder: Path) -> AsyncIterator[Facts]:
 
 async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
     """Have each session looked through when it was held, and distilled."""
+    config = load_config(None, environment={}, overrides={})
     rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, AgentKeys(model="perfect:all"))
     finding = FactExtraction(
         facts,
         JournalFolder(folder),
         rows,
-        keys=lambda: KEYS,
-        language=lambda: "en",
-        choose=models.choose,
+        settings=Settings(msgspec.structs.replace(config, memory=MemoryKeys(facts=KEYS))),
+        models=models,
         caller=ModelCaller(Counters()),
         clock=SystemClock(),
     )

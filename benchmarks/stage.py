@@ -271,9 +271,8 @@ class Stage:
             facts,
             store,
             catalog,
-            keys=FactKeys,
-            language=lambda: "en",
-            choose=models.choose,
+            settings=self.settings,
+            models=models,
             caller=caller,
             clock=self.clock,
         )

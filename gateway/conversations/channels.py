@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 import structlog
 
+from gateway.config.settings import Settings
 from gateway.conversations.routing.chat import IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.slash_commands import parse_command
@@ -106,21 +107,17 @@ class ChannelRunner:
 
 
 class GatewayChannelInbox:
-    """The inbox of one channel. `senders` returns the persons by `channel:sender`, `people` the known persons besides
-    the owner."""
+    """The inbox of one channel."""
 
     def __init__(
         self,
         channel: str,
         switchboard: Switchboard,
-        *,
-        senders: Callable[[], Mapping[str, str]],
-        people: Callable[[], Collection[str]],
+        settings: Settings,
     ) -> None:
         self._channel = channel
         self._switchboard = switchboard
-        self._senders = senders
-        self._people = people
+        self._settings = settings
         self._reported: set[str] = set()
 
     async def receive(self, message: InboundMessage) -> bool:
@@ -151,9 +148,10 @@ class GatewayChannelInbox:
 
     def _person(self, sender: str) -> str:
         """Return the person of a sender. Raises MessageRejected for an unknown one."""
-        senders, name = self._senders(), f"{self._channel}:{sender}"
+        config, name = self._settings.current, f"{self._channel}:{sender}"
+        senders = config.plugins.senders
         person = senders.get(name) or senders.get(f"{self._channel}:*", "")
-        if person == OWNER or person in self._people():
+        if person == OWNER or person in config.people:
             return person
         if name not in self._reported and len(self._reported) < UNKNOWN_SENDERS:
             self._reported.add(name)

@@ -239,9 +239,8 @@ class ApplicationBuilder:
             facts,
             stores.sessions,
             catalog,
-            keys=lambda: self.context.config.memory.facts,
-            language=lambda: self.context.config.agent.language,
-            choose=models.registry.choose,
+            settings=settings,
+            models=models.registry,
             caller=models.caller,
             clock=clock,
         )

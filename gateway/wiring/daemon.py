@@ -187,12 +187,7 @@ class Daemon:
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def _channel_inbox(self, channel: str, switchboard: Switchboard) -> GatewayChannelInbox:
-        return GatewayChannelInbox(
-            channel,
-            switchboard,
-            senders=lambda: self.config.plugins.senders,
-            people=lambda: self.config.people,
-        )
+        return GatewayChannelInbox(channel, switchboard, self.context.settings)
 
     @contextlib.asynccontextmanager
     async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway.config.keys import AgentKeys
+from gateway.config.keys import AgentKeys, load_config
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.metrics.counters import Counters
@@ -21,7 +22,6 @@ from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.fact_values import Fact, FactDraft, FactOrigin
-from plugins.api.memory_settings import FactKeys
 from plugins.api.models import ModelLimits
 from plugins.facts.fact_events import FactsExtracted
 from plugins.facts.facts import Facts
@@ -90,7 +90,7 @@ class Month:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.at = BEGAN
-        self.keys = FactKeys()
+        self.settings = Settings(load_config(None, environment={}, overrides={}))
         self.model = KeepingModel()
         self.facts: Facts
         self._stack = contextlib.AsyncExitStack()
@@ -110,14 +110,14 @@ class Month:
                 return await journals.create("facts"), START
             return await journals.open("facts", fold=fold)
 
-        facts = Facts(opened, keys=lambda: self.keys, workspace=lambda: self.root / "workspace", now=self.now)
+        facts = Facts(
+            opened, keys=lambda: self.settings.current.memory.facts, workspace=lambda: self.root / "workspace", now=self.now
+        )
         self.facts = await self._stack.enter_async_context(facts)
         models = ModelRegistry({"keeping": self.model}, AgentKeys(model="keeping:all"))
-        asking = FactRequests(lambda: self.keys, models.choose, ModelCaller(Counters()))
+        asking = FactRequests(self.settings, models, ModelCaller(Counters()))
         pauses = FactPauses(self)
-        self.distilling = FactDistillation(
-            self.facts, asking, pauses, keys=lambda: self.keys, language=lambda: "en", clock=self
-        )
+        self.distilling = FactDistillation(self.facts, asking, pauses, self.settings, self)
 
     async def stop(self) -> None:
         await self._stack.aclose()

@@ -15,6 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.stage import Model, Stage, says
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
 from gateway.conversations import channels, reply_delivery
 from gateway.conversations.channels import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
 from gateway.conversations.reply_delivery import ReplyDelivery
@@ -252,15 +254,19 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
     assert delivered == [("hello", True)]
 
 
+DEFAULTS = load_config(None, environment={}, overrides={})
+
+
 async def test_a_message_of_a_channel_is_bounded() -> None:
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=lambda: {"lines:ana": "owner"}, people=list)
+    settings = Settings(load_config(None, environment={}, overrides={"plugins": {"senders": {"lines:ana": "owner"}}}))
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), settings)
     with pytest.raises(MessageRejected, match="A message may have at most 256 KiB") as refused:
         await desk.receive(InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
     assert not refused.value.later
 
 
 async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None:
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=dict, people=list)
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), Settings(DEFAULTS))
     with capture_logs() as logged:
         for number in range(UNKNOWN_SENDERS + 10):
             for _ in range(2):

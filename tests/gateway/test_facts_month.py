@@ -6,9 +6,11 @@ import random
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from plugins.api.fact_values import FactDraft
+from plugins.api.memory_settings import FactKeys, MemoryKeys
 from plugins.facts.fact_events import FactsDistilled, FactsDropped
 from plugins.facts.scoring import current_importance
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
@@ -51,7 +53,8 @@ async def test_unused_facts_fade_go_stale_and_come_back_with_use(tmp_path: Path)
 
 async def test_what_says_the_same_to_more_than_sixty_percent_is_kept_once(tmp_path: Path) -> None:
     month = await lived(tmp_path / "home")
-    month.keys = type(month.keys)(cap=1000)
+    memory = MemoryKeys(facts=FactKeys(cap=1000))
+    month.settings.offer(msgspec.structs.replace(month.settings.current, memory=memory))
     (one,) = await month.facts.write([FactDraft(content="alfa brava charla delto echor foxtra", importance=0.9)], "ann")
     # Six words of ten are sixty percent of the union, and not above it; of nine they are.
     (ten,) = await month.facts.write(

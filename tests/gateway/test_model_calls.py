@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from benchmarks.stage import Answer, Model, breaks, hangs_after, says
-from gateway.config.keys import AgentKeys
+from gateway.config.keys import AgentKeys, load_config
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.metrics.counters import Counters
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT, ModelCaller, ReplyStream
@@ -18,7 +19,6 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.support.clock import SystemClock
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.api.memory_settings import FactKeys
 from plugins.api.plugin_services import ModelAnswer
 from plugins.facts.model_answers import response_format
 from plugins.support.errors import BadAnswer, ProviderError, RateLimited, StreamCut, Unreachable
@@ -130,7 +130,7 @@ Asks: TypeAlias = Callable[[ModelRegistry, ModelCaller, Path], Awaitable[ModelAn
 
 
 async def about_facts(models: ModelRegistry, caller: ModelCaller, _: Path) -> ModelAnswer:
-    requests = FactRequests(FactKeys, models.choose, caller)
+    requests = FactRequests(Settings(load_config(None, environment={}, overrides={})), models, caller)
     return await requests.ask(
         models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, response_format=response_format()
     )

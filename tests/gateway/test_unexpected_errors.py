@@ -21,7 +21,6 @@ from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import SENTENCE_LIMIT
 from plugins.api.channel import Channel
-from plugins.api.memory_settings import FactKeys
 from tests.gateway.facts_month import AGED, Month, happen
 from tests.gateway.gateways import gateway
 from tests.stories import received
@@ -73,9 +72,8 @@ async def test_an_error_while_facts_are_extracted(tmp_path: Path, monkeypatch: p
         month.facts,
         Any,  # type: ignore[arg-type]  # it fails before any journal is read
         Any,  # type: ignore[arg-type]
-        keys=FactKeys,
-        language=lambda: "en",
-        choose=models.choose,
+        settings=month.settings,
+        models=models,
         caller=caller,
         clock=month,
     )

@@ -7,17 +7,17 @@ nothing, and the pending facts are known from the facts' log alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.fact_values import Fact, FactsError
-from plugins.api.memory_settings import FactKeys
 from plugins.api.plugin_services import ModelAnswer
 from plugins.facts.fact_book import FactBook
 from plugins.facts.facts import Facts
@@ -35,23 +35,20 @@ log = structlog.get_logger("exuvia.facts")
 
 
 class FactDistillation:
-    """The distillation for a home; `language` returns the language of the prompts."""
+    """The distillation for a home."""
 
     def __init__(
         self,
         facts: Facts,
         requests: FactRequests,
         pauses: FactPauses,
-        *,
-        keys: Callable[[], FactKeys],
-        language: Callable[[], str],
+        settings: Settings,
         clock: Clock,
     ) -> None:
         self._facts = facts
         self._requests = requests
         self._pauses = pauses
-        self._keys = keys
-        self._language = language
+        self._settings = settings
         self._clock = clock
         self._lock = asyncio.Lock()
         self._last: dict[str, tuple[str, str]] = {}
@@ -98,7 +95,7 @@ class FactDistillation:
     def _due(self, book: FactBook) -> list[str]:
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
-        keys = self._keys()
+        keys = self._settings.current.memory.facts
         return distillation.due(
             book, threshold=keys.distill_threshold, interval_hours=keys.distill_interval_hours, now=self._clock.now()
         )
@@ -199,7 +196,7 @@ class FactDistillation:
     def _texts(self) -> FactTexts:
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
 
-        return language(self._language()).facts
+        return language(self._settings.current.agent.language).facts
 
 
 def _pause_name(owner: str) -> str:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
 
+from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_requests import LONGEST_PAUSE, FactPauses, FactRequests
 from gateway.models.call import ModelCaller
-from gateway.models.registry import ChosenModel
+from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.fact_values import FactOrigin, FactsError
@@ -91,11 +91,7 @@ class Rows(Protocol):
 
 
 class FactExtraction:
-    """The extraction for a home.
-
-    `logs` are those of the sessions, `keys` returns the configuration, and `choose` returns the model for a session
-    that used a given one (`provider:model`).
-    """
+    """The extraction for a home. `logs` are those of the sessions."""
 
     def __init__(
         self,
@@ -103,21 +99,19 @@ class FactExtraction:
         logs: LogReader,
         rows: Rows,
         *,
-        keys: Callable[[], FactKeys],
-        language: Callable[[], str],
-        choose: Callable[[str | None], ChosenModel],
+        settings: Settings,
+        models: ModelRegistry,
         caller: ModelCaller,
         clock: Clock,
     ) -> None:
         self._facts = facts
         self._logs = logs
         self._rows = rows
-        self._keys = keys
-        self._language = language
+        self._settings = settings
         self._clock = clock
-        self._requests = FactRequests(keys, choose, caller)
+        self._requests = FactRequests(settings, models, caller)
         self._pauses = FactPauses(clock)
-        self._distillation = FactDistillation(facts, self._requests, self._pauses, keys=keys, language=language, clock=clock)
+        self._distillation = FactDistillation(facts, self._requests, self._pauses, settings, clock)
         self._due: dict[str, tuple[float, float]] = {}
         """By session with new events: the earliest and the latest time to process it."""
         self._ends: dict[str, int] = {}
@@ -125,6 +119,10 @@ class FactExtraction:
         self._next = math.inf
         """The time at which `run` looks for due sessions next."""
         self._woken = asyncio.Event()
+
+    @property
+    def _keys(self) -> FactKeys:
+        return self._settings.current.memory.facts
 
     def problems(self) -> list[str]:
         return self._pauses.sentences()
@@ -138,7 +136,7 @@ class FactExtraction:
         now = self._clock.monotonic()
         self._ends[session] = seq
         _, latest = self._due.get(session, (now, now + LONGEST_WAIT))
-        self._due[session] = min(now + self._keys().quiet_seconds, latest), latest
+        self._due[session] = min(now + self._keys.quiet_seconds, latest), latest
         if self._due[session][0] < self._next:
             self._woken.set()
 
@@ -146,7 +144,7 @@ class FactExtraction:
         """Process due sessions and distillations until cancelled."""
         for row in await self._rows.changed_since(stamp(self._clock.now() - STARTUP_AGE)):
             self.on_event(row.session)
-        check = self._clock.monotonic() + self._keys().quiet_seconds
+        check = self._clock.monotonic() + self._keys.quiet_seconds
         while True:
             await self._wait(check)
             now = self._clock.monotonic()
@@ -196,7 +194,7 @@ class FactExtraction:
     async def _process(self, session: str) -> bool:
         """Process the new turns of a session; return False if it has to wait."""
         row = await self._rows.find(session)
-        if row is None or not self._keys().auto_extract:
+        if row is None or not self._keys.auto_extract:
             return True
         if row.head < self._ends.get(session, 0):  # the ended turn is not known to be durable yet
             self._due[session] = self._clock.monotonic() + CATALOG_DELAY, self._clock.monotonic() + LONGEST_WAIT
@@ -252,7 +250,7 @@ class FactExtraction:
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
         found = extraction.ExtractionResult()
         if not turn.group and extraction.may_contain_facts(turn):
-            most = self._keys().max_facts
+            most = self._keys.max_facts
             answer = await self._ask(row.session, turn, model, most)
             found = extraction.parse_extraction(answer.text, most)
             event = msgspec.structs.replace(
@@ -266,7 +264,7 @@ class FactExtraction:
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
 
-        texts = language(self._language()).facts
+        texts = language(self._settings.current.agent.language).facts
         system = extraction.system(texts, most)
         fits = extraction.share_of(model_answers.prompt_budget(model.window, system, extraction.ANSWER))
         for share in (fits, fits / 2):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import structlog
 
+from gateway.config.settings import Settings
 from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
-from gateway.models.registry import ChosenModel
+from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.chat import RequestOptions, ResponseFormat
 from plugins.api.context import Clock
@@ -29,19 +28,18 @@ SHOWN, STALE = 3, 3600.0
 
 
 class FactRequests:
-    """The requests for a home.
+    """The requests for a home."""
 
-    `keys` returns the configuration, and `choose` the model for a session that used a given one (`provider:model`).
-    """
-
-    def __init__(
-        self, keys: Callable[[], FactKeys], choose: Callable[[str | None], ChosenModel], caller: ModelCaller
-    ) -> None:
-        self._keys = keys
-        self._choose = choose
+    def __init__(self, settings: Settings, models: ModelRegistry, caller: ModelCaller) -> None:
+        self._settings = settings
+        self._models = models
         self._caller = caller
         self._without_format: set[str] = set()
         """The models, by name, that do not support a response format."""
+
+    @property
+    def _keys(self) -> FactKeys:
+        return self._settings.current.memory.facts
 
     def usable(self, used: str | None) -> ChosenModel | None:
         """Return the model for automatic requests; None if only a small model is available, which finds no facts.
@@ -49,20 +47,20 @@ class FactRequests:
         A configured model is used whatever its size. Raises GatewayError if there is no model.
         """
         model = self.chosen(used)
-        return None if model.provider.limits(model.model).small and not self._keys().model else model
+        return None if model.provider.limits(model.model).small and not self._keys.model else model
 
     def chosen(self, used: str | None) -> ChosenModel:
         """Return the configured model, else the one that the session used. Raises GatewayError."""
-        if named := self._keys().model:
-            return self._choose(named)
+        if named := self._keys.model:
+            return self._models.choose(named)
         try:
-            return self._choose(used or None)
+            return self._models.choose(used or None)
         except GatewayError:
-            return self._choose(None)  # the model used then no longer exists
+            return self._models.choose(None)  # the model used then no longer exists
 
     def why_not(self, used: str | None) -> str:
         """Return why facts are not extracted in a session that uses this model, in a few words; empty if they are."""
-        if not self._keys().auto_extract:
+        if not self._keys.auto_extract:
             return "memory.facts.auto_extract is false"
         try:
             return "" if self.usable(used) is not None else "the model is too small; set memory.facts.model"
