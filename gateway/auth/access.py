@@ -38,15 +38,7 @@ class NotAuthorized(Exception):
 
 
 class Access:
-    """The access rules of one gateway.
-
-    Args:
-        people: Everybody who may use the gateway now.
-        attempts: The rate limit for wrong tokens.
-        signer: Issues and verifies cookies and one-time links.
-        keys: The address that is listened on, and further values of `Host` and `Origin` that are allowed.
-        port: The port that is listened on.
-    """
+    """The access rules of one gateway, which listens on `port`. `attempts` limits the rate of wrong tokens."""
 
     def __init__(self, people: People, attempts: AuthThrottle, signer: TokenSigner, keys: GatewayKeys, port: int) -> None:
         self._people = people
@@ -107,14 +99,10 @@ class Access:
     # --- people -------------------------------------------------------------------------------------------------------
 
     def admit(self, token: str, address: str) -> Admission:
-        """Return the admission that a token grants.
+        """Return the admission that a token from an IP address grants.
 
         Only wrong tokens make an address wait, and only for further wrong tokens: many people may share one address, and one
         who guesses must not lock out the others. The length of the tokens is what makes guessing hopeless.
-
-        Args:
-            token: The token that was sent.
-            address: The IP address that it came from.
 
         Raises:
             NotAuthorized: The token is invalid.

@@ -111,11 +111,7 @@ class _Connection(Protocol):
 
 
 class UnauthenticatedLimit:
-    """The open connections that have not authenticated yet, by address.
-
-    Args:
-        most: The limit for one address.
-    """
+    """The open connections that have not authenticated yet: at most `most` of one address."""
 
     def __init__(self, most: int) -> None:
         self._most = most

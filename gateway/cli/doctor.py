@@ -61,9 +61,9 @@ def ask_running(context: DoctorContext) -> Report | Finding:
     home = context.home
     if instance_address.running_instance(home.address) is None and context.process() is None:
         return Finding(
+            f"No gateway runs on {home.root}: {OTHERS}.",
+            "Start one with `exuvia run` and run this again to check its own environment.",
             level="note",
-            what=f"No gateway runs on {home.root}: {OTHERS}.",
-            mend="Start one with `exuvia run` and run this again to check its own environment.",
         )
     try:
         endpoint = local_gateway.find_gateway(home, context.environment, url=None, token=None)
@@ -72,9 +72,9 @@ def ask_running(context: DoctorContext) -> Report | Finding:
         return msgspec.json.decode(body, type=Report)
     except (TokenMissing, RequestFailed, ConfigRefused, OSError, msgspec.MsgspecError, UnicodeError) as error:
         return Finding(
+            f"The gateway that runs on {home.root} could not be asked, so {OTHERS}: {sentence_of(error)}",
+            "Use its own token, in HOME/token or EXUVIA_TOKEN; restart it if it runs an older version.",
             level="note",
-            what=f"The gateway that runs on {home.root} could not be asked, so {OTHERS}: {sentence_of(error)}",
-            mend="Use its own token, in HOME/token or EXUVIA_TOKEN; restart it if it runs an older version.",
         )
 
 
@@ -114,9 +114,9 @@ def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Find
     if report.config is None or Path(report.config) == config.absolute():
         return report.findings
     other = Finding(
+        f"The gateway runs with {report.config}, which was checked instead of {config}.",
+        f"`exuvia config check {config}` checks that file.",
         level="note",
-        what=f"The gateway runs with {report.config}, which was checked instead of {config}.",
-        mend=f"`exuvia config check {config}` checks that file.",
     )
     return {**report.findings, GATEWAY: (*report.findings[GATEWAY], other)}
 

@@ -16,19 +16,19 @@ from gateway.support.home import Home
 Level: TypeAlias = Literal["wrong", "note"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """A problem (`wrong`) or a remark (`note`); `mend` is a sentence that says what to do."""
 
-    level: Level = "wrong"
     what: str
     mend: str
+    level: Level = "wrong"
 
     @classmethod
     def of_failure(cls, error: Exception) -> Finding:
         """Return the finding that a check itself failed."""
         return cls(
-            what=f"The check failed: {type(error).__name__}: {sentence_of(error)}",
-            mend="Run `exuvia doctor` as the user that runs the gateway; if it still fails, report a bug.",
+            f"The check failed: {type(error).__name__}: {sentence_of(error)}",
+            "Run `exuvia doctor` as the user that runs the gateway; if it still fails, report a bug.",
         )
 
 

@@ -40,16 +40,16 @@ def configuration_findings(checked: CheckedConfig) -> Iterator[Finding]:
     """Yield the faults and warnings of a checked configuration."""
     for fault in checked.faults:
         yield Finding(
-            what=fault, mend="Correct it; `exuvia config check` reports every fault, and a running gateway reloads the file."
+            fault, "Correct it; `exuvia config check` reports every fault, and a running gateway reloads the file."
         )
     for warning in checked.warnings:
-        yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` instead.")
+        yield Finding(warning, "Move it into a file of mode 600 and write `file:PATH` instead.", level="note")
 
 
 def presence(context: DoctorContext) -> Iterator[Finding]:
     """Report a missing home."""
     if not context.home.root.is_dir():
-        yield Finding(level="note", what=f"There is no home at {context.home.root}.", mend="`exuvia run` creates it.")
+        yield Finding(f"There is no home at {context.home.root}.", "`exuvia run` creates it.", level="note")
 
 
 def permissions(context: DoctorContext) -> Iterator[Finding]:
@@ -69,18 +69,18 @@ def permissions(context: DoctorContext) -> Iterator[Finding]:
     ]
     if open_to_others:
         yield Finding(
-            what=f"Other users of this machine can open {_named(open_to_others)}.",
-            mend=f"Remove their access: `chmod -R go= {home.root}`.",
+            f"Other users of this machine can open {_named(open_to_others)}.",
+            f"Remove their access: `chmod -R go= {home.root}`.",
         )
     if foreign:
         yield Finding(
-            what=f"The home and {_named(foreign)} belong to different users.",
-            mend=f"Make the user that runs the gateway the owner: `chown -R USER {home.root}`.",
+            f"The home and {_named(foreign)} belong to different users.",
+            f"Make the user that runs the gateway the owner: `chown -R USER {home.root}`.",
         )
     if not os.access(home.root, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(
-            what=f"This user cannot read and write {home.root}.",
-            mend="Run `exuvia doctor` as the user that runs the gateway, or make this user the owner of the folder.",
+            f"This user cannot read and write {home.root}.",
+            "Run `exuvia doctor` as the user that runs the gateway, or make this user the owner of the folder.",
         )
 
 
@@ -95,7 +95,7 @@ def token(context: DoctorContext) -> Iterator[Finding]:
         weakness = f"cannot be read: {error}"
     if weakness:
         yield Finding(
-            what=f"The token in {path} {weakness}.", mend="Delete the file and restart the gateway, which creates a new one."
+            f"The token in {path} {weakness}.", "Delete the file and restart the gateway, which creates a new one."
         )
 
 
@@ -108,8 +108,7 @@ def damage(context: DoctorContext) -> Iterator[Finding]:
     except StorageFailed as error:
         heads = {}
         yield Finding(
-            what=f"{error} Truncated journals cannot be detected.",
-            mend="Delete the catalog; it is rebuilt from the journals.",
+            f"{error} Truncated journals cannot be detected.", "Delete the catalog; it is rebuilt from the journals."
         )
     logs = session_logs(context.home)
     sessions = [session for session, _ in logs.listed()]
@@ -133,10 +132,9 @@ def damage(context: DoctorContext) -> Iterator[Finding]:
                 yield _damaged(f"{path} cannot be used: {unreadable[session]}.")
             elif verified.torn and not runs:
                 yield Finding(
+                    f"{session}.jsonl ends with {verified.torn} bytes of a line that was never finished or acknowledged.",
+                    "No action is needed: the next start moves them to the quarantine.",
                     level="note",
-                    what=f"{session}.jsonl ends with {verified.torn} bytes of a line that was never finished or"
-                    " acknowledged.",
-                    mend="No action is needed: the next start moves them to the quarantine.",
                 )
 
 
@@ -144,9 +142,9 @@ def quarantine(context: DoctorContext) -> Iterator[Finding]:
     """Report files in the quarantine."""
     if entries := sorted(_inside(context.home.quarantine)):
         yield Finding(
+            f"The quarantine contains {_named(entries)}.",
+            f"Read the files, then delete them; the gateway does not need {context.home.quarantine}.",
             level="note",
-            what=f"The quarantine contains {_named(entries)}.",
-            mend=f"Read the files, then delete them; the gateway does not need {context.home.quarantine}.",
         )
 
 
@@ -156,8 +154,8 @@ def facts(context: DoctorContext) -> Iterator[Finding]:
         read_facts(fact_logs(context.home))
     except (SessionsError, InvalidLine) as error:
         yield Finding(
-            what=f"The facts cannot be read: {error}.".replace("..", "."),
-            mend="The gateway runs without facts and does not change the file; restore a backup of it, or move it away to"
+            f"The facts cannot be read: {error}.".replace("..", "."),
+            "The gateway runs without facts and does not change the file; restore a backup of it, or move it away to"
             " start without facts.",
         )
 
@@ -172,16 +170,14 @@ def memory_index(context: DoctorContext) -> Iterator[Finding]:
     try:
         changed = outdated_documents(index, notes_alone)
     except Error as error:
-        yield Finding(
-            what=f"The memory index {index} cannot be read: {error}.", mend="Delete it; it is rebuilt from the notes."
-        )
+        yield Finding(f"The memory index {index} cannot be read: {error}.", "Delete it; it is rebuilt from the notes.")
         return
     if changed:
         notes = "1 note has" if len(changed) == 1 else f"{len(changed)} notes have"
         yield Finding(
+            f"The memory index is out of date: {notes} changed since, first {changed[0]}.",
+            "Run `exuvia memory index`, or wait for the next search, which updates it.",
             level="note",
-            what=f"The memory index is out of date: {notes} changed since, first {changed[0]}.",
-            mend="Run `exuvia memory index`, or wait for the next search, which updates it.",
         )
 
 
@@ -193,15 +189,14 @@ def clock(context: DoctorContext) -> Iterator[Finding]:
     recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)
     if (recorded - now).total_seconds() > CLOCK_SECONDS:
         yield Finding(
-            what=f"The clock says {now:%Y-%m-%d %H:%M} UTC, but the newest event was recorded at {recorded:%Y-%m-%d %H:%M}.",
-            mend="Synchronise the clock: `timedatectl set-ntp true`. No event is lost or reordered.",
+            f"The clock says {now:%Y-%m-%d %H:%M} UTC, but the newest event was recorded at {recorded:%Y-%m-%d %H:%M}.",
+            "Synchronise the clock: `timedatectl set-ntp true`. No event is lost or reordered.",
         )
 
 
 def _damaged(what: str) -> Finding:
     return Finding(
-        what=what,
-        mend="The session refuses messages. Restore a backup of the file, or type `/new` to start another session.",
+        what, "The session refuses messages. Restore a backup of the file, or type `/new` to start another session."
     )
 
 

@@ -42,9 +42,9 @@ def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
     connection = sqlite.in_memory()
     if not hasattr(connection, "enable_load_extension"):
         yield Finding(
+            "This Python's SQLite loads no extensions, and the package pysqlite3 is not installed.",
+            "Vector search is slower until then: `pip install pysqlite3`, or use another Python.",
             level="note",
-            what="This Python's SQLite loads no extensions, and the package pysqlite3 is not installed.",
-            mend="Vector search is slower until then: `pip install pysqlite3`, or use another Python.",
         )
         connection.close()
         return
@@ -53,9 +53,9 @@ def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
         importlib.import_module("sqlite_vec").load(connection)
     except Exception as error:  # either copy of SQLite has its own error classes
         yield Finding(
+            f"SQLite does not load the extension for vectors: {sentence_of(error)}.",
+            "Reinstall the extension: `pip install --force-reinstall sqlite-vec`.",
             level="note",
-            what=f"SQLite does not load the extension for vectors: {sentence_of(error)}.",
-            mend="Reinstall the extension: `pip install --force-reinstall sqlite-vec`.",
         )
     finally:
         connection.close()
@@ -68,9 +68,9 @@ def disk(context: DoctorContext) -> Iterator[Finding]:
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     mend = "Free space, or move the home to a larger disk; messages are refused when the disk is full."
     if whole and (free < FREE_BYTES or free < FREE_SHARE * whole):
-        yield Finding(what=f"The disk under {place} is nearly full: {free // 2**20} MB left.", mend=mend)
+        yield Finding(f"The disk under {place} is nearly full: {free // 2**20} MB left.", mend)
     if room.f_files and room.f_favail < FREE_FILES:
-        yield Finding(what=f"The disk under {place} has room for only {room.f_favail} more files.", mend=mend)
+        yield Finding(f"The disk under {place} has room for only {room.f_favail} more files.", mend)
 
 
 def file_system(context: DoctorContext) -> Iterator[Finding]:
@@ -96,13 +96,13 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
     point, kind, options = found
     mend = "Move the home to a disk of this machine: EXUVIA_HOME, or --home."
     if kind in NETWORK:
-        yield Finding(what=f"{point} is a network file system ({kind}), whose locks and syncs are unreliable.", mend=mend)
+        yield Finding(f"{point} is a network file system ({kind}), whose locks and syncs are unreliable.", mend)
     if kind in PASSING:
-        yield Finding(what=f"{point} is in memory ({kind}): its files are lost when the machine restarts.", mend=mend)
+        yield Finding(f"{point} is in memory ({kind}): its files are lost when the machine restarts.", mend)
     if unsynced := sorted(UNSYNCED & options):
         yield Finding(
-            what=f"{point} is mounted with {', '.join(unsynced)}: synced data can be lost in a power failure.",
-            mend="Mount it without that option.",
+            f"{point} is mounted with {', '.join(unsynced)}: synced data can be lost in a power failure.",
+            "Mount it without that option.",
         )
 
 
@@ -112,8 +112,8 @@ def descriptors(context: DoctorContext) -> Iterator[Finding]:
     limit = reachable_descriptors() if limit is None else limit
     if 0 <= limit < DESCRIPTORS:
         yield Finding(
-            what=f"The gateway can open at most {limit} files and connections at once.",
-            mend=f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
+            f"The gateway can open at most {limit} files and connections at once.",
+            f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
         )
 
 
@@ -122,8 +122,8 @@ def address_space_limit(context: DoctorContext) -> Iterator[Finding]:
     limit = _limit_of(context, "Max address space")
     if sentence := address_space_shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
         yield Finding(
-            what=sentence,
-            mend="Raise the limit: `ulimit -v unlimited` before it starts, or remove LimitAS= from its unit. To limit"
+            sentence,
+            "Raise the limit: `ulimit -v unlimited` before it starts, or remove LimitAS= from its unit. To limit"
             " the memory in use, set MemoryMax= there.",
         )
 
@@ -151,8 +151,8 @@ def watching(context: DoctorContext) -> Iterator[Finding]:
             break
     except (OSError, RuntimeError) as error:  # which of them depends on the limit
         yield Finding(
-            what=f"The operating system refuses to watch files: {sentence_of(error)}.",
-            mend="Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches with sysctl; until then the"
+            f"The operating system refuses to watch files: {sentence_of(error)}.",
+            "Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches with sysctl; until then the"
             " gateway polls the files every few seconds.",
         )
 
@@ -170,9 +170,9 @@ def unit(context: DoctorContext) -> Iterator[Finding]:
         if not text.startswith(service_unit.MARK):
             continue  # not installed, or not written by Exuvia
         if not Path(command.split('"')[1] if command.startswith('"') else command.partition(" ")[0]).exists():
-            yield Finding(what=f"The service in {path} starts a program that does not exist.", mend=mend)
+            yield Finding(f"The service in {path} starts a program that does not exist.", mend)
         elif text != service_unit.unit(scope, command):
-            yield Finding(level="note", what=f"The service in {path} was written by another version, or edited.", mend=mend)
+            yield Finding(f"The service in {path} was written by another version, or edited.", mend, level="note")
 
 
 def _existing(place: Path) -> Path:
@@ -196,11 +196,9 @@ def port(context: DoctorContext) -> Iterator[Finding]:
     if process is not None:
         return  # it is running, here or at the address of its command line
     if _is_exuvia(host, number):
-        yield Finding(
-            what=f"{host}:{number} is in use by another Exuvia{_describe_process(owner)} with another home.", mend=mend
-        )
+        yield Finding(f"{host}:{number} is in use by another Exuvia{_describe_process(owner)} with another home.", mend)
     else:
-        yield Finding(what=f"{host}:{number} is in use by another program{_describe_process(owner)}.", mend=mend)
+        yield Finding(f"{host}:{number} is in use by another program{_describe_process(owner)}.", mend)
 
 
 def _try_to_listen(host: str, number: int) -> Iterator[Finding]:
@@ -212,8 +210,8 @@ def _try_to_listen(host: str, number: int) -> Iterator[Finding]:
             trial.bind((host, number))
         except OSError as error:
             yield Finding(
-                what=f"{host}:{number} cannot be listened on: {error.strerror or error}.",
-                mend="Set gateway.host to an address of this machine, and gateway.port to a port from 1024 up.",
+                f"{host}:{number} cannot be listened on: {error.strerror or error}.",
+                "Set gateway.host to an address of this machine, and gateway.port to a port from 1024 up.",
             )
 
 

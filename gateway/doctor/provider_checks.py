@@ -45,7 +45,7 @@ async def _examine_models(context: DoctorContext, config: Config) -> list[Findin
     async with open_temporarily(context.home, config, context.checked.kinds, context.environment, reported) as providers:
         models = ModelRegistry(providers, config.agent)
         findings = await check_models(providers, models, config, context.checked.kinds, offline=context.offline)
-    notes = [Finding(level="note", what=unusable, mend="Run `exuvia models refresh` to rebuild it.")] if unusable else []
+    notes = [Finding(unusable, "Run `exuvia models refresh` to rebuild it.", level="note")] if unusable else []
     return [*notes, *findings]
 
 
@@ -54,7 +54,7 @@ async def check_models(
 ) -> list[Finding]:
     """Return the problems of the open providers, of missing ones, and of the chosen models."""
     findings = [
-        Finding(what=f"The provider {name} cannot be opened.", mend="See the log of the gateway's start.")
+        Finding(f"The provider {name} cannot be opened.", "See the log of the gateway's start.")
         for name in kinds
         if name not in providers
     ]
@@ -66,7 +66,7 @@ async def check_models(
         findings += _check_window(chosen, config)
         used = [chosen, *chosen.fallbacks]
     except ModelUnknown as error:
-        findings.append(Finding(what="No model can answer.", mend=str(error)))
+        findings.append(Finding("No model can answer.", str(error)))
     if not offline:
         asked = [
             _check_list(provider, about) for provider in providers.values() if (about := _models_to_check(provider, used))
@@ -80,8 +80,8 @@ def _check_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
     wanted, known = config.agent.context_window, chosen.provider.limits(chosen.model).window
     if wanted is not None and known is not None and wanted > known:
         yield Finding(
-            what=f"agent.context_window is {wanted:,} tokens, and {chosen.name} accepts {known:,}.",
-            mend="Lower or remove it; otherwise long conversations are refused instead of compacted.",
+            f"agent.context_window is {wanted:,} tokens, and {chosen.name} accepts {known:,}.",
+            "Lower or remove it; otherwise long conversations are refused instead of compacted.",
         )
 
 
@@ -101,14 +101,14 @@ async def _check_list(provider: ChatProvider, models: Mapping[str, Level]) -> li
         names = list((await provider.models()).models)
     except CredentialsRefused as error:
         mend = f"Set a valid key; this one is used because {provider.explain_default()}."
-        return [Finding(what=sentence_of(error), mend=mend)]
+        return [Finding(sentence_of(error), mend)]
     except ProviderError as error:
         mend = f"Check the network and providers.{provider.name}.base_url, or remove the provider's settings."
-        return [Finding(what=f"{provider.name} cannot list its models: {sentence_of(error)}", mend=mend)]
+        return [Finding(f"{provider.name} cannot list its models: {sentence_of(error)}", mend)]
     some = ", ".join(sorted(names)[:8]) or "none"
     mend = f"Set agent.model or providers.{provider.name}.default_model to one of its models: {some} …"
     return [
-        Finding(level=level, what=f"{provider.name} has no model {model!r}.", mend=mend)
+        Finding(f"{provider.name} has no model {model!r}.", mend, level=level)
         for model, level in models.items()
         if not Listing(tuple(names)).has(model)
     ]
@@ -132,12 +132,12 @@ def check_memory_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]
     if meant == SQLITE:
         if why := lacks_full_text():
             mend = "Use a Python whose SQLite has it; until then `local` is used, which keeps it in memory."
-            yield Finding(level="note", what=f"The memory backend {SQLITE} cannot be used: {why}.", mend=mend)
+            yield Finding(f"The memory backend {SQLITE} cannot be used: {why}.", mend, level="note")
         return
     if why := kinds[meant].why_not() if meant in kinds else "":
         yield Finding(
-            what=f"The memory backend {meant} cannot be used: {why}.",
-            mend=f'Install it, or set memory.backend = "auto"; until then {SQLITE} is used.',
+            f"The memory backend {meant} cannot be used: {why}.",
+            f'Install it, or set memory.backend = "auto"; until then {SQLITE} is used.',
         )
 
 
@@ -173,13 +173,13 @@ async def check_embedding_provider(
     chosen = keys.chosen(providers)
     if chosen is not None:
         notice = keys.fallback_notice(providers)
-        missing = [Finding(what=notice, mend=MISSING_FILE)] if notice else []
+        missing = [Finding(notice, MISSING_FILE)] if notice else []
         return missing if offline else [*missing, *await _check_answer(chosen, until_then)]
     if keys.wanted in (None, NONE):
         return []
     why = providers[keys.wanted].explain_default() if keys.wanted in providers else "it could not be opened"
     mend = f"Set it, or set memory.embedding.provider to another one; {until_then}."
-    return [Finding(what=f"The embedding provider {keys.wanted} cannot be used: {why}.", mend=mend)]
+    return [Finding(f"The embedding provider {keys.wanted} cannot be used: {why}.", mend)]
 
 
 async def _check_answer(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
@@ -187,7 +187,7 @@ async def _check_answer(provider: EmbeddingProvider, until_then: str) -> list[Fi
     try:
         await provider.embed(["A test of the connection."], "query")
     except ProviderError as error:
-        return [Finding(what=sentence_of(error), mend=_remedy(error, until_then))]
+        return [Finding(sentence_of(error), _remedy(error, until_then))]
     return []
 
 

@@ -10,11 +10,9 @@ from typing import Literal
 
 
 class Quota:
-    """A limit for units in use at the same time: requests, connections or bytes, by user and in total.
+    """A limit for units in use at the same time: requests, connections or bytes.
 
-    Args:
-        of_one: The limit for one user, which is a person or an address.
-        of_all: The limit for all users together.
+    It is `of_one` for one user, which is a person or an address, and `of_all` for all together.
     """
 
     def __init__(self, of_one: int, of_all: int) -> None:

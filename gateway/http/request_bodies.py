@@ -72,13 +72,9 @@ class BodyShare:
 
 
 async def read_body(request: web.Request, most: int, seconds: float, share: BodyShare | None = None) -> bytes:
-    """Return the body of a request.
+    """Return the body of a request, of at most `most` bytes, within this number of seconds.
 
-    Args:
-        request: The request; nothing of its body was read before.
-        most: The maximum size in bytes.
-        seconds: The time for the whole body.
-        share: Reserves the bytes as soon as the request announces or sends them.
+    `share` reserves the bytes as soon as the request announces or sends them.
 
     Raises:
         BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.

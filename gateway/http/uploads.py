@@ -57,13 +57,7 @@ class UnknownAttachment(GatewayError):
 
 
 class Uploads:
-    """The uploads of all people.
-
-    Args:
-        attachments: The stored files.
-        limit: Returns the maximum size of a file in bytes; called at each upload.
-        readiness: The readiness to take uploads.
-    """
+    """The uploads of all people. `limit` returns the maximum size of a file in bytes, and is called at each upload."""
 
     def __init__(self, attachments: Blobs, *, limit: Callable[[], int], readiness: Readiness) -> None:
         self.limit = limit
@@ -194,12 +188,7 @@ class Uploads:
 
 
 async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
-    """Return the next piece of an upload.
-
-    Args:
-        request: The upload.
-        began: Its start on the loop's clock.
-        size: The bytes received so far.
+    """Return the next piece of an upload that began at this time of the loop's clock and has `size` bytes so far.
 
     Raises:
         TimeoutError: The upload is too slow.

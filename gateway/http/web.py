@@ -11,7 +11,6 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
 from gateway.http.responses import HEADERS, HttpProtocol, answer, complete_headers, not_admitted, refusal, refused
 from gateway.http.uploads import Uploads
@@ -54,27 +53,15 @@ def application(
     server: WebsocketServer,
     instruments: Instruments,
     *,
-    unauthenticated: UnauthenticatedLimit,
     endpoints: Sequence[Endpoint] = (),
     routes: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """Return the aiohttp application.
-
-    Args:
-        services: The access rules, the readiness, and uploads.
-        server: The websocket server.
-        instruments: The sources of `/metrics` and `/status.json`.
-        unauthenticated: The limit that is told of each connection that has authenticated.
-        endpoints: Further routes for authenticated requests.
-        routes: Further routes for everybody.
-    """
-
-    access = services.access
-    app = web.Application(middlewares=[_check_host_and_origin(access)], client_max_size=1024 * 1024)
+    """Return the aiohttp application, with further `endpoints` for authenticated requests and `routes` for everybody."""
+    app = web.Application(middlewares=[_check_host_and_origin(services.access)], client_max_size=1024 * 1024)
     app.on_response_prepare.append(complete_headers)
     app.add_routes([*_health(services.readiness), web.get("/ws", server.accept), *routes])
-    for endpoint in (*_status(server, instruments), *_files(access, services.uploads), *endpoints):
-        app.router.add_route(endpoint.method, endpoint.path, _authenticating(access, endpoint, unauthenticated))
+    for endpoint in (*_status(server, instruments), *_files(services.access, services.uploads), *endpoints):
+        app.router.add_route(endpoint.method, endpoint.path, _authenticating(services, endpoint))
     return app
 
 
@@ -99,15 +86,15 @@ def _check_host_and_origin(access: Access) -> Middleware:
     return check
 
 
-def _authenticating(access: Access, endpoint: Endpoint, unauthenticated: UnauthenticatedLimit) -> Handler:
+def _authenticating(services: ConnectionServices, endpoint: Endpoint) -> Handler:
     """Return a handler that serves authenticated requests and refuses others."""
 
     async def authenticate(request: web.Request) -> web.StreamResponse:
         try:
-            admission = access.caller(request)
+            admission = services.access.caller(request)
         except NotAuthorized as error:
             return endpoint.refuse(error)
-        unauthenticated.authenticated(request.remote or "", request.protocol)
+        services.unauthenticated.authenticated(request.remote or "", request.protocol)
         return await endpoint.handle(request, admission)
 
     return authenticate

@@ -9,7 +9,6 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from gateway.auth.access import Access, NotAuthorized
-from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
 from gateway.http.concurrency import Quota
 from gateway.http.responses import not_admitted, refusal
@@ -35,21 +34,15 @@ OVERHEAD = 1024
 
 
 class WebsocketServer:
-    """The websocket server at `/ws`.
+    """The websocket server at `/ws`."""
 
-    Args:
-        services: The parts of the gateway that its connections use.
-        unauthenticated: The limit that is told of each connection that has authenticated.
-    """
-
-    def __init__(self, services: ConnectionServices, unauthenticated: UnauthenticatedLimit) -> None:
+    def __init__(self, services: ConnectionServices) -> None:
         self._services = services
         self._access = services.access
         self._connections: set[Connection] = set()
         self._most = most_websockets()
         self._of_person = Quota(self._most // 2, self._most)
         self._handshakes = Quota(UNAUTHENTICATED // 2, UNAUTHENTICATED)
-        self._unauthenticated = unauthenticated
         self._access.watch(self._close_unauthorized)
 
     @property
@@ -80,7 +73,7 @@ class WebsocketServer:
             if admission is None:
                 admission = await self._handshake(request, socket, connection)
             if admission is not None:
-                self._unauthenticated.authenticated(request.remote or "", request.protocol)
+                self._services.unauthenticated.authenticated(request.remote or "", request.protocol)
                 await self._serve(connection, admission)
         finally:
             self._connections.discard(connection)

@@ -10,6 +10,7 @@ import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from gateway.auth.access import Access
+from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
 from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
@@ -45,12 +46,14 @@ log = structlog.get_logger("exuvia.websocket")
 class ConnectionServices:
     """The parts of a gateway that the connections use.
 
-    `program` is the name and version in `welcome`, `model` returns the model that would answer now, if any, `verbose` the
-    default for showing tools and tokens, and `commands` are those that clients may complete.
+    `unauthenticated` is told of each connection that has authenticated. `program` is the name and version in `welcome`,
+    `model` returns the model that would answer now, if any, `verbose` the default for showing tools and tokens, and
+    `commands` are those that clients may complete.
     """
 
     switchboard: Switchboard
     access: Access
+    unauthenticated: UnauthenticatedLimit
     uploads: Uploads
     readiness: Readiness
     program: str

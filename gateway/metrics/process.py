@@ -60,11 +60,7 @@ class LoopLag:
 
 
 class LongestLag:
-    """The longest delay within a sliding window.
-
-    Args:
-        seconds: The length of the window.
-    """
+    """The longest delay within a sliding window of this number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -27,10 +27,8 @@ Labels = tuple[str, ...]
 class Counter:
     """Monotonic counts by the values of labels.
 
-    Args:
-        labels: The names of the labels.
-        most: The number of different label values; further ones are counted as `other`.
-        known: The values of the only label that begin at 0: a series that appears with its first count has no rate at first.
+    Beyond `most` different values, further ones are counted as `other`. The values `known` of an only label begin at 0: a
+    series that appears with its first count has no rate at first.
     """
 
     __slots__ = ("counts", "labels", "most")

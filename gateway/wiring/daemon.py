@@ -234,41 +234,37 @@ class Daemon:
         """Listen and serve. The port, which the access rules depend on, is known only after listening."""
         sockets = await bound_sockets(self.config.gateway) if self._passed is None else [self._passed]
         self.address = sockets[0].getsockname()[:2]
-        dependencies, program = gateway.dependencies, f"exuvia/{VERSION}"
-        access = Access.of_gateway(
-            people, self.config.gateway, self.address[1], self.context.clock, self.context.home.signed_out
-        )
+        dependencies, keys, context = gateway.dependencies, self.config.gateway, self.context
         services = ConnectionServices(
             switchboard=gateway.switchboard,
-            access=access,
+            access=Access.of_gateway(people, keys, self.address[1], context.clock, context.home.signed_out),
+            unauthenticated=UnauthenticatedLimit(resource_limits.most_unauthenticated()),
             uploads=Uploads(
                 dependencies.attachments,
                 limit=lambda: self.config.gateway.attachment_bytes,
                 readiness=self.readiness,
             ),
             readiness=self.readiness,
-            program=program,
+            program=f"exuvia/{VERSION}",
             model=dependencies.models.configured,
             verbose=lambda: self.config.agent.verbose,
             commands=command_help(dependencies.commands),
         )
-        unauthenticated = UnauthenticatedLimit(resource_limits.most_unauthenticated())
-        server = WebsocketServer(services, unauthenticated)
+        server = WebsocketServer(services)
         instruments = self._instruments(gateway)
         app = application(
             services,
             server,
             instruments,
-            unauthenticated=unauthenticated,
             endpoints=[
-                *console_endpoints(gateway, self.context.counters, lambda: instruments.overview(server.connections)),
+                *console_endpoints(gateway, context.counters, lambda: instruments.overview(server.connections)),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
-            routes=console_routes(access, program),
+            routes=console_routes(services),
         )
-        listener = await serve(app, sockets, unauthenticated)
+        listener = await serve(app, sockets, services.unauthenticated)
         try:
-            with instance_address.publish(self.context.home.address, *self.address):
+            with instance_address.publish(context.home.address, *self.address):
                 yield services
         finally:
             await server.close()

@@ -64,7 +64,7 @@ class SelfExamination:
 def _of_overview(overview: Overview) -> tuple[Finding, ...]:
     refuses = [f"The gateway is not accepting messages: {overview.refuses}"] if overview.refuses else []
     mend = "See `exuvia status` and the gateway's log."
-    return tuple(Finding(what=sentence, mend=mend) for sentence in (*refuses, *overview.troubles))
+    return tuple(Finding(sentence, mend) for sentence in (*refuses, *overview.troubles))
 
 
 async def _found(check: Awaitable[Sequence[Finding]]) -> tuple[Finding, ...]:
@@ -73,8 +73,6 @@ async def _found(check: Awaitable[Sequence[Finding]]) -> tuple[Finding, ...]:
         async with asyncio.timeout(EXAMINE_SECONDS):
             return tuple(await check)
     except TimeoutError:
-        return (
-            Finding(what=f"The check timed out after {EXAMINE_SECONDS:.0f} s.", mend="Check the network, or try later."),
-        )
+        return (Finding(f"The check timed out after {EXAMINE_SECONDS:.0f} s.", "Check the network, or try later."),)
     except Exception as error:
         return (Finding.of_failure(error),)

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from gateway.auth.access import Access
 from gateway.http.console.signing_in import SignInEndpoints
 from gateway.http.responses import HEADERS, refusal
+from gateway.http.websocket_connection import ConnectionServices
 
 FOLDER = Path(__file__).parent / "static"
 PAGE = "index.html"
@@ -119,9 +119,9 @@ def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.
     return web.Response(body=body, content_type=file.media, charset="utf-8", headers=headers)
 
 
-def console_routes(access: Access, server: str) -> list[web.RouteDef]:
-    """Return the public routes; `server` is the program and its version. `wiring` has those for authenticated requests."""
-    pages, signing_in = Pages(), SignInEndpoints(access, server)
+def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
+    """Return the public routes; `wiring` has those for authenticated requests."""
+    pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
     return [
         web.get("/", pages.page),
         web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[a-z0-9_./-]{1,100}}", pages.file),

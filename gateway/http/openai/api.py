@@ -73,14 +73,7 @@ log = structlog.get_logger("exuvia.openai_api")
 class OpenAIApi:
     """The OpenAI-compatible API below `/v1`.
 
-    Args:
-        services: The conversations, the access rules, the readiness, and uploads.
-        models: The models.
-        caller: Calls the models of stateless requests.
-        embeddings: The endpoint for embeddings.
-        in_flight: Counts the stateless requests that a stop waits for.
-        counters: The gateway's counters.
-        clock: The gateway's clock.
+    `caller` calls the models of stateless requests, and `in_flight` counts those, since a stop waits for them.
     """
 
     def __init__(

@@ -25,14 +25,8 @@ _SERVER = "server_error"
 class ApiError(Exception):
     """A request that failed; the text is one sentence for a person.
 
-    Args:
-        sentence: The message.
-        status: The HTTP status.
-        kind: OpenAI's `type`.
-        param: OpenAI's `param`: the path of the invalid value.
-        code: OpenAI's `code`.
-        retry_after: Seconds to wait before trying again.
-        again: Whether the client may send the same request again; None leaves that to the status.
+    `kind`, `param` (the path of the invalid value) and `code` are those of OpenAI's error object. `retry_after` is in
+    seconds. `again` is True if the client may send the same request again; None leaves that to the status.
     """
 
     def __init__(
