@@ -19,9 +19,9 @@ import msgspec
 
 from gateway.support.errors import sentence_of
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
-from plugins.support.embedding.vector_checks import Vector, checked
 from plugins.support.errors import BadAnswer, ProviderError
-from plugins.support.untrusted import PluginCallFailed, attempt, is_our_class, reraise_cancellation
+from plugins.support.untrusted import PluginCallFailed, attempt, is_own_class, reraise_cancellation
+from plugins.support.vector_checks import Vector, checked
 from sessions.events.vision import VisionSupport
 
 K = TypeVar("K", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ def guard_provider(kind: K, on_failure: OnFailure) -> K:
     Returns:
         A subclass of `kind` of the same name.
     """
-    if not isinstance(kind, type) or is_our_class(kind):
+    if not isinstance(kind, type) or is_own_class(kind):
         return kind
 
     def fill(namespace: dict[str, Any]) -> None:

@@ -69,11 +69,11 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     def bound(self, key: str) -> str:
         """Return the setting of a timeout, as the end of a sentence; "" if there is none."""
-        return f"; {self.section}.{key} bounds that" if self.section else ""
+        return f"; the limit is {self.section}.{key}" if self.section else ""
 
 
-_FOR_WORDS = Timeouts(first=5.0, between=5.0, whole=10.0)
-"""For the body of a refusal: the status says enough, its words are only for people."""
+_ERROR_BODY = Timeouts(first=5.0, between=5.0, whole=10.0)
+"""The timeouts of the body of an error response: the status matters more than its message."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     error: int = 64 * 1024
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct, frozen=True):
     """A request."""
 
     url: str
@@ -110,7 +110,7 @@ class Transport:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.timeouts = timeouts or Timeouts()
-        """How long is waited where a request does not say it."""
+        """The timeouts of requests without their own."""
         self._limits = limits or Limits()
         self._sleep = sleep
         self._chance = chance
@@ -152,13 +152,13 @@ class Transport:
         Raises:
             ProviderError: `StatusRefused`, `Unreachable`, `StreamCut`, `BadAnswer` or `BadRequest`.
         """
-        question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
+        request, count = _Request(url, headers, body, timeouts or self.timeouts, may_retry), 0
         measure = progress or (lambda: count)
         async with (
-            aclosing(await self._answer(question)) as response,
-            aclosing(self._chunks(response, question.timeouts, measure)) as chunks,
+            aclosing(await self._response(request)) as response,
+            aclosing(self._chunks(response, request.timeouts, measure)) as chunks,
         ):
-            media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            media = _media_type(response)
             if media == "text/event-stream":
                 events = EventStream(self._limits.event)
                 try:
@@ -170,11 +170,11 @@ class Transport:
                                 await _finish(response, chunks)
                                 return
                 except EventTooLong as error:
-                    raise BadAnswer(f"The server sent what is no answer: {error}.") from error
+                    raise BadAnswer(f"The response is not valid: {error}.") from error
             elif media in ("application/json", "text/json"):
                 yield ServerSentEvent(b"".join([chunk async for chunk in chunks]), "body")
             else:
-                raise BadAnswer(f"The server answered with {media or 'something'} and not with events.")
+                raise BadAnswer(f"The server answered with {media or 'no content type'} instead of events.")
 
     async def stream_lines(
         self,
@@ -191,15 +191,15 @@ class Transport:
 
         Otherwise like `stream_events`. A last line without its end is an error, unless the content type is plain JSON.
         """
-        question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
+        request, count = _Request(url, headers, body, timeouts or self.timeouts, may_retry), 0
         measure = progress or (lambda: count)
         async with (
-            aclosing(await self._answer(question)) as response,
-            aclosing(self._chunks(response, question.timeouts, measure)) as chunks,
+            aclosing(await self._response(request)) as response,
+            aclosing(self._chunks(response, request.timeouts, measure)) as chunks,
         ):
-            media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            media = _media_type(response)
             if "json" not in media:
-                raise BadAnswer(f"The server answered with {media or 'something'} and not with lines of JSON.")
+                raise BadAnswer(f"The server answered with {media or 'no content type'} instead of lines of JSON.")
             lines = LineStream(self._limits.event)
             try:
                 async for chunk in chunks:
@@ -210,9 +210,9 @@ class Transport:
                             await _finish(response, chunks)
                             return
             except LineTooLong as error:
-                raise BadAnswer(f"The server sent what is no answer: {error}.") from error
+                raise BadAnswer(f"The response is not valid: {error}.") from error
             if lines.rest and media != "application/json":
-                raise StreamCut("The answer broke off inside a line.")
+                raise StreamCut("The reply was interrupted inside a line.")
             if lines.rest:
                 yield lines.rest
 
@@ -226,31 +226,31 @@ class Transport:
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> bytes:
         """Post a JSON body and return the body of the response. The arguments and errors are those of `stream_events`."""
-        return await self._whole(_Question(url, headers, body, timeouts or self.timeouts, may_retry))
+        return await self._body(_Request(url, headers, body, timeouts or self.timeouts, may_retry))
 
     async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> bytes:
         """Get a body. The errors are those of `post`."""
-        return await self._whole(_Question(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
+        return await self._body(_Request(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
 
-    async def _whole(self, question: _Question) -> bytes:
-        async with aclosing(await self._answer(question)) as response:
-            return b"".join([chunk async for chunk in self._chunks(response, question.timeouts)])
+    async def _body(self, request: _Request) -> bytes:
+        async with aclosing(await self._response(request)) as response:
+            return b"".join([chunk async for chunk in self._chunks(response, request.timeouts)])
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    async def _answer(self, question: _Question) -> httpx.Response:
+    async def _response(self, request: _Request) -> httpx.Response:
         """Return the response of the first attempt that succeeds. Its body has not been read, and it must be closed."""
         loop = asyncio.get_running_loop()
         attempt, began = 1, loop.time()
         while True:
             try:
-                return await self._attempt(question)
+                return await self._attempt(request)
             except (StatusRefused, Unreachable) as error:
-                again = error.retryable and (not isinstance(error, StatusRefused) or question.may_retry(error))
-                if not again or attempt >= question.timeouts.attempts:
+                again = error.retryable and (not isinstance(error, StatusRefused) or request.may_retry(error))
+                if not again or attempt >= request.timeouts.attempts:
                     raise
                 pause = self._pause(attempt, error)
-                if loop.time() + pause - began > question.timeouts.trying:
+                if loop.time() + pause - began > request.timeouts.trying:
                     raise
                 if (on_pause := ON_PAUSE.get()) is not None:
                     on_pause(pause, f"status {error.status}" if isinstance(error, StatusRefused) else short_reason(error))
@@ -263,24 +263,24 @@ class Transport:
             return float(self._chance() * min(0.5 * 2**attempt, 20.0))
         if error.retry_after > LONGEST_WAIT:
             raise RateLimited(
-                f"The server wants no request for {error.retry_after:.0f} seconds.", retry_after=error.retry_after
+                f"The server asks for a pause of {error.retry_after:.0f} seconds.", retry_after=error.retry_after
             ) from error
         return error.retry_after
 
-    async def _attempt(self, question: _Question) -> httpx.Response:
-        response = await self._sent(question)
+    async def _attempt(self, request: _Request) -> httpx.Response:
+        response = await self._send(request)
         compressed = response.headers.get("content-encoding", "identity").lower() not in ("identity", "")
         if response.status_code == 200 and not compressed:
             return response
         async with aclosing(response):
             if response.status_code == 200:
-                raise BadAnswer("The server compressed its answer, which was not asked for.")
-            words = b"" if compressed else await self._words(response)
-        raise StatusRefused(response.status_code, words, retry_after=requested_delay(response.headers, words, time()))
+                raise BadAnswer("The server compressed its response, although the request does not allow it.")
+            body = b"" if compressed else await self._error_body(response)
+        raise StatusRefused(response.status_code, body, retry_after=requested_delay(response.headers, body, time()))
 
-    async def _sent(self, question: _Question) -> httpx.Response:
+    async def _send(self, request: _Request) -> httpx.Response:
         """Send a request and return the response with its headers."""
-        address, timeouts = _address(question.url), question.timeouts
+        address, timeouts = _address(request.url), request.timeouts
         pool = await self._pools.to(address)
         import aiohttp  # noqa: PLC0415 - the pools have imported all three, away from the loop
         import httpx  # noqa: PLC0415
@@ -288,50 +288,50 @@ class Transport:
         from plugins.http.aiohttp_transport import Pieces, parse_url  # noqa: PLC0415
 
         try:
-            request = httpx.Request(
-                question.method,
-                parse_url(question.url),
+            sent = httpx.Request(
+                request.method,
+                parse_url(request.url),
                 headers={
                     "Content-Type": "application/json",
-                    "Content-Length": str(len(question.body)),
+                    "Content-Length": str(len(request.body)),
                     "Accept-Encoding": "identity",
-                    **question.headers,
+                    **request.headers,
                 },
-                stream=httpx.ByteStream(question.body) if len(question.body) <= AT_ONCE else Pieces(question.body, AT_ONCE),
+                stream=httpx.ByteStream(request.body) if len(request.body) <= AT_ONCE else Pieces(request.body, AT_ONCE),
                 extensions={"timeout": {"connect": timeouts.connect}},
             )
             async with asyncio.timeout(timeouts.first):
-                return await pool.handle_async_request(request)
-        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # they are of kinds below too
+                return await pool.handle_async_request(sent)
+        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:  # subclasses of the errors below
             raise _unreachable(address, error) from error
         except TimeoutError as error:
             raise Unreachable(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
         except aiohttp.ClientResponseError as error:
-            raise BadAnswer(f"{address.hostname} answered with what is not HTTP.") from error
+            raise BadAnswer(f"{address.hostname} sent a response that is not HTTP.") from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
             if why := certificate_problem(error):
-                raise CertificateError(f"The certificate of {address.hostname} does not hold: {why}.") from error
+                raise CertificateError(f"The certificate of {address.hostname} is not valid: {why}.") from error
             raise _unreachable(address, error) from error
         except (httpx.InvalidURL, ValueError) as error:
-            # Nothing of the error itself: it may repeat the address or a header, and with them a key.
-            raise BadRequest(f"The request to {address.hostname} holds what HTTP does not allow in a header.") from error
+            # The error itself is left out: it may repeat the address or a header, and thus a key.
+            raise BadRequest(f"The request to {address.hostname} contains a character that HTTP does not allow.") from error
 
-    async def _words(self, response: httpx.Response) -> bytes:
+    async def _error_body(self, response: httpx.Response) -> bytes:
         """Return the body of an error response, as far as it arrives quickly and within the limit."""
-        words = b""
-        async with aclosing(self._chunks(response, _FOR_WORDS)) as chunks:
+        body = b""
+        async with aclosing(self._chunks(response, _ERROR_BODY)) as chunks:
             with suppress(ProviderError):
                 async for chunk in chunks:
-                    words += chunk
-                    if len(words) > self._limits.error:
+                    body += chunk
+                    if len(body) > self._limits.error:
                         break
-        return words[: self._limits.error]
+        return body[: self._limits.error]
 
     async def _chunks(
         self, response: httpx.Response, timeouts: Timeouts, progress: Callable[[], int] | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the body in chunks, with timeouts. `progress` measures it; by default every byte counts."""
-        import aiohttp  # noqa: PLC0415 - imported long before
+        import aiohttp  # noqa: PLC0415 - already imported by the request
 
         loop = asyncio.get_running_loop()
         size, before, since = 0, progress() if progress else 0, loop.time()
@@ -340,7 +340,7 @@ class Transport:
         try:
             while (chunk := content.read_nowait()) or not content.at_eof():
                 if not chunk:
-                    # Around the waiting alone: a deadline around the `yield` would cancel whoever consumes the chunks.
+                    # Only around the wait: a deadline around the `yield` would cancel the consumer of the chunks.
                     async with asyncio.timeout_at(min(since + pause, end)):
                         if not (chunk := await content.readany()):
                             return
@@ -352,26 +352,26 @@ class Transport:
                     last, pause, since = now, timeouts.between, loop.time()
         except TimeoutError as error:
             what = "no content" if progress else "no data"
-            raise _late(timeouts, what, whole=loop.time() >= end, begun=last != before) from error
+            raise _timeout_error(timeouts, what, whole=loop.time() >= end, begun=last != before) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise StreamCut("The answer broke off: the connection was lost.") from error
+            raise StreamCut("The reply was interrupted: the connection was lost.") from error
 
 
 def _unreachable(address: SplitResult, error: Exception) -> Unreachable:
     return Unreachable(f"{address.hostname} cannot be reached: {error_message(str(error).encode())}")
 
 
-def _late(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamCut:
-    """Return the error for an answer that missed a deadline: that of its longest time (`whole`), of its beginning or, where
-    it had `begun`, of a pause. Only after a pause is another attempt worth its time."""
+def _timeout_error(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamCut:
+    """Return the error for a missed deadline: of the whole reply (`whole`), of its beginning or, if it had `begun`, of a
+    pause. Only after a pause may another attempt succeed."""
     if whole:
-        error = StreamCut(f"The answer was not complete within {timeouts.whole:g} seconds{timeouts.bound('reply_seconds')}.")
+        error = StreamCut(f"The reply was not complete within {timeouts.whole:g} seconds{timeouts.bound('reply_seconds')}.")
     elif begun:
         bound = timeouts.bound("between_seconds")
-        error = StreamCut(f"The answer broke off: {what} for {timeouts.between:g} seconds{bound}.")
+        error = StreamCut(f"The reply was interrupted: {what} for {timeouts.between:g} seconds{bound}.")
     else:
         error = StreamCut(
-            f"The answer did not begin: {what} for {timeouts.first:g} seconds{timeouts.bound('first_seconds')}."
+            f"The reply did not begin: {what} for {timeouts.first:g} seconds{timeouts.bound('first_seconds')}."
         )
     error.retryable = begun and not whole
     return error
@@ -387,17 +387,22 @@ async def _finish(response: httpx.Response, chunks: AsyncIterator[bytes]) -> Non
                 pass
 
 
+def _media_type(response: httpx.Response) -> str:
+    content_type: str = response.headers.get("content-type", "")
+    return content_type.partition(";")[0].strip().lower()
+
+
 def _content(response: httpx.Response) -> aiohttp.StreamReader:
-    return response.stream.content  # type: ignore[no-any-return, union-attr]  # of `aiohttp_transport.AiohttpStream`
+    return response.stream.content  # type: ignore[no-any-return, union-attr]  # an AiohttpStream
 
 
 def _address(url: str) -> SplitResult:
-    """The parts of an address; BadRequest unless it is one of http or https."""
+    """Return the parts of an address. Raises BadRequest unless it is one of http or https."""
     try:
         parts = urlsplit(url)
         allowed = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         allowed = False
     if not allowed:
-        raise BadRequest("The provider's address must be http:// or https:// with a host, and is something else.")
+        raise BadRequest("The provider's address must begin with http:// or https:// and name a host.")
     return parts

@@ -30,7 +30,7 @@ def certificate_problem(error: BaseException) -> str | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError) and (words := getattr(cause, "verify_message", "")):
-            return str(words).rstrip(".")  # aiohttp's error is one of these too, and says less
+            return str(words).rstrip(".")  # aiohttp's error is a subclass without this attribute
         cause = getattr(cause, "certificate_error", None) or cause.__cause__ or cause.__context__
     return None
 
@@ -39,8 +39,8 @@ class ConnectionPools:
     """Connection pools, one for each proxy, with and without TLS, created on first use."""
 
     def __init__(self) -> None:
-        # Operators behind a proxy set HTTPS_PROXY, and mean it. aiohttp could look for itself, but then it also reads
-        # ~/.netrc, in a thread and for each request anew, and stumbles over a key beside the password it finds there.
+        # Read here and not by aiohttp, which would also read ~/.netrc for each request and fail if a request has both a key
+        # and a password from there.
         self._proxies = getproxies_environment()
         self._pools: dict[tuple[bool, str | None], AiohttpTransport] = {}
         self._opening = asyncio.Lock()
@@ -81,10 +81,10 @@ def _pool_maker(secure: bool, proxy: str | None) -> Callable[[], AiohttpTranspor
     from plugins.http.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 - a start does not need it
 
     if secure:
-        # Both the list that comes with httpx and the system's: some Pythons have no system list, some firms only that.
+        # Both the list of httpx and that of the system: some Pythons have no system list, some companies use only that.
         trust = httpx.create_ssl_context()
         trust.load_default_certs()
     else:
         trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    through = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
-    return partial(AiohttpTransport, trust, through)
+    httpx_proxy = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
+    return partial(AiohttpTransport, trust, httpx_proxy)

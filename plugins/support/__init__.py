@@ -2,7 +2,6 @@
 
 addresses      Validating addresses in the configuration.
 bounded_cache  A cache for functions of short texts, with bounded memory.
-embedding/     Splitting long texts and checking vectors.
 errors         The exceptions that a plugin may raise.
 fencing        Quoting a conversation as data in a prompt.
 file_watcher   Watching folders for changes.
@@ -14,5 +13,6 @@ suggestions    Suggestions for misspelled names.
 task_leaks     Cancelling tasks that a plugin leaves running.
 text/          Words, stems and sentences in any script.
 untrusted      Calling third-party code.
+vector_checks  Validating and normalizing vectors.
 workspace      Which person owns which file of the workspace.
 """

@@ -1,7 +1,7 @@
-"""Addresses that a configuration names: types of keys whose values are checked when it is read.
+"""Types of addresses in the configuration, with their validation.
 
-A type carries its check in `msgspec.Meta.extra`: a function that takes the text and returns what is wrong with it, as the
-end of a sentence, empty if nothing is. No check says the text again: an address may hold a password.
+A type contains its check in `msgspec.Meta.extra`: a function that returns what is wrong with a text, as the end of a
+sentence; empty if it is valid. No check repeats the text: an address may contain a password.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from urllib.parse import urlsplit
 import msgspec
 
 FAULT = "fault"
-"""Under which name a type has its check."""
+"""The key of the check in `extra`."""
 
 LONGEST = 2000
-"""Characters of a URL."""
+"""The maximum length of a URL in characters."""
 
 _NOT_IN_HOSTS = re.compile(r"[\s/?#@\\]")
 
 
 def web_fault(text: str) -> str:
-    """Check a URL of `http` or `https` to which paths are added. Nothing at all is none, and no fault."""
-    well = not text.strip() or _is_web_address(text.strip())
-    return "" if well else "must be an address such as https://models.example.org/v1"
+    """Check a URL of `http` or `https` to which paths are appended; it may be empty."""
+    valid = not text.strip() or _is_web_address(text.strip())
+    return "" if valid else "must be an address such as https://models.example.org/v1"
 
 
 def server_fault(text: str) -> str:
-    """Check the same, or a server in one of Ollama's spellings: `host`, `host:port`, `:port`, an IPv6 address."""
-    place = text.strip().strip("\"'").strip()
-    well = not place or _is_web_address(place if "://" in place else f"http://{_bracketed(place)}")
-    return "" if well else "must be an address such as http://127.0.0.1:11434"
+    """Check a URL as `web_fault` does, or one of Ollama's notations: `host`, `host:port`, `:port`, an IPv6 address."""
+    address = text.strip().strip("\"'").strip()
+    valid = not address or _is_web_address(address if "://" in address else f"http://{_url_host(address)}")
+    return "" if valid else "must be an address such as http://127.0.0.1:11434"
 
 
 def origin_fault(text: str) -> str:
-    """Check the origin of a page, as a browser names it."""
+    """Check the origin of a web page."""
     scheme, mark, host = text.strip().rstrip("/").partition("://")
-    well = bool(mark and scheme and host) and not _NOT_IN_HOSTS.search(scheme + host)
-    return "" if well or text == "null" else "must be an origin such as https://chat.example.org"
+    valid = bool(mark and scheme and host) and not _NOT_IN_HOSTS.search(scheme + host)
+    return "" if valid or text == "null" else "must be an origin such as https://chat.example.org"
 
 
 def host_fault(text: str) -> str:
-    """Check a host with or without a port, as a request names it."""
-    well = not _NOT_IN_HOSTS.search(text.strip())
-    return "" if well else "must be a host such as chat.example.org or chat.example.org:8443"
+    """Check a host with an optional port, as in a `Host` header."""
+    valid = not _NOT_IN_HOSTS.search(text.strip())
+    return "" if valid else "must be a host such as chat.example.org or chat.example.org:8443"
 
 
 WebAddress = Annotated[str, msgspec.Meta(extra={FAULT: web_fault})]
@@ -67,9 +67,9 @@ def _is_web_address(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and plain
 
 
-def _bracketed(place: str) -> str:
-    """The place with what a URL needs around or before it."""
+def _url_host(address: str) -> str:
+    """Return a server in one of Ollama's notations as in a URL."""
     try:
-        return f"[{place}]" if ip_address(place).version == 6 else place
+        return f"[{address}]" if ip_address(address).version == 6 else address
     except ValueError:
-        return f"127.0.0.1{place}" if place.startswith(":") else place
+        return f"127.0.0.1{address}" if address.startswith(":") else address

@@ -9,22 +9,22 @@ from typing import TypeVar
 R = TypeVar("R")
 
 LONGEST = 256
-"""Characters of the first argument up to which a result is kept."""
+"""The maximum length in characters of the first argument of a cached result."""
 
 
 def bounded_cache(most: int) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that keeps the last `most` results of a pure function, whose first argument is somebody's text.
+    """Return a decorator that caches the last `most` results of a pure function whose first argument is a text.
 
-    `functools.lru_cache` bounds how many arguments it keeps and not how long they are: a few hundred names of megabytes, as
-    one person can send them, would fill the memory. For a text of more than `LONGEST` characters nothing is kept.
+    Unlike `functools.lru_cache`, it limits the memory of the arguments: results for texts of more than `LONGEST` characters
+    are not cached.
     """
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
-        kept = lru_cache(most)(function)
+        cached = lru_cache(most)(function)
 
         @wraps(function)
         def call(text: str, *more: str) -> R:
-            return kept(text, *more) if len(text) <= LONGEST else function(text, *more)
+            return cached(text, *more) if len(text) <= LONGEST else function(text, *more)
 
         return call
 

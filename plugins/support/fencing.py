@@ -27,9 +27,9 @@ _STAGES: tuple[tuple[int, int], ...] = ((2_000, 10**9), (600, 6_000), (200, 1_50
 """Limits in characters for tool calls and results, and for other texts. The first pair that fits is used."""
 
 _FRAME = 16
-"""Tokens of an entry's heading and mark."""
+"""Tokens of an entry's heading and marker."""
 
-# How the templates of the field's models begin and end a message. A space in them, and they are text.
+# How the chat templates of known models begin and end a message; a space inserted into them makes them plain text.
 _TEMPLATE = re.compile(
     r"<(?=[|｜])|(?<=[|｜])>|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])|<(?=<SYS>>|</SYS>>)"
     r"|<(?=/?(?:s|bos|eos|think|tool_call|tool_response|start_of_turn|end_of_turn)>)"
@@ -50,7 +50,7 @@ class FencedEntry(msgspec.Struct, frozen=True, kw_only=True):
 def entries(messages: Sequence[Message], summary: str = "") -> list[FencedEntry]:
     """Return the messages as entries, after the summary of earlier messages if there is one."""
     earlier = [FencedEntry(who="summary of what came before", text=harmless(summary))] if summary.strip() else []
-    return [*earlier, *(entry for message in messages for entry in _said(message))]
+    return [*earlier, *(entry for message in messages for entry in _entries_of(message))]
 
 
 def divided(record: Sequence[FencedEntry], room: int) -> list[list[FencedEntry]]:
@@ -83,9 +83,9 @@ def quoted(text: str, name: str) -> str:
 
 def mark_for(text: str) -> str:
     """Return hexadecimal digits that do not occur in the text; always the same for the same text."""
-    told = text.encode("utf-8", "replace")
+    encoded = text.encode("utf-8", "replace")
     for salt in count():
-        mark = hashlib.blake2b(told, digest_size=MARK_BYTES, salt=salt.to_bytes(8, "big")).hexdigest()
+        mark = hashlib.blake2b(encoded, digest_size=MARK_BYTES, salt=salt.to_bytes(8, "big")).hexdigest()
         if mark not in text:
             return mark
     raise AssertionError
@@ -107,7 +107,7 @@ def _spaced(found: re.Match[str]) -> str:
     return f" {found[0]}" if found[0] == ">" else f"{found[0]} "
 
 
-def _said(message: Message) -> Iterator[FencedEntry]:
+def _entries_of(message: Message) -> Iterator[FencedEntry]:
     match message:
         case UserMessage():
             files = "".join(f"\n(attached: {each.name or each.media})" for each in message.attachments)
@@ -116,14 +116,16 @@ def _said(message: Message) -> Iterator[FencedEntry]:
             if message.text.strip() or not message.calls:
                 yield FencedEntry(who="the assistant", text=harmless(message.text))
             for call in message.calls:
-                yield FencedEntry(who=f"the assistant calls {_word(call.tool)}", text=harmless(call.arguments), machine=True)
+                yield FencedEntry(
+                    who=f"the assistant calls {_tool_word(call.tool)}", text=harmless(call.arguments), machine=True
+                )
         case ToolMessage():
             how = "failed with" if message.failed else "returned"
-            yield FencedEntry(who=f"{_word(message.tool)} {how}", text=harmless(message.text), machine=True)
+            yield FencedEntry(who=f"{_tool_word(message.tool)} {how}", text=harmless(message.text), machine=True)
 
 
-def _word(tool: str) -> str:
-    """A tool's name as one word: it stands in a heading, and models invent names."""
+def _tool_word(tool: str) -> str:
+    """Return a tool's name as one word for a heading: models invent names."""
     return re.sub(r"[^\w.-]", "_", tool)[:64] or "a tool"
 
 
@@ -133,8 +135,8 @@ def _cut(entry: FencedEntry, limit: int) -> FencedEntry:
     if len(text) <= limit:
         return entry
     head, tail = limit - limit // 3, limit // 3
-    gone = f"[… {len(text) - head - tail:,} characters are not shown …]"
-    return msgspec.structs.replace(entry, text=f"{text[:head]}\n{gone}\n{text[-tail:]}")
+    omitted = f"[… {len(text) - head - tail:,} characters are not shown …]"
+    return msgspec.structs.replace(entry, text=f"{text[:head]}\n{omitted}\n{text[-tail:]}")
 
 
 def _filled(record: Sequence[FencedEntry], room: int) -> Iterator[list[FencedEntry]]:
@@ -154,18 +156,18 @@ def _filled(record: Sequence[FencedEntry], room: int) -> Iterator[list[FencedEnt
 
 def _parts(entry: FencedEntry, room: int) -> Iterator[FencedEntry]:
     text, start = entry.text, 0
-    most = 8 * room  # no estimate has more characters to a token, so a long text is not measured anew for each part
+    most = 8 * room  # no estimate has more characters per token, so a long text is not estimated again for each part
     while len(text) - start > 1 and (len(text) - start > most or estimate(text[start:]) > room):
         window = text[start : start + most + 1]
         fitting = bisect_left(range(1, len(window)), True, key=lambda size: estimate(window[:size]) > room)
-        size = _before_a_word(window, max(1, fitting))
+        size = _before_a_tool_word(window, max(1, fitting))
         yield msgspec.structs.replace(entry, text=text[start : start + size])
         start += size
         entry = msgspec.structs.replace(entry, who=entry.who.removesuffix(" (goes on)") + " (goes on)")
     yield msgspec.structs.replace(entry, text=text[start:]) if start else entry
 
 
-def _before_a_word(text: str, size: int) -> int:
+def _before_a_tool_word(text: str, size: int) -> int:
     """Return where to split the text so that no word is torn, if that costs little of `size`."""
     best = max(text.rfind(" ", size * 3 // 4, size), text.rfind("\n", size * 3 // 4, size))
     return best + 1 if best > 0 else size

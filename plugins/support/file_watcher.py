@@ -12,24 +12,17 @@ from pathlib import Path
 from typing import Any
 
 SPARE = 4 * 1024 * 1024
-"""Bytes that the watcher's thread takes at most: a stack of 2 MB, and what its runtime adds."""
+"""The most memory of the watcher's thread in bytes: a stack of 2 MB and its runtime."""
 
 
 async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[Any, str]], None]:
-    """Watch folders.
+    """Watch folders. The options and what is yielded are those of `watchfiles.awatch`.
 
-    Setting the watches holds the interpreter, 9 µs for each folder, so that a thread would not free the event loop.
-
-    Args:
-        folders: What is watched.
-        options: Those of `watchfiles.awatch`.
-
-    Yields:
-        What `watchfiles.awatch` does.
+    Adding watches blocks the interpreter for 9 µs per folder; in a thread it would block the event loop, too.
 
     Raises:
-        RuntimeError: The system gives no further thread.
-        OSError: It sets no further watch, or gives no descriptor or memory for it.
+        RuntimeError: No thread can be started.
+        OSError: No watch can be added, or there is no descriptor or memory for it.
     """
     found = (await asyncio.to_thread(library)).awatch(*folders, **options)
     async with contextlib.aclosing(found):
@@ -38,14 +31,14 @@ async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[An
 
 
 def library() -> Any:
-    """Return watchfiles for one use that begins at once. Its watcher needs a thread of its own, and where that cannot begin
-    it aborts the process. Blocks: 80 ms for the import, the first time. Raises RuntimeError where no thread can be started,
-    OSError where there is no memory for it."""
+    """Return watchfiles for one use, after checking that a thread can be started: its watcher starts one, and aborts the
+    process if that fails. The first call blocks for 80 ms for the import. Raises RuntimeError if no thread can be started,
+    OSError if there is no memory for it."""
     module = importlib.import_module("watchfiles")
-    with contextlib.suppress(ImportError):  # what anyio would import later, on the event loop
+    with contextlib.suppress(ImportError):  # anyio would import it later, on the event loop
         importlib.import_module("anyio._backends._asyncio")
     thread = threading.Thread(target=lambda: None, name="watching")
     thread.start()
-    thread.join()  # its stack stays with the C library for the next thread
+    thread.join()  # the C library keeps its stack for the next thread
     mmap.mmap(-1, SPARE).close()
     return module

@@ -75,8 +75,8 @@ def retry_after(header: str | None, millis: str | None, now: float) -> float | N
 
 def retry_info_delay(body: bytes) -> float | None:
     """Return the delay in seconds of a `RetryInfo` in an error body (`google.rpc.RetryInfo`, Google's error model)."""
-    told = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
-    return next((float(seconds[1]) for seconds in told if seconds), None)
+    delays = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
+    return next((float(seconds[1]) for seconds in delays if seconds), None)
 
 
 def error_details(body: bytes) -> list[dict[str, Any]]:
@@ -112,8 +112,8 @@ def names_another_reason(body: bytes, about: re.Pattern[str]) -> bool:
 
 def _names(error: Mapping[str, Any]) -> list[str]:
     details = error.get("details")
-    told = [error, *(each for each in (details if isinstance(details, list) else [details]) if isinstance(each, dict))]
-    names = (each.get(key) for each in told for key in ("code", "type", "status", "reason", "error_code"))
+    objects = [error, *(each for each in (details if isinstance(details, list) else [details]) if isinstance(each, dict))]
+    names = (each.get(key) for each in objects for key in ("code", "type", "status", "reason", "error_code"))
     return [name for name in names if isinstance(name, str)]
 
 
@@ -128,7 +128,7 @@ def error_message(body: bytes) -> str:
     Secrets are removed before the text is shortened, since servers repeat rejected keys.
     """
     error = error_object(body)
-    told = error.get("message") or error.get("detail")
-    text = scrubbed(told if isinstance(told, str) else body.decode("utf-8", "replace"))[: 16 * SENTENCE]
+    message = error.get("message") or error.get("detail")
+    text = scrubbed(message if isinstance(message, str) else body.decode("utf-8", "replace"))[: 16 * SENTENCE]
     words = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return words[:SENTENCE] or "nothing"

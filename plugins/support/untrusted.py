@@ -23,32 +23,33 @@ class PluginCallTimedOut(PluginCallFailed):
     """A third-party function did not return in time and cannot be stopped."""
 
 
-_FLOORS = ("gateway", "plugins", "sessions")
+LAYERS = ("gateway", "plugins", "sessions")
+"""The top-level packages of the project."""
 
 
-def is_own_object(thing: object) -> bool:
+def is_own_object(value: object) -> bool:
     """Return True if an object's class is one of the project's own."""
-    return is_our_class(type(thing))
+    return is_own_class(type(value))
 
 
-def is_our_class(kind: type) -> bool:
+def is_own_class(kind: type) -> bool:
     """Return True if a class is one of the project's own."""
-    return kind.__module__.partition(".")[0] in _FLOORS
+    return kind.__module__.partition(".")[0] in LAYERS
 
 
 def reraise_cancellation(error: BaseException) -> None:
     """Raise `error` again if it is the cancellation of the running task.
 
-    To be called first in each `except BaseException` around a third-party coroutine: whatever else such code raises
+    Call it first in each `except BaseException` around a third-party coroutine: anything else that such code raises
     (SystemExit, a CancelledError of its own, a subclass of BaseException) is a failure of the plugin, not of the gateway.
-    A person's Ctrl-C does not come as an exception while a gateway runs; it is a signal to the event loop.
+    Ctrl-C is not raised as an exception while a gateway runs; the event loop handles the signal.
     """
     if isinstance(error, asyncio.CancelledError) and is_cancelling():
         raise error
 
 
 def is_cancelling() -> bool:
-    """Return True if the running task, if there is one, has been asked to end."""
+    """Return True if the running task, if there is one, is being cancelled."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread

@@ -25,8 +25,8 @@ from plugins.memory.memory import QUERY_CHARACTERS
 from plugins.memory.search import fusion, periods
 from plugins.memory.sources import notes
 from plugins.policies import identifiers
+from plugins.providers.hosted import batch_limits
 from plugins.support import fencing
-from plugins.support.embedding import text_splitting
 from plugins.support.text import sentences, words
 from sessions.state import truncation
 from tests.attacks.measuring import Ladder, interrupting, too_slow, write
@@ -52,9 +52,7 @@ MORE: Mapping[str, Reads] = {
     "plugins.support.fencing.quoted": lambda text: fencing.quoted(text, "x"),
     "plugins.policies.identifiers.is_named": lambda text: identifiers.is_named("a", text),
     "plugins.support.text.sentences.clipped_around": lambda text: sentences.clipped_around(text, "zz", 100),
-    "plugins.support.embedding.text_splitting.pieces": lambda text: text_splitting.pieces(
-        text, lambda piece: len(piece) < 2000
-    ),
+    "plugins.providers.hosted.batch_limits.pieces": lambda text: batch_limits.pieces(text, lambda piece: len(piece) < 2000),
     "plugins.facts.extraction.parse_extraction": lambda text: extraction.parse_extraction(text, 5),
     "plugins.api.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
     "plugins.memory.search.fusion.phrase_score": lambda text: fusion.phrase_score(

@@ -149,7 +149,7 @@ async def test_a_cut_stream_is_asked_again_and_never_taken_for_an_answer() -> No
 
 
 async def test_an_answer_that_missed_its_longest_time_is_not_asked_for_again() -> None:
-    late = StreamCut("The answer was not complete within 1800 seconds.")
+    late = StreamCut("The reply was not complete within 1800 seconds.")
     late.retryable = False
     stage = Stage(Model(breaks(late, "The ans"), says("The answer is 4.")))
     async with stage.playing():

@@ -54,7 +54,7 @@ async def test_no_other_model_goes_on_with_what_a_client_has_heard(tmp_path: Pat
     async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), settings=SECOND) as (_, _, client):
         stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
         heard = [(await anext(stream)).choices[0].delta.content for _ in range(2)]
-        with pytest.raises(openai.APIError, match="broke off"):
+        with pytest.raises(openai.APIError, match="interrupted"):
             await anext(stream)
     assert heard == ["one ", "two "]
 

@@ -16,13 +16,12 @@ from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.host.loading import load_plugins
 from plugins.memory.memory import Memory
-from plugins.providers.hosted.batch_limits import BatchLimits
+from plugins.providers.hosted.batch_limits import MIN_PIECE, BatchLimits, batches, mean_vector, pieces
 from plugins.providers.hosted.known_models import known_model
-from plugins.support.embedding.text_splitting import FEWEST, batches, pieces, together
-from plugins.support.embedding.vector_checks import Vector, checked, in_order
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, CredentialsRefused
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret
+from plugins.support.vector_checks import Vector, checked, in_order
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.embedding_server import EmbeddingBehavior, vector_of
 from sessions.events.tokens import estimate
@@ -216,7 +215,7 @@ async def test_places_that_are_wrong_are_refused(places: list[int | None]) -> No
         return {"data": [{**entry, "index": place} for entry, place in zip(answer["data"], places, strict=True)]}
 
     async with OPENAI.serving(EmbeddingBehavior(wrap=moved)) as (client, _):
-        with pytest.raises(BadAnswer, match="which is whose"):
+        with pytest.raises(BadAnswer, match="whose indexes do not match"):
             await client.embed()
 
 
@@ -270,7 +269,7 @@ def test_batches_hold_every_text_once_in_order_and_no_more_than_they_may(texts: 
 def test_pieces_put_together_are_the_text_and_fit_or_are_short(text: str, most: int) -> None:
     cut = pieces(text, lambda piece: len(piece) <= most)
     assert "".join(cut) == text
-    assert all(len(piece) <= most or len(piece) < 2 * FEWEST for piece in cut)
+    assert all(len(piece) <= most or len(piece) < 2 * MIN_PIECE for piece in cut)
 
 
 def test_a_cut_falls_between_words_where_there_is_one() -> None:
@@ -290,7 +289,7 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
     async def ask(asked: Sequence[str]) -> list[Vector]:
         if len(asked) > most:
             raise BadRequest("unknown words") from StatusRefused(400, b"unknown words")
-        if max(map(len, asked)) > max(longest, 2 * FEWEST) or (len(asked) > 1 and sum(map(len, asked)) > total):
+        if max(map(len, asked)) > max(longest, 2 * MIN_PIECE) or (len(asked) > 1 and sum(map(len, asked)) > total):
             raise ContextOverflow("too much")
         seen.extend(asked)
         return [[1.0, float(len(text))] for text in asked]
@@ -301,8 +300,8 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
 
 
 def test_the_vector_of_a_cut_text_is_the_mean_of_its_pieces_by_their_lengths() -> None:
-    assert together([[1.0, 0.0], [0.0, 1.0]], ["a" * 30, "b" * 40]) == pytest.approx([0.6, 0.8])
-    assert together([[0.0, 1.0]], ["all"]) == [0.0, 1.0]
+    assert mean_vector([[1.0, 0.0], [0.0, 1.0]], ["a" * 30, "b" * 40]) == pytest.approx([0.6, 0.8])
+    assert mean_vector([[0.0, 1.0]], ["all"]) == [0.0, 1.0]
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

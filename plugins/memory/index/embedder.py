@@ -18,9 +18,9 @@ from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.indexer import Indexer, IndexRebuilt, identity_of
 from plugins.providers.hosted.batch_limits import BatchLimits
-from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, Unreachable
 from plugins.support.untrusted import call_failure
+from plugins.support.vector_checks import Vector
 from sessions.events.tokens import estimate
 
 BATCH, AHEAD = 16, 320

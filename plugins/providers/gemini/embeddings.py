@@ -14,7 +14,7 @@ from plugins.providers.gemini import errors as gemini_errors
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
 from plugins.providers.hosted.hosted_provider import VendorErrors
-from plugins.support.embedding.vector_checks import Vector
+from plugins.support.vector_checks import Vector
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
 

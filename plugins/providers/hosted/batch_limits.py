@@ -1,4 +1,4 @@
-"""The size of embedding requests: known limits of a server, and those that its refusals reveal.
+"""The size of embedding requests: known limits of a server, and those that its refusals reveal; splitting long texts.
 
 A request that may have been refused for its size is split in halves; once they succeed, no larger one is sent again. A
 single text that is refused as too long is embedded in pieces, and so is every text of its length from then on.
@@ -6,14 +6,19 @@ single text that is refused as too long is embedded in pieces, and so is every t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from plugins.providers.hosted.embedding_errors import may_be_too_large
-from plugins.support.embedding.text_splitting import FEWEST, batches, halves, pieces, together
-from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
+from plugins.support.vector_checks import Vector, unit
 from sessions.events.tokens import estimate
+
+MIN_PIECE = 32
+"""The minimum length of a piece in characters."""
+
+_GAP = re.compile(r"\s+")
 
 SendBatch: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 """One request: returns the vectors of some texts. Raises ContextOverflow if they are too many or too long, and BadRequest if
@@ -52,7 +57,7 @@ class BatchLimits:
         refused even in short pieces."""
         split = [pieces(text, self._fits) for text in texts]
         vectors = iter(await self._embed_batches([piece for parts in split for piece in parts], send))
-        return [together([next(vectors) for _ in parts], parts) for parts in split]
+        return [mean_vector([next(vectors) for _ in parts], parts) for parts in split]
 
     def _fits(self, text: str) -> bool:
         if self._characters and len(text) > self._characters:
@@ -86,9 +91,45 @@ class BatchLimits:
         return vectors
 
     async def _embed_pieces(self, text: str, send: SendBatch, refusal: ContextOverflow) -> Vector:
-        if len(text) < 2 * FEWEST:
+        if len(text) < 2 * MIN_PIECE:
             raise BadRequest(f"A text of {len(text)} characters was refused as too long. {refusal}") from refusal
         self._splits += 1
         parts = halves(text)
         self._tokens = min(self._tokens or estimate(text), max(estimate(part) for part in parts))
-        return together([vector for part in parts for vector in await self._embed_batches([part], send)], parts)
+        return mean_vector([vector for part in parts for vector in await self._embed_batches([part], send)], parts)
+
+
+def batches(texts: Sequence[str], most: int, total: int) -> Iterator[Sequence[str]]:
+    """Yield the texts in batches of up to `most` texts and, unless one alone exceeds it, `total` tokens (0: no limit)."""
+    start, tokens = 0, 0
+    for index, text in enumerate(texts):
+        size = estimate(text)
+        if index > start and (index - start >= most or (total and tokens + size > total)):
+            yield texts[start:index]
+            start, tokens = index, 0
+        tokens += size
+    if texts:
+        yield texts[start:]
+
+
+def pieces(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Split a text into pieces that fit, preferably at white space. Joined, they are the text."""
+    if fits(text) or len(text) < 2 * MIN_PIECE:
+        return [text]
+    return [piece for half in halves(text) for piece in pieces(half, fits)]
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Split a text near its middle, preferably at white space."""
+    middle, reach = len(text) // 2, len(text) // 4
+    gaps = [gap.end() for gap in _GAP.finditer(text, middle - reach, middle + reach)]
+    cut = min(gaps, key=lambda end: abs(end - middle), default=middle)
+    return text[:cut], text[cut:]
+
+
+def mean_vector(vectors: Sequence[Vector], texts: Sequence[str]) -> Vector:
+    """Return the vector of a text from those of its pieces: their mean, weighted by length."""
+    if len(vectors) == 1:
+        return vectors[0]
+    weights = [len(text) for text in texts]
+    return unit([sum(w * x for w, x in zip(weights, numbers, strict=True)) for numbers in zip(*vectors, strict=True)])

@@ -25,7 +25,6 @@ from plugins.providers.hosted.accounts import ADDRESS, Account, bearer
 from plugins.providers.hosted.batch_limits import BatchLimits
 from plugins.providers.hosted.hosted_provider import HostedProvider, VendorErrors
 from plugins.providers.hosted.known_models import bare_address, known_model
-from plugins.support.embedding.vector_checks import Vector, checked, same_length
 from plugins.support.errors import (
     BadAnswer,
     BadRequest,
@@ -37,6 +36,7 @@ from plugins.support.errors import (
     Unreachable,
 )
 from plugins.support.http_errors import StatusRefused, error_message, error_object
+from plugins.support.vector_checks import Vector, checked, same_length
 
 MAX_TEXTS = 64
 """The most texts of a request, whatever a vendor accepts: decoding a response of 64 vectors takes 20 ms."""

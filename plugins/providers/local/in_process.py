@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from plugins.api.plugin_services import Purpose
+from plugins.providers.hosted.batch_limits import MIN_PIECE, halves, mean_vector
 from plugins.providers.local import process
 from plugins.providers.local.process import Load, Worker
-from plugins.support.embedding.text_splitting import FEWEST, halves, together
-from plugins.support.embedding.vector_checks import unit
 from plugins.support.errors import BadAnswer, BadRequest, Unreachable
+from plugins.support.vector_checks import unit
 
 
 class ModelInProcess:
@@ -44,10 +44,10 @@ class ModelInProcess:
             case process.Vector(vector=vector):
                 return unit(vector)
             case process.TooLong(window=window):
-                if len(text) < 2 * FEWEST:
+                if len(text) < 2 * MIN_PIECE:
                     raise BadRequest(f"The local embedding model's window of {window} tokens is too small for any note.")
                 pieces = halves(text)
-                return together([await self.vector(piece, purpose) for piece in pieces], pieces)
+                return mean_vector([await self.vector(piece, purpose) for piece in pieces], pieces)
             case process.Refused(sentence=sentence):
                 raise BadRequest(f"The local embedding model refused a text: {sentence}")
             case process.Broke(sentence=sentence):

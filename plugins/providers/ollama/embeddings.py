@@ -17,9 +17,9 @@ from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama.address import CLOUD, server_address
-from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadRequest, ProviderError
 from plugins.support.http_errors import StatusRefused, error_message
+from plugins.support.vector_checks import Vector
 
 _INVALID_NUMBER = b"unsupported value"
 """The words of the server if a vector contains a value that is not a number."""

@@ -15,7 +15,7 @@ from plugins.api.context import ProviderContext
 from plugins.api.plugin_services import Purpose
 from plugins.providers.hosted.accounts import VARIABLES, Account, find_account
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
-from plugins.support.embedding.vector_checks import Vector, in_order
+from plugins.support.vector_checks import Vector, in_order
 
 OFFICIAL = "https://api.openai.com/v1"
 

@@ -60,7 +60,7 @@ async def test_what_ends_within_the_grace_is_no_stray() -> None:
     assert (told, task.cancelled()) == ([], False)
 
 
-async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
+async def test_tasks_started_before_or_after_the_block_keep_running() -> None:
     told: list[str] = []
     before = asyncio.create_task(forever())
 
@@ -74,9 +74,9 @@ async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
         task.cancel()
 
 
-async def test_what_the_house_begins_for_a_plugin_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_the_project_starts_for_a_plugin_keeps_running(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(task_leaks, "_HOUSE", (__file__,))
+    monkeypatch.setattr(task_leaks, "_OWN_FOLDERS", (__file__,))
 
     with task_leaks.cancelling_leaks("caller", told.append):
         task = asyncio.create_task(forever())

@@ -22,36 +22,36 @@ def checked(vectors: Sequence[Vector], count: int) -> list[Vector]:
         BadAnswer: Their number or lengths differ, or one has invalid numbers or is all zeros.
     """
     if len(vectors) != count:
-        raise BadAnswer(f"The server gave {len(vectors)} vectors for {count} texts.")
+        raise BadAnswer(f"The server returned {len(vectors)} vectors for {count} texts.")
     return [unit(vector) for vector in same_length(vectors)]
 
 
 def same_length(vectors: Sequence[Vector]) -> Sequence[Vector]:
     """Return the vectors, or raise `BadAnswer` if their lengths differ."""
     if len({len(vector) for vector in vectors}) > 1:
-        raise BadAnswer("The server gave vectors of different lengths.")
+        raise BadAnswer("The server returned vectors of different lengths.")
     return vectors
 
 
-def in_order(vectors: Sequence[Vector], places: Sequence[int | None]) -> list[Vector]:
+def in_order(vectors: Sequence[Vector], indices: Sequence[int | None]) -> list[Vector]:
     """Sort vectors by the index that the server returned with each; without any index the order is kept.
 
     Raises:
         BadAnswer: An index is missing, duplicate or out of range.
     """
-    if all(place is None for place in places):
+    if all(index is None for index in indices):
         return list(vectors)
-    by_place = dict(zip(places, vectors, strict=True))
-    if set(by_place) != set(range(len(vectors))):
-        raise BadAnswer("The server gave vectors without saying, for each text once, which is whose.")
-    return [by_place[place] for place in range(len(vectors))]
+    by_index = dict(zip(indices, vectors, strict=True))
+    if set(by_index) != set(range(len(vectors))):
+        raise BadAnswer("The server returned vectors whose indexes do not match the texts.")
+    return [by_index[index] for index in range(len(vectors))]
 
 
 def unit(vector: Vector) -> Vector:
     """Return the vector normalized to length 1, or raise `BadAnswer` if it is all zeros or not finite."""
     length = math.sqrt(sum(map(mul, vector, vector))) if vector else 0.0
     if not math.isfinite(length):
-        raise BadAnswer("The server gave a vector with numbers that are not finite.")
+        raise BadAnswer("The server returned a vector with numbers that are not finite.")
     if length == 0.0:
-        raise BadAnswer("The server gave a vector that is all zeros.")
+        raise BadAnswer("The server returned a vector that is all zeros.")
     return vector if abs(length - 1.0) < _CLOSE else [number / length for number in vector]
