@@ -1,4 +1,4 @@
-"""Plugins that are broken, each in its own way, as packages that are installed. The module of each is its source."""
+"""Broken plugins, each with another fault, as installed packages. Each value is the source of a module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def register_tools():
 
 
 def tool(name: str, body: str) -> str:
-    """A plugin with a tool that does this."""
+    """Return a plugin with a tool that runs this."""
     lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
     return TOOL.format(name=name, body=lines)
 

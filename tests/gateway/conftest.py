@@ -1,4 +1,4 @@
-"""What the gateway's tests share."""
+"""Fixtures for the tests of the gateway."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
 
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that conversations receive."""
+    """Collect the texts that conversations receive."""
     received: list[str] = []
     receive = chats.Chat.receive
 

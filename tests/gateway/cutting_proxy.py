@@ -1,4 +1,4 @@
-"""A cable between a client and a gateway that can be cut: at any frame, or for a while."""
+"""A websocket proxy between a client and a gateway that drops connections: at any frame, or for a while."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aiohttp import WSMsgType, web
 
 
 class CuttingProxy:
-    """Passes websocket frames on. `cuts` are counts of the gateway's frames, over all connections: in the place of such a
-    frame the client loses its connection, without a close frame. `upstream` may change."""
+    """A proxy for websocket frames. `cuts` are numbers of the gateway's frames, counted over all connections: instead of
+    such a frame the client loses its connection, without a close frame. `upstream` may change."""
 
     def __init__(self, upstream: str, *, cuts: frozenset[int] = frozenset()) -> None:
         self.upstream = upstream
@@ -25,7 +25,7 @@ class CuttingProxy:
 
     @property
     def url(self) -> str:
-        """Where a client connects."""
+        """The address that clients connect to."""
         return f"ws://127.0.0.1:{self.port}/ws"
 
     async def __aenter__(self) -> Self:
@@ -47,7 +47,7 @@ class CuttingProxy:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Cut every connection and listen no more."""
+        """Drop all connections and stop listening."""
         for cable in tuple(self._open):
             cable.abort()
         if self._runner is not None:

@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus' text format, written from its documentation: what it does not allow is refused.
+"""A strict parser of Prometheus' text format, written from its documentation.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/ and https://prometheus.io/docs/practices/naming/.
 """
@@ -20,7 +20,7 @@ _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", 
 
 
 def read(text: str) -> Samples:
-    """All samples by name and labels; AssertionError where the page breaks a rule."""
+    """Return all samples by name and labels. Raises AssertionError if the page breaks a rule."""
     assert text.endswith("\n")
     samples: Samples = {}
     families: dict[str, str] = {}

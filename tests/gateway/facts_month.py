@@ -1,4 +1,4 @@
-"""A month of facts on a clock that is moved by hand: what happens each day, and what there is afterwards."""
+"""A month of facts on a manual clock: the events of each day, and the result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS = tuple(
 
 
 class KeepingModel:
-    """Keeps each new fact as it is."""
+    """A model that keeps each new fact unchanged."""
 
     name: ClassVar[str] = "keeping"
     Settings: ClassVar[type] = msgspec.defstruct("Settings", [])
@@ -80,12 +80,12 @@ class KeepingModel:
 
 
 def importance(content: str) -> float:
-    """Return the importance of a fact, the same each time."""
+    """Return the importance of a fact, always the same."""
     return 0.3 + random.Random(content).randrange(60) / 100
 
 
 class Month:
-    """A home of facts whose clock stands still between the steps; `restart` closes all and opens it again."""
+    """A home with facts, whose clock moves only between steps; `restart` closes and reopens everything."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -127,7 +127,7 @@ class Month:
         await self.start()
 
     async def find(self, content: str) -> Fact:
-        """The fact that says this, the one that stays before the daily one."""
+        """Return the fact with this text; if there are several, the long-term one."""
         there = [fact for fact in (await self.facts.book()).facts.values() if fact.content == content]
         return max(there, key=lambda fact: fact.layer)
 
@@ -150,7 +150,7 @@ def steps() -> Iterator[tuple[float, str, Any]]:
 
 
 async def happen(month: Month, what: str, about: Any) -> None:
-    """One step."""
+    """Run one step."""
     facts = month.facts
     match what:
         case "write":
@@ -172,7 +172,7 @@ async def happen(month: Month, what: str, about: Any) -> None:
 
 
 async def lived(root: Path, restarts: Sequence[int] = ()) -> Month:
-    """The month, with a restart before each of these steps."""
+    """Run the month, with a restart before each of these steps."""
     root.mkdir(exist_ok=True)
     month = Month(root)
     await month.start()
@@ -185,7 +185,7 @@ async def lived(root: Path, restarts: Sequence[int] = ()) -> Month:
 
 
 async def outcome(month: Month) -> list[Any]:
-    """All that is known afterwards, but for the ids, which are drawn by chance."""
+    """Return everything that is known afterwards, without the random ids."""
     book = await month.facts.book()
     rows: list[Any] = []
     for fact in book.facts.values():

@@ -31,7 +31,7 @@ Frame = dict[str, Any]
 
 
 class Client:
-    """One websocket. Frames that arrive are kept; `until` waits for one that fits."""
+    """A websocket client. It keeps all frames; `until` waits for one that matches."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
@@ -63,7 +63,7 @@ class Client:
         return await self.until(lambda f: f["type"] == type_ and all(f.get(k) == v for k, v in fields.items()))
 
     async def until_answered(self, id_: str) -> Frame:
-        """The `accepted` or the `error` of a message."""
+        """Return the `accepted` or `error` frame of a message."""
         return await self.until(lambda f: f["type"] in ("accepted", "error") and f.get("id") == id_)
 
     async def until_event(self, kind: str) -> Frame:
@@ -86,17 +86,18 @@ class Client:
         return answer
 
     def events(self, session: str = "main") -> list[tuple[str, Frame]]:
-        """All events that came so far, with their session ids."""
+        """Return all events so far, with their session ids."""
         return [(f["session_id"], f["event"]) for f in self.frames if f["type"] == "event" and f["session"] == session]
 
     async def round_trips(self) -> None:
-        """Return once all that anybody sent before has had its effects in the gateway, unless they wait for something."""
+        """Return once everything sent before has taken effect in the gateway, unless it waits for something."""
         for number in range(3):
             await self.say("ping", id=f"round-{number}")
             await self.until_type("pong", id=f"round-{number}")
 
     async def closed(self, *, at_once: bool = False) -> int | None:
-        """Read until the gateway closes; returns the code. With `at_once` it must answer nothing that is sent to it now."""
+        """Read until the gateway closes the connection, and return the code. With `at_once` it must not answer anything sent
+        from now on."""
         if at_once:
             with contextlib.suppress(aiohttp.ClientConnectionError):  # it has closed already
                 await self.say("ping", id="at_once")
@@ -116,7 +117,7 @@ class Client:
 
 @contextlib.contextmanager
 def syncs_wait() -> Iterator[threading.Event]:
-    """Within this block the syncs of journals wait for the event that is returned."""
+    """Hold back all syncs of journals within this block until the yielded event is set."""
     go_on, sync = threading.Event(), AppendFile.sync
 
     def waits(self: AppendFile, *arguments: Any) -> None:
@@ -147,7 +148,7 @@ class Gateway:
         return f"http://{host}:{port}"
 
     async def connect(self, token: str | None = TOKEN, **headers: str) -> Client:
-        """A connection; with a token it is authenticated by header and greeted."""
+        """Open a connection; with a token it is authenticated by header and greeted."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         socket = await self.http.ws_connect(f"{self.url}/ws", headers=headers, max_msg_size=0)
@@ -174,7 +175,7 @@ class Gateway:
 
 @contextlib.contextmanager
 def empty_machine() -> Iterator[None]:
-    """While the block runs, no model server is where one of this machine would be: what a test finds depends on none."""
+    """Hide the model servers of this machine while the block runs, so that no test depends on them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ollama_address, "PORT", int(NOBODY.rpartition(":")[2]))
         for kind in (LlamaServer, LMStudio):

@@ -1,4 +1,4 @@
-"""A server that lists what it was told, as model servers do."""
+"""A server that lists models, as model servers do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 class Listing:
-    """A server with these answers to GET, that notes who asked for what. `close` stops it."""
+    """A server with fixed answers to GET requests, which it records. `close` stops it."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.answers = answers

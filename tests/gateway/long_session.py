@@ -1,4 +1,4 @@
-"""What must be true of the log of a long session."""
+"""Invariants of the log of a long session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = dict[str, Any]
 
 
 async def talk(on: Stage, turns: int) -> None:
-    """Turns, with questions of a few words to a few thousand characters."""
+    """Run turns, with questions of a few words to a few thousand characters."""
     chance = random.Random(2)
     for turn in range(turns):
         on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * chance.choice((1, 1, 1, 3, 9, 300)), f"t{turn}")
@@ -26,7 +26,7 @@ async def talk(on: Stage, turns: int) -> None:
 
 
 def lines_of(on: Stage) -> list[Line]:
-    """The journal, line by line."""
+    """Return the journal, line by line."""
     return [json.loads(line) for line in on.log.written]
 
 
@@ -42,14 +42,14 @@ def assert_sound(on: Stage) -> None:
 
 
 def assert_each_turn_ends_once(lines: list[Line]) -> None:
-    """Each message is taken by one turn, and each turn ends."""
+    """Assert that each message belongs to one turn, and each turn ends."""
     taken = Counter(seq for line in lines for seq in line.get("takes", ()))
     assert taken == Counter(line["seq"] for line in lines if line["kind"] == "message_received")
     assert sum(line["kind"] == "turn_started" for line in lines) == sum(line["kind"] == "turn_ended" for line in lines)
 
 
 def assert_one_flush_before_each_compaction(lines: list[Line]) -> None:
-    """Within a cycle: nothing leaves that was not flushed, and nothing is flushed twice."""
+    """Assert that within a cycle nothing is removed without a flush, and nothing is flushed twice."""
     covered = 0
     for line in lines:
         if line["kind"] == "memory_flushed":
@@ -61,11 +61,11 @@ def assert_one_flush_before_each_compaction(lines: list[Line]) -> None:
 
 
 def is_request(line: Line) -> bool:
-    """Whether a line tells of a request of the conversation itself."""
+    """Return True for a request of the conversation itself."""
     return (line["kind"], line.get("purpose")) == ("request_sent", "answer")
 
 
 def hash_by_the_page(lines: list[Line]) -> str:
-    """The hash of a request that is sent after these lines, as docs/events.md has it computed."""
+    """Return the hash of a request sent after these lines, computed as docs/events.md describes."""
     text = json.dumps(request_by_the_page(lines), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A person at a terminal, and `exuvia chat` there as they run it."""
+"""A person at a terminal who runs `exuvia chat`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def start(
 
 
 class Display:
-    """What a terminal shows and what has scrolled out of it, as lines; as much of one as our programs need."""
+    """The screen of a terminal with its scrollback, as lines; it implements what our programs use."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.size = (columns, rows)
@@ -45,7 +45,7 @@ class Display:
 
     @property
     def text(self) -> str:
-        """All lines, from the first that was ever shown."""
+        """All lines since the start."""
         return "\n".join(self._lines)
 
     def write(self, text: str) -> None:
@@ -102,7 +102,7 @@ _PIECE = re.compile(
 
 
 class Terminal:
-    """A terminal: `until` waits for what is shown, `types` presses keys."""
+    """A terminal: `until` waits for output, `types` presses keys."""
 
     def __init__(self, columns: int = 80, rows: int = 24) -> None:
         self.bytes = b""
@@ -126,7 +126,7 @@ class Terminal:
     async def chat(
         self, url: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT
     ) -> asyncio.subprocess.Process:
-        """Run `exuvia chat` here."""
+        """Run `exuvia chat` in this terminal."""
         streams = {"stdin": self.far, "stdout": self.far, "stderr": self.far, "start_new_session": True}
         return await start(url, *options, environment=environment, **streams)
 
@@ -139,20 +139,20 @@ class Terminal:
 
     @property
     def echoes(self) -> bool:
-        """Whether the terminal itself shows what is typed, as a shell's does."""
+        """Return True if the terminal echoes input itself, as for a shell."""
         return bool(termios.tcgetattr(self.far)[3] & termios.ECHO)
 
     @property
     def shown(self) -> str:
-        """All that stands there, with what has scrolled away."""
+        """Return everything on the screen and in the scrollback."""
         return self._display.text
 
     async def sees(self, text: str) -> None:
-        """Wait until it stands anywhere."""
+        """Wait until the text is shown anywhere."""
         await self._find(text, 0)
 
     async def until(self, text: str) -> None:
-        """Wait until it stands behind what was waited for before: for what is not drawn anew."""
+        """Wait until the text is shown after what was waited for before, for output that is not redrawn."""
         self._read_up_to = await self._find(text, self._read_up_to)
 
     async def _find(self, text: str, start: int) -> int:

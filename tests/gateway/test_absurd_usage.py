@@ -1,4 +1,4 @@
-"""A provider that counts what no request can have costs nobody the answer, the gateway, or its next start."""
+"""Impossible token counts from a provider harm neither the answer nor the gateway nor its next start."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings(server: OpenAIServer) -> dict[str, Any]:
 
 
 def responds(counts: int) -> Any:
-    """Answers everything that a gateway asks, and counts this many tokens each time."""
+    """Answer every request of a gateway with this token count."""
 
     def respond(body: Json) -> ScriptedResponse:
         system, last = str(body["messages"][0]["content"]), body["messages"][-1]
@@ -52,7 +52,7 @@ def responds(counts: int) -> Any:
 
 
 async def status_settles(client: Client, home: Path) -> None:
-    """Wait until the facts of what was said are written down."""
+    """Wait until facts have been extracted from all turns."""
     facts = home / "facts.jsonl"
     await until(lambda: facts.exists() and b'"facts_extracted"' in facts.read_bytes())
 
@@ -98,7 +98,7 @@ async def test_an_absurd_count_ends_nothing_whoever_asked(
 
 
 def with_counts(lines: list[bytes], count: bytes) -> bytes:
-    """The lines with `count` in place of each number of a usage, under sums that fit."""
+    """Return the lines with each number of a usage replaced by `count`, with correct checksums."""
     written, digest = b"", FIRST
     for line in lines:
         body = re.sub(rb'"(input|output|cached)":7', rb'"\1":' + count, line[:-TRAILER])
@@ -108,7 +108,7 @@ def with_counts(lines: list[bytes], count: bytes) -> bytes:
 
 
 def story(session: str) -> list[Event | tuple[Event, int]]:
-    """A session with a turn, a flush and a compaction, each with a usage of sevens."""
+    """Create a session with a turn, a flush and a compaction, in whose usages each number is a seven."""
     seven = Usage(input=7, output=7, cached=7)
     started = TurnStarted(takes=(2,), provider="scripted", model="echo", window=None, reserve=0)
     asked = RequestSent(purpose="answer", sha256="0" * 64, messages=1, tokens=7, units=TokenFeatures())

@@ -1,4 +1,4 @@
-"""Who may speak, and which names a request may use for the gateway."""
+"""Authentication, and the host names under which the gateway accepts requests."""
 
 from __future__ import annotations
 

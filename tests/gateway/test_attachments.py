@@ -1,4 +1,4 @@
-"""Pictures and files from people to models, through a whole gateway."""
+"""Pictures and files from people to models, through a running gateway."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def upload(g: Gateway, content: bytes, *, name: str = "", media: str = "")
 async def begun(
     g: Gateway, length: int, token: str = TOKEN
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """An upload of which only the head was sent."""
+    """Start an upload and send only its head."""
     host, port = g.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"POST /attachments HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
@@ -58,7 +58,7 @@ async def fetch(g: Gateway, digest: str, **headers: str) -> tuple[int, bytes]:
 
 
 async def attach(client: Client, *attachments: dict[str, Any], text: str = "Look!", id_: str = "a1") -> Frame:
-    """Send a message with attachments; its `accepted` or `error`."""
+    """Send a message with attachments and return its `accepted` or `error` frame."""
     await client.say("send", id=id_, session="main", text=text, attachments=list(attachments))
     return await client.until_answered(id_)
 

@@ -1,4 +1,4 @@
-"""Attempts with wrong tokens: guessing gets slower for whoever guesses, and for nobody else."""
+"""Failed sign-ins slow down further attempts of their address, and of nobody else."""
 
 from __future__ import annotations
 

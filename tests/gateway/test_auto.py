@@ -1,4 +1,4 @@
-"""`agent.model = "auto"`: what is set up comes first, then servers found on this machine, and nobody else is asked."""
+"""`agent.model = "auto"`: configured providers come first, then servers on this machine; nothing else is asked."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OLLAMA = {
 
 
 class Machine:
-    """Servers on this machine, and what `auto` makes of them."""
+    """Servers on this machine, and the model that `auto` chooses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -210,14 +210,14 @@ VLLM = {"Qwen/Qwen3-8B": {"owned_by": "vllm", "max_model_len": 40_960}}
 
 
 def missing(model: str) -> Fault:
-    """As vLLM refuses a model that it does not serve."""
+    """Refuse a model that is not served, as vLLM does."""
     told = {"message": f"The model `{model}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
     return Fault(status=404, body=json.dumps({"error": told}).encode())
 
 
 @asynccontextmanager
 async def serving(*names: str, **models: Any) -> AsyncIterator[OpenAIServer]:
-    """A server that answers for the models that it lists, and wants no key."""
+    """A server that answers for the models it lists and requires no key."""
 
     def respond(body: Json) -> ScriptedResponse | Fault:
         return ScriptedResponse("Hello!") if body["model"] in server.models else missing(body["model"])
@@ -385,7 +385,7 @@ async def test_an_error_about_an_unknown_model_names_those_that_there_are_and_ho
 
 
 async def error_of(client: Client) -> str:
-    """Say something, and return the sentence with which the turn fails."""
+    """Send a message and return the error sentence of its turn."""
     await client.send("Hello?")
     sentence: str = (await client.until_event("turn_ended"))["error"]["sentence"]
     return sentence

@@ -1,4 +1,4 @@
-"""A provider's breaker: when it opens, for how long, and what it never counts."""
+"""The circuit breaker of a provider: when it opens, for how long, and which errors do not count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plugins.support.errors import (
 
 
 class Time:
-    """A clock that a test sets."""
+    """A manual clock."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -29,7 +29,7 @@ class Time:
 
 
 def ends(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
-    """One request that ends with this error, or well."""
+    """End one request, with this error or successfully."""
     if error is None:
         with breaker.track():
             return

@@ -1,4 +1,4 @@
-"""One gateway with every plugin of `broken` at once: it serves through all of them and names each."""
+"""A gateway with every plugin of `broken` at once keeps serving and names each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORY: list[dict[str, Any]] = [
 
 @pytest.fixture
 def log() -> io.StringIO:
-    """What the gateway logs, as it would to a terminal."""
+    """Capture the log, as on a terminal."""
     stream = io.StringIO()
     logs.configure("info", "text", stream)
     return stream
@@ -47,7 +47,7 @@ async def broken_gateway(home: Path) -> AsyncIterator[Gateway]:
 
 
 def told(g: Gateway) -> dict[str, list[dict[str, Any]]]:
-    """The events of the journals, by kind."""
+    """Return the events of the journals, by kind."""
     found: dict[str, list[dict[str, Any]]] = {}
     for lines in g.journals().values():
         for line in lines:
@@ -56,7 +56,7 @@ def told(g: Gateway) -> dict[str, list[dict[str, Any]]]:
 
 
 async def until_failed(g: Gateway, plugin: str, hook: str) -> None:
-    """Wait until it stands in a journal that a plugin failed there."""
+    """Wait until a journal records that a plugin failed."""
     await until(lambda: any((e["plugin"], e["hook"]) == (plugin, hook) for e in told(g).get("plugin_failed", [])))
 
 

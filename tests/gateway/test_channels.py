@@ -1,4 +1,4 @@
-"""A channel of a plugin, over a real socket: a line is a message, and answers come back as lines."""
+"""A plugin's channel over a real socket: each line is a message, and answers come back as lines."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def register_channels():
 
 
 class Elsewhere:
-    """The service that the channel speaks to: it takes one connection after the other."""
+    """The service behind the channel, which accepts one connection at a time."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -103,12 +103,12 @@ class Elsewhere:
         self._kept: list[dict[str, Any]] = []
 
     async def open(self) -> None:
-        """Listen, again at the same place."""
+        """Listen, always at the same place."""
         self._server = await asyncio.start_server(self.connected, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Be gone."""
+        """Stop listening and drop the connection."""
         self._server.close()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,7 @@ class Elsewhere:
             return await self.heard.get()
 
     async def until_heard(self, **fields: str) -> dict[str, Any]:
-        """Wait for a line with these fields; the others are kept."""
+        """Wait for a line with these fields; other lines are kept."""
         async with deadline():
             while True:
                 line = await self.heard.get()
@@ -137,7 +137,7 @@ class Elsewhere:
                     return line
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Return the answers that came."""
+        """Return the answers received so far."""
         while not self.heard.empty():
             self._kept.append(self.heard.get_nowait())
         return [line for line in self._kept if "room" in line]
@@ -345,7 +345,7 @@ async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
 
 
 def tried() -> list[tuple[str, float]]:
-    """The text and the time of each attempt to deliver something."""
+    """Return the text and the time of each attempted delivery."""
     found: list[tuple[str, float]] = sys.modules["exuvia_lines"].Lines.tried
     return found
 

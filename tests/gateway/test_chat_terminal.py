@@ -1,4 +1,4 @@
-"""`exuvia chat` as people run it: in pipes and on a terminal, against a real gateway."""
+"""`exuvia chat` in pipes and on a terminal, against a real gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import DEADLINE, deadline
 
 
 async def chat(url: str, text: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:
-    """Run `exuvia chat` in a pipe; returns its exit code and what it printed on both outputs."""
+    """Run `exuvia chat` in a pipe; return its exit code and both outputs."""
     process = await start(url, *options, environment=environment)
     out, complaints = await asyncio.wait_for(process.communicate(text.encode()), DEADLINE)
     assert process.returncode is not None

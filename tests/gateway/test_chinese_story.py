@@ -1,4 +1,4 @@
-"""A whole session in Chinese: what the model is told, what it finds and keeps, and what is recalled."""
+"""A whole session in Chinese: instructions, search, notes and recall."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = "我们今天继续整理港口仓库的货物清单，逐项核对编号
 
 
 def purpose(body: Json) -> str:
-    """What a request is asked for, by its Chinese instructions."""
+    """Return the purpose of a request, recognised by its Chinese instructions."""
     told = body["messages"][0]["content"]
     beginnings = {
         "flush": CHINESE.flush.system,
@@ -32,7 +32,7 @@ def purpose(body: Json) -> str:
 
 
 def said(body: Json) -> ScriptedResponse:
-    """A model that speaks Chinese."""
+    """Answer as a model that speaks Chinese."""
     row = {"content": LIKES, "type": "preference", "importance": 0.8, "tags": []}
     match purpose(body):
         case "flush":

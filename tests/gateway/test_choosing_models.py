@@ -1,4 +1,4 @@
-"""`/model`: what there is to choose from is what the servers list, and a name that none of them has is not taken."""
+"""`/model` offers what the servers list, and rejects names that none of them has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ["gpt-4.1", "gpt-5-mini", "o4-mini-2025-04-16", "text-embedding-3-small"
 
 
 def listing(names: list[str]) -> dict[str, Any]:
-    """The answers of a server that has these models."""
+    """Return the answers of a server that has these models."""
     return {"/models": {"data": [{"id": name} for name in names]}}
 
 
@@ -24,13 +24,13 @@ def file(url: str) -> str:
 
 
 def chosen(on: Gateway) -> list[str | None]:
-    """The models that the journal says were chosen."""
+    """Return the models that the journal records as chosen."""
     events = [event for events in on.journals().values() for event in events]
     return [event["value"] for event in events if event["kind"] == "setting_changed" and event["name"] == "model"]
 
 
 async def fails(client: Client, text: str) -> str:
-    """The answer of a command that fails."""
+    """Return the answer of a command that fails."""
     await client.send(text)
     event = await client.until_event("command_answered")
     assert event["failed"], event

@@ -1,4 +1,4 @@
-"""`exuvia sessions …`: what the journals say, read as files, with and without a gateway beside them."""
+"""`exuvia sessions …` on journals, with and without a running gateway."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def opened(session: str, key: str, succeeds: Succession | None = None, person: s
 
 
 def write(home: Path, session: str, day: int, events: Sequence[Event]) -> Path:
-    """A journal of these events, a second apart."""
+    """Write a journal of these events, a second apart."""
     lines, previous = [], FIRST
     for seq, event in enumerate(events, start=1):
         recorded = Recorded(seq=seq, at=f"2026-11-{day}T09:00:{seq:02d}.000Z", turn=None, event=event)
@@ -372,7 +372,7 @@ def test_run_refuses_a_bad_port_before_anything_is_started(tmp_path: Path) -> No
 
 
 def attach(home: Path) -> tuple[Attachment, Attachment]:
-    """Two files, kept, and named by a message in a session of its own."""
+    """Store two files, named by a message in a session of its own."""
     kept = Attachments(home / "attachments")
     one, two = (asyncio.run(kept.store(text, "owner", claimed="", name="n.txt")) for text in (b"one", b"two"))
     message = msgspec.structs.replace(said("see"), attachments=(one, two, one))

@@ -1,4 +1,4 @@
-"""The lasting client against the real gateway: nothing lost, nothing doubled, whatever happens to its connection."""
+"""The reconnecting client against a real gateway: nothing is lost or duplicated, whatever happens to its connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING_SET = load_config(None, environment={}, overrides={}).sources
 async def talking(
     url: str, *, session: str = "main", patience: float = 5.0
 ) -> AsyncIterator[tuple[ChatClient, list[Happened]]]:
-    """A client, and the events that it has seen so far; for ten seconds, in which every story here ends."""
+    """Run a client and collect the events it sees; a story may take ten seconds."""
     seen: list[Happened] = []
 
     async def watch(client: ChatClient) -> None:
@@ -62,13 +62,13 @@ async def until_ended(seen: list[Happened], count: int) -> None:
 
 
 def stored(g: Gateway, key: str = "main") -> list[Place]:
-    """Session and seq of each event of a key, without the first, which comes before any client's first message."""
+    """Return session and seq of each event of a key, without the first, which precedes every client's first message."""
     journals = {session: lines for session, lines in g.journals().items() if lines and lines[0]["key"] == key}
     return [(session, line["seq"]) for session, lines in journals.items() for line in lines][1:]
 
 
 def received(g: Gateway, key: str = "main") -> list[str]:
-    """The texts that were received under a key, in order."""
+    """Return the texts received under a key, in order."""
     journals = [lines for lines in g.journals().values() if lines and lines[0]["key"] == key]
     return [line["text"] for lines in journals for line in lines if line["kind"] == "message_received"]
 
@@ -77,7 +77,7 @@ TEXTS = ["one two", "/new", "three", "four"]
 
 
 async def converse(g: Gateway, url: str, key: str) -> list[Place]:
-    """Send the texts, each when the one before was answered; returns the places of what was seen, by session."""
+    """Send the texts, each after the answer to the previous one; return the places of the events seen, by session."""
     async with talking(url, session=key) as (client, seen):
         for number, text in enumerate(TEXTS, start=1):
             await client.send(text, message_id=f"m{number}")
@@ -311,7 +311,7 @@ async def test_a_token_that_is_changed_meanwhile_ends_the_client(tmp_path: Path)
 
 
 async def test_a_token_that_is_changed_in_its_file_is_read_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Once the gateway was running, and once it was away."""
+    """Once while the gateway runs, and once while it is down."""
     home = Home(tmp_path)
     async with AsyncExitStack() as stack:
         async with gateway(tmp_path, settings={"gateway.token": None}) as g:
@@ -391,7 +391,7 @@ def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
 
 @given(st.data())
 def test_a_reader_who_asks_again_from_its_position_sees_each_event_once_in_order(data: st.DataObject) -> None:
-    """Two sessions, the second begun before the first has ended; the connection breaks at any place."""
+    """There are two sessions, the second begun before the first has ended; the connection breaks anywhere."""
     log = {"old": 4, "new": 3}
     seen = EventDedup()
     taken: list[Place] = []

@@ -1,4 +1,4 @@
-"""Commands in a running gateway: what they tell is true of the conversation, and what they change is in force."""
+"""Commands in a running gateway: what they report is true, and what they change takes effect."""
 
 from __future__ import annotations
 

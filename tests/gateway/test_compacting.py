@@ -1,4 +1,4 @@
-"""Flush, then compact, in whole turns: when, in which order, and whatever fails in the middle."""
+"""Flush and compaction in whole turns: when they happen, in which order, and with failures in between."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS = "one two three four five six seven eight nine ten " * 13
 
 
 class Short:
-    """A summarizer that asks the model, and says what it was given."""
+    """A summarizer that asks the model, and records its input."""
 
     name: ClassVar[str] = "short"
     given: ClassVar[list[CompactionInput]] = []
@@ -57,7 +57,7 @@ class Short:
 
 
 class Extract:
-    """What stands in for a summary without any model."""
+    """A summarizer without a model."""
 
     name: ClassVar[str] = "extract"
 
@@ -79,7 +79,7 @@ class Asks:
 
 
 class Kit:
-    """The plugin that brings them."""
+    """The plugin that provides them."""
 
     @hookimpl
     def register_summarizers(self) -> Sequence[type[Summarizer]]:
@@ -94,7 +94,7 @@ RULES = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
 
 
 def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | None = None) -> Answer:
-    """A model that answers each purpose in its own way."""
+    """Return a model that answers each purpose differently."""
     ways = {"flush": flush or says("- The sky is green."), "summary": summary or says("They talked."), "answer": answer}
 
     def answer_by_purpose(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
@@ -104,7 +104,7 @@ def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | 
 
 
 class Roomy(Model):
-    """A model of which one says that it takes in as many tokens."""
+    """A model with a configurable window."""
 
     window = 1000
 
@@ -133,7 +133,7 @@ async def talk(on: Stage, turns: int, text: str = WORDS) -> None:
 
 
 async def until_compacted(on: Stage) -> None:
-    """Talk until a cycle is over."""
+    """Talk until a compaction has finished."""
     for _ in range(12):
         await talk(on, 1)
         if on.told(ContextCompacted):
@@ -173,7 +173,7 @@ async def test_each_cycle_flushes_and_then_compacts_and_no_request_exceeds_the_w
 async def test_no_request_exceeds_a_window_that_the_instructions_almost_fill(
     window: int, words: int, by: set[str], tmp_path: Path
 ) -> None:
-    """A server that does not refuse such a request would cut off the instructions, and say nothing."""
+    """A server that accepts a longer request may silently drop the instructions."""
     on = stage(tmp_path, answering(says("yes")), window=window)
     on.configure(agent=msgspec.structs.replace(on.settings.current.agent, instructions="rule " * words))
     async with on.playing():
@@ -276,7 +276,7 @@ async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_
 
 
 async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary_stays(tmp_path: Path) -> None:
-    """The window is in truth far smaller than what is known of it, and one reply asks for much."""
+    """The real window is much smaller than the known one, and one reply makes many calls."""
 
     def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if sum(len(message.text) for message in request.context.messages) > 6_000:
@@ -323,7 +323,7 @@ async def test_a_message_that_speaks_of_overflow_changes_nothing(tmp_path: Path)
 
 
 class Nonsense:
-    """A summarizer and a flush of a plugin that returns something else than it promises."""
+    """A plugin's summarizer and flush that return something of the wrong type."""
 
     name: ClassVar[str] = "nonsense"
 
@@ -337,7 +337,7 @@ class Nonsense:
 
 
 class NonsenseKit:
-    """The plugin that brings it."""
+    """The plugin that provides it."""
 
     @hookimpl
     def register_summarizers(self) -> Sequence[type[Summarizer]]:
@@ -551,7 +551,7 @@ async def test_a_message_is_acknowledged_at_once_while_a_compaction_runs(tmp_pat
 
 
 def cuts(lines: list[bytes], told: Callable[[bytes], bool]) -> list[int]:
-    """How many lines of a log there are just before and behind each that is told of."""
+    """Return the numbers of lines just before and after each of these events."""
     return sorted({end for index, line in enumerate(lines) if told(line) for end in (index, index + 1)})
 
 
@@ -581,7 +581,7 @@ async def test_after_a_stop_between_any_two_events_of_a_cycle_it_goes_on_and_no_
 
 
 async def stopped_at(lines: list[bytes], folder: Path, *, written: bool, left: str) -> Stage:
-    """Go on from these lines, with a note that holds what they owe it, or does not yet."""
+    """Continue from these lines, with a note that has the pending sections, or lacks them."""
     memory = folder / "workspace" / "memory"
     memory.mkdir(parents=True)
     flushed = any(b"memory_flushed" in line for line in lines)
@@ -666,7 +666,7 @@ async def test_taking_a_compaction_back_shows_everything_again_and_survives_a_re
 
 
 async def unfolded_anew(on: Stage) -> Transcript:
-    """What a start folds of the log: once, and again where a revert asks for it."""
+    """Return what a start reads of the log: once, and again for a revert."""
     once = project(on.log.written)
     assert once.stale is not None
     return project(on.log.written, Transcript(unfolding=once.stale))

@@ -1,4 +1,4 @@
-"""Plugins that decide where a conversation is cut, and that are told when it was: in whole turns, and in the log."""
+"""Plugins that choose the cut of a compaction or observe it, in whole turns and in the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def staged(tmp_path: Path, *plugins: object, seconds: float = 0.05) -> Stage:
 
 
 class Latest:
-    """Keeps as little as it may, and remembers what it was given."""
+    """Keeps as little as allowed, and records its arguments."""
 
     def __init__(self) -> None:
         self.given: list[tuple[CompactionContext, CompactionBudget, str]] = []
@@ -49,7 +49,7 @@ class Latest:
 
 
 class Silly:
-    """Wants a cut where none may be."""
+    """Chooses an invalid cut."""
 
     @hookimpl
     def plan_compaction(self) -> int:
@@ -57,7 +57,7 @@ class Silly:
 
 
 class Hears:
-    """Remembers what it was told."""
+    """Records its notifications."""
 
     def __init__(self) -> None:
         self.told: list[BeforeCompaction] = []
@@ -73,7 +73,7 @@ class Hears:
 
 
 class Hangs:
-    """Never comes back from what it is told."""
+    """Never returns from a notification."""
 
     @hookimpl
     async def before_compaction(self) -> None:

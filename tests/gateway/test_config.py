@@ -1,4 +1,4 @@
-"""Configuration: what is accepted, which source wins, and the one sentence for what is refused."""
+"""Configuration: accepted values, precedence of sources, and the sentence for each error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "sk-" + "0123456789abcdef" * 2
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stands for any provider's settings."""
+    """Settings of an arbitrary provider."""
 
     api_key: Secret | None = None
     base_url: str = "https://example.org/v1"
@@ -53,7 +53,7 @@ def load(
 
 
 def refusal(text: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """The sentence about a file, without the file's own path."""
+    """Return the error about a file, without the file's path."""
     with pytest.raises(ConfigRefused) as refused:
         load(text, environment, folder=folder)
     return str(refused.value).replace(str(folder) + "/", "")

@@ -1,4 +1,4 @@
-"""Addresses in a configuration: what cannot be one is refused with its place, in every section, before anybody is asked."""
+"""Invalid addresses are refused with their place in the configuration, in every section, before any request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVER = "providers.ollama.base_url"
 
 
 def faults(folder: Path, text: str, **environment: str) -> list[str]:
-    """The faults of a configuration."""
+    """Return the errors of a configuration."""
     file = folder / "config.toml"
     file.write_text(text)
     return [fault.replace(str(folder), "") for fault in check(file, environment).faults]

@@ -20,7 +20,7 @@ KEY = "sk-" + "0123456789abcdef" * 2
 
 
 def exuvia(home: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Run a command on a home; returns its exit code and what it printed."""
+    """Run a command on a home; return its exit code and output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("EXUVIA_", "OPENAI_"))}
     done = subprocess.run(
         [sys.executable, "-m", "exuvia", *arguments],

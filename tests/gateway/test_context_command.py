@@ -53,7 +53,7 @@ def rebuilt(home: Path, *options: str) -> dict[str, Any]:
 
 
 async def played() -> Stage:
-    """Six turns, each with two calls of the model, whose large results are pruned as they grow old."""
+    """Play six turns, each with two calls whose large results are pruned with age."""
     model = Model(*(says("", "tool"), says("done")) * 6)
     stage = Stage(model, Instrument("tool", lambda: "x" * 900), pruning=PruningRules(mode="always", min_prunable_chars=0))
     async with stage.playing():
@@ -113,7 +113,7 @@ async def test_a_journal_that_was_altered_does_not_rebuild_what_was_sent(tmp_pat
 
 
 def _altered(recorded: Recorded) -> tuple[Event, int]:
-    """The event, as somebody would have it who says afterwards that the model was shown more."""
+    """Return the event as somebody would forge it to claim that the model was shown more."""
     event = recorded.event
     assert not isinstance(event, UnknownEvent)
     if isinstance(event, ContextPruned):
@@ -123,14 +123,14 @@ def _altered(recorded: Recorded) -> tuple[Event, int]:
 
 
 class Story:
-    """A journal in the making, whose requests have the hashes that the page on events says."""
+    """A journal under construction, whose requests have the hashes that docs/events.md defines."""
 
     def __init__(self) -> None:
         instructions = InstructionsSet(text="Be brief.", tools=(), notes=(), parameters={})
         self.events: list[tuple[Event, int]] = [(opened(SESSION), 0), (instructions, 0)]
 
     def turn(self, number: int) -> None:
-        """Somebody says something and is answered: six events, one of them a request beside the conversation."""
+        """Add a turn: six events, one of them a request beside the conversation."""
         self.events.append((received(f"message {number} " + "x" * 50, f"m{number}"), 0))
         start = TurnStarted(takes=(len(self.events),), provider="p", model="m", window=1000, reserve=0)
         self.events.append((start, number))
@@ -146,7 +146,7 @@ class Story:
         ]
 
     def then(self, event: Event) -> None:
-        """Something happens between the turns."""
+        """Add an event between two turns."""
         self.events.append((event, 0))
 
 

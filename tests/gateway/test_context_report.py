@@ -1,4 +1,4 @@
-"""The parts of a context add up to what is shown of the whole."""
+"""The parts of a context add up to the reported total."""
 
 from __future__ import annotations
 

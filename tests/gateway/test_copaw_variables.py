@@ -1,4 +1,4 @@
-"""The variables of CoPaw: when a gateway compacts by them, and what stays, as the model's server sees it."""
+"""CoPaw's variables: when a gateway compacts because of them, and what is kept, as the model's server sees it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MESSAGE = "the tide comes in twice a day " * 70
 
 
 async def first_compaction(home: Path, **variables: str) -> tuple[Json, list[str]]:
-    """Talk until the first compaction. Returns its event, and the texts of the messages in the request that followed it:
-    the summary, and what was kept."""
+    """Talk until the first compaction. Return its event, and the texts of the next request's messages: the summary, and what
+    was kept."""
     async with OpenAIServer().serving() as server:
         settings = {
             "agent.model": "openai:fake",

@@ -1,4 +1,4 @@
-"""The day's note: sections appended once, whole, beside what people write."""
+"""The note of a day: sections are appended once, whole, beside people's own edits."""
 
 from __future__ import annotations
 

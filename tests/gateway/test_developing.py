@@ -1,4 +1,4 @@
-"""`exuvia run --plugin DIR`: what its author saves is what the next turn uses."""
+"""`exuvia run --plugin DIR`: the next turn uses what the author has saved."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def register_commands():
 
 
 class Author:
-    """A folder with a plugin in it, and whoever saves it."""
+    """A folder with a plugin, and its author."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Author:
         (folder / "pyproject.toml").write_text(PROJECT.replace("parrot_{unique}", self.module))
 
     def save(self, text: str) -> None:
-        """As editors do: a new file takes the place of the old one."""
+        """Replace the file with a new one, as editors do."""
         new = self.folder / "new"
         new.write_text(text)
         new.replace(self.folder / f"{self.module}.py")
@@ -82,7 +82,7 @@ async def running(author: Author, tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def until(client: Client, command: str, words: str) -> str:
-    """Type a command until its answer has these words."""
+    """Repeat a command until its answer contains these words."""
     async with deadline():
         while words not in (answer := await client.command(command)):
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""`exuvia doctor`: each fault is planted for real, and found with the sentence that mends it."""
+"""`exuvia doctor`: each fault is made for real, and reported with the sentence that says how to fix it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TOKEN = "a-token-for-tests-that-is-long-enough"
 
 
 def patient(home: Path, text: str = "", *, offline: bool = True, **variables: str) -> DoctorContext:
-    """A home with this configuration, which listens nowhere unless it says so."""
+    """Create a home with this configuration; unless it says otherwise, nothing listens there."""
     home.mkdir(mode=0o700, exist_ok=True)
     home.chmod(0o700)
     (home / "config.toml").write_text(text or "[gateway]\nport = 0\n")
@@ -59,19 +59,19 @@ def patient(home: Path, text: str = "", *, offline: bool = True, **variables: st
 
 
 def found(name: str, of: DoctorContext) -> list[Finding]:
-    """What one check finds."""
+    """Return the findings of one check."""
     return list(run_check(CHECKS[name], of))
 
 
 def wrong(name: str, of: DoctorContext) -> Finding:
-    """The one thing that a check finds wrong."""
+    """Return the only problem that a check finds."""
     (finding,) = found(name, of)
     assert finding.level == "wrong", finding
     return finding
 
 
 async def talked(home: Path) -> Path:
-    """Let a gateway run on a home and hold a conversation; returns the journal."""
+    """Run a gateway on a home and hold a conversation; return the journal."""
     async with gateway(home) as running:
         client = await running.connect()
         for text in ("one", "two", "three"):
@@ -81,7 +81,7 @@ async def talked(home: Path) -> Path:
 
 
 def doctor(home: Path, *arguments: str, before: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """The program, on a home; `before` are shell commands that prepare its surroundings."""
+    """Run the program on a home; `before` are shell commands that prepare its environment."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("EXUVIA_", "OPENAI_"))}
     program = f'exec "{sys.executable}" -m exuvia doctor "$@"'
     return subprocess.run(
@@ -307,7 +307,7 @@ async def test_a_clock_that_went_back_is_found(tmp_path: Path, monkeypatch: pyte
 
 @contextlib.contextmanager
 def mounted(place: Path, options: str) -> Iterator[None]:
-    """A small file system in memory."""
+    """Mount a small file system in memory."""
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False)
     if done.returncode:
@@ -458,7 +458,7 @@ def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_
 
 @contextlib.contextmanager
 def listening() -> Iterator[int]:
-    """Some other program's port."""
+    """Listen on a port, as another program."""
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -506,7 +506,7 @@ Vendor = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 def vendor(aiohttp_server: AiohttpServer) -> Vendor:
-    """Start a vendor that gives a list of models at every path at which one is looked for, and return its address."""
+    """Start a vendor that answers each path of a model list, and return its address."""
 
     async def serve(status: int = 200, body: Any = None) -> str:
         async def answer(_: web.Request) -> web.Response:
@@ -528,7 +528,7 @@ LISTS = {
 
 
 def asks(home: Path, provider: str, url: str, model: str, *, offline: bool = False) -> DoctorContext:
-    """A home whose model is a vendor's, with a key."""
+    """Create a home whose model is a vendor's, with a key."""
     text = f'[gateway]\nport = 0\n[agent]\nmodel = "{provider}:{model}"\n[providers.{provider}]\nbase_url = "{url}"\n'
     return patient(home, f'{text}api_key = "env:K"\ndefault_model = "{model}"\n', offline=offline, K="sk-1234567890")
 
@@ -607,7 +607,7 @@ def test_a_file_of_models_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
 
 
 def of_check(name: str, done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
-    """What one check of the program found."""
+    """Return the findings of one check of the program."""
     findings: list[dict[str, str]] = next(each["findings"] for each in json.loads(done.stdout) if each["check"] == name)
     return findings
 
@@ -672,7 +672,7 @@ async def test_only_the_owner_may_have_the_gateway_examine_itself(tmp_path: Path
 
 
 def embeds(home: Path, url: str, more: str = "", *, offline: bool = False, key: str = "") -> DoctorContext:
-    """A home whose notes are embedded by a server."""
+    """Create a home whose notes are embedded by a server."""
     text = f'[gateway]\nport = 0\n[memory.embedding]\nprovider = "openai"\nbase_url = "{url}"\napi_key = "env:K"\n{more}\n'
     return patient(home, text, offline=offline, K=key or OpenAIEmbeddingServer.KEY)
 

@@ -1,4 +1,4 @@
-"""Who makes vectors, and on whose account: what `[memory.embedding]` and the environment say, and to whom."""
+"""The embedding provider and its account, as `[memory.embedding]` and the environment determine them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_model_of_this_machine_comes_before_the_seeds_service(tmp_path: Path) 
 
 
 class Embeddings(msgspec.Struct):
-    """Who makes vectors by a configuration, and what is said about it."""
+    """The embedding provider of a configuration, and the reported problems."""
 
     used: str
     said: str

@@ -1,4 +1,4 @@
-"""A model that is asked for facts is held to their form where its service can do that, and asked without where it cannot."""
+"""Requests for facts use a response format where the service supports one, and none elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKED = {"type": "json_schema", "json_schema": {"name": "facts", "schema": respo
 
 
 def about_facts(server: OpenAIServer) -> list[Json]:
-    """The requests that looked a turn through."""
+    """Return the requests for facts."""
     return [body for body in server.requests if "You read one exchange" in body["messages"][0]["content"]]
 
 

@@ -1,4 +1,4 @@
-"""Facts are distilled in requests that the model can take, and one that it cannot take stops no other."""
+"""Facts are distilled in requests of bounded size, and one that fails stops no other."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath",
 
 
 def row(number: int, **more: Any) -> Json:
-    """A fact of some 400 characters that is like no other."""
+    """Return a unique fact of about 400 characters."""
     word = WORDS[number % len(WORDS)]
     return {"content": f"Item {number} is about {word}: " + " ".join(f"{word}{number}x{n}" for n in range(40)), **more}
 
 
 class Distiller(OpenAIServer):
-    """Keeps each new fact as it is, unless `fails` gives a fault for the request, whose text is added to `asked`."""
+    """A model that keeps each new fact unchanged, unless `fails` returns a fault for the request. `asked` collects the
+    requests' texts."""
 
     def __init__(self, fails: Callable[[str], Fault | None] = lambda _: None) -> None:
         super().__init__(respond=self._said)
@@ -52,7 +53,7 @@ class Distiller(OpenAIServer):
 
 
 def new_in(text: str) -> list[str]:
-    """The new facts that are shown in a request."""
+    """Return the new facts in a request."""
     lines = text[text.index(f"{TEXTS.new}:") :].splitlines()
     return [line.partition(") ")[2] for line in lines if ". (" in line]
 

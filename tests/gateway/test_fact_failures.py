@@ -1,4 +1,4 @@
-"""A turn that cannot be looked through for facts stops neither the next turn of its session nor anybody else's."""
+"""A turn whose facts cannot be extracted stops neither the next turn of its session nor anybody else's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_RIGHT = Fault(status=401, body=refusal("This key may not be used.", "invalid_
 
 
 class FactServer(OpenAIServer):
-    """Answers every turn, and every extraction except those that `fails` gives a fault for."""
+    """A server that answers every turn and extraction, except those for which `fails` returns a fault."""
 
     def __init__(self, fails: Callable[[Json], Fault | None]) -> None:
         super().__init__(respond=self._said)
@@ -41,7 +41,7 @@ class FactServer(OpenAIServer):
         return self._fails(body) or ScriptedResponse(FOUND)
 
     def asked(self, what: str) -> int:
-        """The number of extractions of turns in which this was said."""
+        """Return the number of extractions from turns with this text."""
         return sum(is_extraction(body) and what in body["messages"][-1]["content"] for body in self.requests)
 
 
@@ -59,13 +59,13 @@ def settings(server: OpenAIServer) -> dict[str, Any]:
 
 
 def extracted(on: Gateway) -> list[tuple[int, bool]]:
-    """Each turn that was looked through, in order: its ordinal, and whether that failed."""
+    """Return each processed turn in order: its ordinal, and whether it failed."""
     return [(event["ordinal"], bool(event.get("failed"))) for event in of_kind(on, "facts_extracted")]
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures are retried almost at once."""
+    """Retry failures almost at once."""
     monkeypatch.setattr(fact_requests, "FIRST_PAUSE", 0.05)
 
 

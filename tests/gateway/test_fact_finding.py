@@ -1,5 +1,5 @@
-"""Turns are looked through for facts behind everything else: once each, by a model that may write anything, through a
-running gateway and its restarts."""
+"""Facts are extracted from turns in the background: once each, from any output of a model, through a running gateway and its
+restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAID = "My favourite language is Rust, remember the port 3000."
 
 
 def answer(*contents: str, **more: Any) -> dict[str, Any]:
-    """A line of a script: facts as a model gives them."""
+    """Return a line of a script: facts in a model's format."""
     rows = [{"content": each, "type": "preference", "importance": 0.8, "tags": [], **more} for each in contents]
     return {"purpose": "extraction", "text": json.dumps({"facts": rows}, ensure_ascii=False)}
 
@@ -56,7 +56,7 @@ async def scripted(folder: Path, *lines: Mapping[str, Any], **settings: Any) -> 
 
 @pytest.fixture
 def processed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions whose new turns were processed, one after the other."""
+    """Collect the sessions whose new turns were processed."""
     sessions: list[str] = []
     process = FactExtraction._process
 
@@ -290,7 +290,7 @@ async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its
 
 
 async def brought(folder: Path, *rows: Mapping[str, Any]) -> None:
-    """Bring daily facts of the owner into a home."""
+    """Import daily facts of the owner into a home."""
     home, document = Home(folder), folder / "facts.json"
     home.make()
     usual = {"layer": "daily", "owner": "owner"}

@@ -1,4 +1,4 @@
-"""`exuvia memory facts`: listed, exported, imported and made single, on a home whose gateway runs or does not."""
+"""`exuvia memory facts`: list, export, import and deduplicate, with and without a running gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scripted month of facts: what leaves, what stays, what fades; a restart at any moment changes nothing of it."""
+"""A scripted month of facts: what expires, what stays, what fades; a restart at any moment changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts through a running gateway: recalled behind a message, pinned, explained, forgotten; a damaged log stops nobody."""
+"""Facts through a running gateway: recalled, pinned, explained, forgotten; a damaged log stops nobody."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_WORDS = {"memory.embedding.provider": "none"}
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing."""
+    """Wait as long as a busy machine needs."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
 
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def filled(tmp_path: Path, *rows: Mapping[str, Any]) -> Path:
-    """A home with these facts."""
+    """Create a home with these facts."""
     home, document = Home(tmp_path / "home"), tmp_path / "facts.json"
     home.make()
     document.write_text(json.dumps(rows))

@@ -1,4 +1,4 @@
-"""Models that step in: which failures call for them, who answers the rest of the turn, and what is said when none can."""
+"""Fallback models: which failures use them, which one answers the rest of the turn, and the error if none can."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.gateway.gateways import gateway
 
 
 class Second(Model):
-    """A model that steps in, with a window of its own."""
+    """A fallback model with a window of its own."""
 
     name = "second"
 
@@ -57,13 +57,13 @@ class Third(Second):
 
 
 def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Stage:
-    """A conversation whose model is `first`, with the others to step in."""
+    """Return a conversation whose model is `first`, with the others as fallbacks."""
     clock = ManualClock()
     return Stage(first, *tools, clock=clock, models=models_of(first, *others, now=clock.monotonic))
 
 
 def models_of(first: Model, *others: Model, now: Callable[[], float] = time.monotonic) -> ModelRegistry:
-    """The model `first`, with the others to step in."""
+    """Return the model `first`, with the others as fallbacks."""
     return ModelRegistry(
         {each.name: each for each in (first, *others)},
         AgentKeys(model="staged:model", fallback_models=tuple(f"{each.name}:spare" for each in others)),
@@ -72,7 +72,7 @@ def models_of(first: Model, *others: Model, now: Callable[[], float] = time.mono
 
 
 def counts(tokens: int) -> Answer:
-    """A model's answer that cost so many tokens."""
+    """Return a model's answer that cost so many tokens."""
 
     async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         yield Reply(text="", model=request.model, stop="end", usage=Usage(input=tokens))
@@ -81,7 +81,7 @@ def counts(tokens: int) -> Answer:
 
 
 async def hear(staged: Stage, text: str, id_: str = "m1") -> TurnEnded:
-    """Say something, wait for the turn's end and return it."""
+    """Send a message, wait for the turn's end and return it."""
     before = len(staged.told(TurnEnded))
     staged.hear(text, id_)
     await staged.until(lambda: len(staged.told(TurnEnded)) > before)
@@ -201,7 +201,7 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
 
 
 async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_how_that_one_counts() -> None:
-    """It said before that what we take for 1,000 tokens has 2,500 for it."""
+    """The fallback has counted 2,500 tokens where we estimate 1,000."""
     counts = RequestSizes().after_request(TokenFeatures(words=1000), "second:spare")
     counts = counts.after_reply(TokenFeatures(), Usage(input=2500), opaque=False)
     first, second = Model(breaks(Unreachable("away"))), Second(says("hello"), window=800)

@@ -1,4 +1,4 @@
-"""The files of a conversation on their way to a model that sees: read once, sent whole, never in the way of an answer."""
+"""The files of a conversation on their way to a model with vision: read once, sent whole, delaying no answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIGHT = VisionSupport(tokens=lambda width, height: width * height, media=("image
 
 
 class Seeing(Model):
-    """A model that takes PNG."""
+    """A model that accepts PNG."""
 
     def limits(self, model: str) -> ModelLimits:
         return ModelLimits(window=1000, vision=SIGHT)
@@ -44,7 +44,7 @@ async def kept(folder: Path, *contents: bytes) -> list[Attachment]:
 
 
 async def told(stage: Stage, text: str, *attachments: Attachment, id_: str = "m1") -> None:
-    """Say something with files and wait for the turn's end."""
+    """Send a message with files and wait for the turn's end."""
     stage.receive(msgspec.structs.replace(received(text, id_), attachments=attachments))
     await stage.until_settled()
 
@@ -54,7 +54,7 @@ def pictures(request: ChatRequest) -> list[Sequence[Attachment]]:
 
 
 def refusing(answer: Answer, *refused: Attachment) -> Answer:
-    """A model that answers only requests without these pictures."""
+    """Return a model that answers only requests without these pictures."""
 
     def answers(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         broken = any(each.sha256 in request.pictures for each in refused)
@@ -193,7 +193,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
     showing = AttachmentRenderer(Attachments(tmp_path), kept_bytes=100_000)
 
     async def show(*numbers: int) -> list[int]:
-        """The lengths of the pictures that are loaded."""
+        """Return the sizes of the loaded pictures."""
         context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages[n] for n in numbers))
         shown = await showing.render(context, attachment_visibility(context.messages, SIGHT, "m"))
         assert showing.size <= 100_000

@@ -1,4 +1,4 @@
-"""Operators: what was compacted of a session, and sessions that go on from a past moment of another."""
+"""Forks from the command line, and the list of a session's compactions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(running: Gateway, session: str, kind: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> Path:
-    """A home whose session `main` had five turns, a compaction, one that was taken back, and another turn."""
+    """Create a home whose session `main` had five turns, a compaction, a reverted one, and another turn."""
     async with gateway(tmp_path, settings=SETTINGS) as running:
         client = await running.connect()
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Over the websocket: sessions that go on from a past moment of another, and what sessions are called."""
+"""Forks and titles of sessions over the websocket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.waiting import deadline
 
 
 async def fork(client: Client, **fields: Any) -> Frame:
-    """What a `fork` is answered with."""
+    """Send a `fork` and return its answer."""
     await client.say("fork", id="f", session=fields.pop("session", "main"), **fields)
     return await client.until(lambda frame: frame.get("id") == "f")
 
 
 async def listed(client: Client) -> dict[str, Frame]:
-    """The sessions by their keys."""
+    """Return the sessions by their keys."""
     await client.say("sessions", id="s")
     frame = await client.until_type("sessions", id="s")
     return {row["session"]: row for row in frame["sessions"]}

@@ -1,4 +1,4 @@
-"""Frames: what clients may say, checked; nothing invalid gets through, whatever it is."""
+"""Frames of clients: nothing invalid is accepted, whatever it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a third-party provider returns is checked: absurd limits are unknown, invalid vectors are its failure."""
+"""Results of third-party providers are checked: absurd limits become unknown, invalid vectors an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOUND = VisionSupport(tokens=lambda width, height: width * height // 750, count=
 
 
 class Provider:
-    """A provider that returns what it is given."""
+    """A provider that returns what the test set."""
 
     name = "other"
 
@@ -44,7 +44,7 @@ class Provider:
 
 
 class Guarded:
-    """A guarded provider, and the failures that were reported of it by method."""
+    """A guarded provider, and its reported failures by method."""
 
     def __init__(self, returned: Any) -> None:
         self.failures: dict[str, str] = {}

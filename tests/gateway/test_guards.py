@@ -1,4 +1,4 @@
-"""Guards of the gateway that stand between two steps: what must be true before the next one is taken."""
+"""Preconditions between two steps of the gateway."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_as_many_calls_as_are_taken_run() -> None:
 
 
 async def babbles(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-    """A model that says more than is taken before its reply."""
+    """Return a model whose stream is longer than allowed."""
     for _ in range(5):
         yield Delta("x" * (REPLY_LIMIT // 2))
     yield Reply(text="It is done.", model=request.model, stop="end")
@@ -273,7 +273,7 @@ async def test_a_message_over_openais_api_is_accepted_once_it_is_durable(tmp_pat
 
 @pytest.fixture
 async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
-    """A session that was opened and said `hello`, durably."""
+    """Return the recorder of an open session with one durable message."""
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOON)
         await recorder.append_durable(opened(SESSION))
@@ -366,7 +366,7 @@ async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
 
 @pytest.fixture
 def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
-    """The switchboards of the gateways that a test starts."""
+    """Collect the switchboards of the gateways that a test starts."""
     made: list[Switchboard] = []
     init = Switchboard.__init__
 
@@ -447,7 +447,7 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
 
 
 async def let_go(switchboard: Switchboard) -> bool:
-    """Have the only conversation closed if it is idle, as happens after a while; returns True if it was."""
+    """Close the only conversation if it is idle, as happens after a while; return True if it was."""
     ((name, chat),) = switchboard._chats.items()
     await switchboard._unload_if_idle(name, chat)
     return name not in switchboard._chats
@@ -498,7 +498,7 @@ async def test_a_token_that_is_replaced_during_the_upgrade_opens_nothing(
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """The connections of the gateways that a test starts."""
+    """Collect the connections of the gateways that a test starts."""
     made: list[Connection] = []
     init = Connection.__init__
 
@@ -586,7 +586,7 @@ async def test_a_fork_is_of_a_session_of_ones_own_and_has_a_key_that_is_not_used
 async def test_forks_are_made_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
 ) -> None:
-    """Each removes the drafts of forks that were stopped, and would take away that of another."""
+    """Each one removes unfinished drafts, which would include those of another."""
     running, most, make = 0, 0, fork
 
     def slowly(*arguments: Any, **named: Any) -> Any:
@@ -629,7 +629,7 @@ async def test_a_file_of_somebody_is_downloaded_and_runs_nothing(tmp_path: Path)
 
 
 def test_a_page_of_a_host_that_is_not_ours_is_none_of_ours_though_it_names_itself() -> None:
-    """Signing in and cookies ask this without the rule for all requests, which refuses such a `Host` before."""
+    """Signing in and cookies rely on this check; the rule for all requests refuses such a `Host` before."""
     rules = access()
     assert rules.is_own_page("http://127.0.0.1:7117", "127.0.0.1:7117")
     assert not rules.is_own_page("http://elsewhere.example:7117", "elsewhere.example:7117")

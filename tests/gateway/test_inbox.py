@@ -1,4 +1,4 @@
-"""The queue modes: what each does with messages that arrive during a turn, and that none is lost, doubled or overtaken."""
+"""The queue modes: how each handles messages during a turn; none is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Between:
 
 
 class Now(Between):
-    """A command that does not."""
+    """A command that does not wait."""
 
     name: ClassVar[str] = "now"
     when: ClassVar[CommandTime] = "now"
 
 
 def taken(stage: Stage) -> list[Sequence[int]]:
-    """What each turn took, also what joined it."""
+    """Return the messages of each turn, with those that joined it."""
     return [event.takes for event in stage.events if isinstance(event, TurnStarted | TurnJoined)]
 
 
 class Gate:
-    """A tool that runs until the test lets it return."""
+    """A tool that runs until the test releases it."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -243,7 +243,7 @@ async def test_a_session_may_have_a_mode_of_its_own() -> None:
 
 
 def sometimes(chance: random.Random) -> Model:
-    """A model that asks for a tool now and then, and takes its time."""
+    """Return a slow model that calls a tool now and then."""
 
     async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         for _ in range(chance.randrange(3)):
@@ -305,7 +305,7 @@ async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
 
 
 class Pattern:
-    """The pattern of commands, which keeps the texts that it was matched with."""
+    """A pattern that records the texts it is matched with."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self.texts: list[str] = []
@@ -318,7 +318,7 @@ class Pattern:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that were parsed as commands."""
+    """Collect the texts that were parsed as commands."""
     pattern = Pattern(slash_commands._COMMAND)
     monkeypatch.setattr(slash_commands, "_COMMAND", pattern)
     return pattern.texts

@@ -1,4 +1,4 @@
-"""Another value, another behaviour: the keys of the configuration that no other test turns."""
+"""Keys of the configuration that no other test covers: another value changes the behaviour."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ SIZES = Sizes(head=100, messages=(1_000,) * 40)
 
 
 def figures(**keys: Any) -> Rules:
-    """The figures that a configuration amounts to."""
+    """Return the budget of a configuration."""
     return compaction_rules(msgspec.convert(keys, CompactionKeys), AgentKeys(), NOON).thresholds
 
 
 def trigger(rules: Rules) -> str | None:
-    """Why 40,100 tokens in a window of 200,000 would be compacted."""
+    """Return the trigger of a compaction for 40,100 tokens in a window of 200,000."""
     return compaction_trigger(40_100, TALK, SIZES, budget(200_000, rules), rules)
 
 
 def kept(rules: Rules) -> int:
-    """How many messages stay where as few as can be are kept."""
+    """Return the number of messages kept if as few as possible are."""
     found = plan(TALK, SIZES, budget(200_000, rules), rules, below=180_000, least=True)
     assert found is not None
     return len(TALK) - found.first
@@ -143,7 +143,7 @@ WORDS = Candidate(key=20, note="c", text="a kettle", cosine=0.2, phrase=0.9, day
 
 
 def order(**keys: Any) -> list[int]:
-    """The keys of the candidates, best first, by a configuration of the search."""
+    """Return the keys of the candidates, best first, for a configuration of the search."""
     keys = {"fusion": "copaw", "temporal_decay": {"enabled": False}, "mmr": {"enabled": False}, **keys}
     return [each.candidate.key for each in rank([OLD, TWIN, WORDS], rules_of(msgspec.convert(keys, SearchKeys)), TODAY)]
 

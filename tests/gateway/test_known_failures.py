@@ -1,5 +1,5 @@
-"""What users of other gateways have met (the numbers are those of the list of known failures), against a running gateway:
-memory that grows, a loop that is blocked, a context of 565 %, a session that is reset overnight."""
+"""Failures that users of other gateways have met, tried on a running gateway: memory that grows, a blocked loop, a context
+of 565 %, a session reset overnight. The numbers are those of the list of known failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = LINE.replace(" ", "-") * 145
 
 
 async def grown_by(client: Client, turns: int) -> int:
-    """Bytes of memory that some turns leave behind, each with a message of 8,000 characters."""
+    """Return the bytes of memory that some turns leave behind, each with a message of 8,000 characters."""
     gc.collect()
     before, _ = tracemalloc.get_traced_memory()
     for turn in range(turns):
@@ -39,8 +39,8 @@ async def grown_by(client: Client, turns: int) -> int:
 
 
 async def test_a_long_session_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
-    """Failure 13: the guards are `RECENT`, the bytes of the log that a recorder holds, and the view, from which a compaction
-    removes what has left."""
+    """Failure 13. The guards are `RECENT`, the bytes of the log that a recorder keeps, and the view, from which a compaction
+    removes messages."""
     alone = {"compaction.memory_flush.enabled": False, "memory.sources": ["notes"], "memory.recall.mode": "off"}
     async with gateway(tmp_path, settings=SMALL | alone) as g:  # what words are known in memory is bounded apart
         client = await g.connect()
@@ -59,7 +59,7 @@ async def test_a_long_session_takes_no_more_memory_than_a_short_one(tmp_path: Pa
 async def test_while_a_long_conversation_is_summarised_another_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failures 7 and 14: the guard is the thread in which an extract is made; no lock is held meanwhile."""
+    """Failures 7 and 14. The guard is the thread that makes an extract; no lock is held meanwhile."""
     began, go_on, summarised = threading.Event(), threading.Event(), extract.build_extract
 
     def slowly(leaving: CompactionInput) -> str:
@@ -80,7 +80,7 @@ async def test_while_a_long_conversation_is_summarised_another_is_answered(
 
 
 async def chat_until(client: Client, began: threading.Event) -> None:
-    """Chat until something has begun, in the middle of a turn."""
+    """Chat until something has begun in the middle of a turn."""
     while True:
         await client.send(LONG)
         ended = asyncio.create_task(client.until_event("turn_ended"))
@@ -95,11 +95,11 @@ async def chat_until(client: Client, began: threading.Event) -> None:
 async def test_a_context_is_what_the_next_request_holds_whatever_was_spent_and_however_a_provider_counts(
     counts: int | None, tmp_path: Path
 ) -> None:
-    """Failure 18: the guards are `Counted`, which is of one request and no sum of all, and `_believable`, for servers that
-    say 0 or 1."""
+    """Failure 18. The guards are `CountedRequest`, which describes one request and no sum, and `_is_plausible`, for servers
+    that report 0 or 1."""
 
     def look(body: Json) -> ScriptedResponse:
-        """Reads the same note twelve times, then answers."""
+        """Read the same note twelve times, then answer."""
         looked = sum(message["role"] == "tool" for message in body["messages"])
         return (
             ScriptedResponse("", ("read", '{"path":"note.md"}'), counts=counts)
@@ -129,7 +129,7 @@ async def test_a_context_is_what_the_next_request_holds_whatever_was_spent_and_h
 
 
 async def context(client: Client) -> int:
-    """The tokens that `/status` shows, and whether its percentage is theirs."""
+    """Return the tokens that `/status` shows, and whether its percentage matches."""
     status = await client.command("/status")
     found = re.search(r"Context: ([\d,]+) of 200,000 tokens \((\d+) %\)", status)
     assert found, status
@@ -139,7 +139,7 @@ async def context(client: Client) -> int:
 
 
 async def test_a_session_that_nobody_wrote_to_for_a_month_goes_on_where_it_was() -> None:
-    """Failure 24: the guard is that nothing but `/new` opens another session; no time does, and no number of turns."""
+    """Failure 24. Only `/new` opens another session; no time and no number of turns does."""
     model = Model(says("So it is."))
     on = Stage(model)
     async with on.playing():

@@ -1,4 +1,4 @@
-"""What plugins hear of the gateway's life."""
+"""Notifications to plugins about the gateway's start and stop, and about turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes of the memory in the instructions: which, when they are read, how long they may be, and that they stay data."""
+"""The memory's notes in the instructions: which ones, when they are read, how long they may be; they stay data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def paths(stage: Stage) -> list[list[str]]:
 
 
 def shown(stage: Stage, path: str) -> str:
-    """The note as it stands in the newest request."""
+    """Return the note as it is in the newest request."""
     text = stage.model.requests[-1].context.instructions
     return text.partition(f"# {path}\n\n")[2].partition("\n\n# ")[0]
 

@@ -1,4 +1,4 @@
-"""Logs: one line an entry, no escapes, no forged fields, no secrets, whoever logs."""
+"""Logs: one line an entry, no escapes, no forged fields, no secrets, whatever is logged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Long sessions against a model that refuses what is longer than its window: what each request, each cycle and the log must
-be, at windows from 4k to 200k."""
+"""Long sessions with a model that refuses requests longer than its window: invariants of each request, cycle and log, at
+windows from 4k to 200k."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_the_page_computes_each_request_of_a_session_that_was_compacted_an
 async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_refuses_anything(
     factor: float, tmp_path: Path
 ) -> None:
-    """What the newest results alone have too much is shown shorter before it is asked about (`Compactor._unstuck`)."""
+    """Newest results that are too long by themselves are shortened before the request (`Compactor._unstuck`)."""
     model = StrictModel(8_000, seed=4, factor=factor)
     on = long_stage(tmp_path, model)
     async with on.playing():
@@ -67,7 +67,7 @@ async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_r
 
 
 async def test_what_one_flush_was_asked_about_is_asked_about_in_no_other(tmp_path: Path) -> None:
-    """Failure 9: the guard is `covered`, from which on a flush of the same cycle begins."""
+    """Failure 9. The guard is `covered`, from which a flush of the same cycle continues."""
     model = StrictModel(32_000, seed=4)
     growing = CompactionKeys(memory_flush=FlushKeys(force_bytes=40_000))
     on = long_stage(tmp_path, model, compaction=growing)
@@ -83,7 +83,7 @@ async def test_what_one_flush_was_asked_about_is_asked_about_in_no_other(tmp_pat
 async def test_a_server_that_calls_everything_too_long_is_asked_a_few_times_however_long_the_conversation(
     tmp_path: Path,
 ) -> None:
-    """Failure 3: the guard is `OVERFLOWS`; each refusal halves the view, which a long one bears often."""
+    """Failure 3. The guard is `OVERFLOWS`: each refusal halves the view, which a long one allows many times."""
     model = StrictModel(200_000, seed=4)
     on = long_stage(tmp_path, model, longest=400)
     async with on.playing():

@@ -29,8 +29,8 @@ TROUBLE = st.dictionaries(st.integers(0, 60), st.sampled_from([*FAILURES, Stream
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """A window, a tokenizer that counts `factor` times the estimate, the longest result in characters, what the model says
-    to flushes and summaries in turn (well where that is None), and its `trouble` by the number of the request."""
+    """A window, a tokenizer that counts `factor` times the estimate, the longest result in characters, the model's outputs
+    for flushes and summaries in turn (None for a good one), and its `trouble` by the number of the request."""
 
     window: int
     seed: int
@@ -52,7 +52,7 @@ STORIES = st.builds(
 
 
 class BadModel(StrictModel):
-    """A model that does as the story says."""
+    """A model that follows a story."""
 
     def __init__(self, story: Story) -> None:
         super().__init__(story.window, story.seed, factor=story.factor)
@@ -96,7 +96,7 @@ async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
 
 
 def assert_notes_are_single(memory: Path) -> None:
-    """Each section's mark stands once."""
+    """Assert that each section's mark occurs once."""
     for note in memory.iterdir() if memory.exists() else ():
         marks = [line for line in note.read_text().splitlines() if line.startswith("<!-- exuvia ")]
         assert len(set(marks)) == len(marks)

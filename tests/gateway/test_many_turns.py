@@ -1,4 +1,5 @@
-"""Many turns against a server as strict as OpenAI: each accepted message is answered once, in order, and all verifies."""
+"""Many turns against a server as strict as OpenAI: each accepted message is answered once, in order, and the journal
+verifies."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def check_journals(g: Gateway) -> None:
 
 
 async def answers(client: Client, count: int) -> list[str]:
-    """The texts of the next answers, in order."""
+    """Return the texts of the next answers, in order."""
     found: list[str] = []
     while len(found) < count:
         event = (await client.until_type("event"))["event"]
@@ -68,7 +69,7 @@ async def test_two_hundred_turns_in_fifty_sessions_at_once(tmp_path: Path) -> No
 
 
 def reads_first(body: Json) -> Answer:
-    """Asks for two files before each answer."""
+    """Return a model that reads two files before each answer."""
     last = body["messages"][-1]
     if last["role"] == "user":
         arguments = json.dumps({"path": "note.md"})

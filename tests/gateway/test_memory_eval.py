@@ -1,4 +1,4 @@
-"""`exuvia memory eval`: questions with known answers, asked of the memory as it is configured."""
+"""`exuvia memory eval`: questions with known answers for the memory as configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `/status` and the log say of the memory: what can be found, who makes the vectors, and why none come."""
+"""The memory in `/status` and the log: what can be found, the embedding provider, and why vectors are missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configured(server: EmbeddingServer) -> str:
 
 
 async def status(client: Client, wanted: str) -> str:
-    """What `/status` says once it says this; everything happens behind it."""
+    """Return the answer of `/status` once it contains these words; the work happens in the background."""
     async with deadline():
         while wanted not in (told := await client.command("/status")):
             await asyncio.sleep(0.1)
@@ -93,7 +93,7 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
 
 
 def described_index(keys: MemoryKeys) -> list[str]:
-    """The lines of `exuvia memory status`."""
+    """Return the lines of `exuvia memory status`."""
     return memory_commands._status_lines(IndexStats(), None, 0, keys, None)
 
 

@@ -20,12 +20,12 @@ BY_WORDS = {"memory.embedding.provider": "none"}
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing."""
+    """Wait as long as a busy machine needs."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
 
 
 def asked(on: Gateway, journal: int) -> list[list[dict[str, Any]]]:
-    """Every request of a session, as docs/events.md says that it is computed; each is checked by its hash."""
+    """Return every request of a session, computed as docs/events.md describes; each is checked by its hash."""
     lines = list(on.journals().values())[journal]
     requests = []
     for place, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""`/metrics`: what is counted is what happened, and the page is one that Prometheus reads."""
+"""`/metrics`: the counts are correct, and Prometheus can read the page."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_what_is_not_known_has_no_line() -> None:
 
 
 class Metered:
-    """A recorder on a log in memory, its meter, and the clock of both."""
+    """A recorder on a log in memory with its meter, and the clock of both."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""Commands, providers and files that misbehave end nothing but their own turn or answer."""
+"""Misbehaving commands, providers and files end only their own turn or answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def fine() -> str:
 
 
 def typed(**acts: Any) -> dict[str, Any]:
-    """Commands that run now, by their names."""
+    """Return commands that run at once, by name."""
     return {name: Misbehaving(name, act) for name, act in acts.items()}
 
 

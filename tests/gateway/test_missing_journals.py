@@ -1,4 +1,4 @@
-"""A journal that is gone, or lost its end, stops its key by name until a person says that it is meant."""
+"""A journal that is missing, or has lost its end, stops its key until a person confirms that this is intended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sessions(home: Path, *words: str) -> Result:
 
 
 async def talked(home: Path, *texts: str) -> Path:
-    """The journal of a stopped gateway that answered these messages in `main`."""
+    """Return the journal of a stopped gateway that answered these messages in `main`."""
     async with gateway(home) as g:
         client = await g.connect()
         for text in texts or ("one", "two"):
@@ -32,7 +32,7 @@ async def talked(home: Path, *texts: str) -> Path:
 
 
 async def refused(client: Client, text: str = "anybody there?") -> str:
-    """The sentence with which a message to `main` is refused."""
+    """Return the sentence with which a message to `main` is refused."""
     id_ = await client.send(text)
     error = await client.until_answered(id_)
     assert (error["type"], error["code"]) == ("error", "storage_failed"), error

@@ -1,4 +1,4 @@
-"""Whoever asks a model, the reply is read, checked, bounded and asked for again in the same way."""
+"""All requests to models are read, checked, limited and repeated in the same way."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tests.waiting import VirtualTime
 
 
 def reply_of(answer: Answer) -> ReplyStream:
-    """The stream of one request to a model that answers so."""
+    """Return the stream of one request to a model with this answer."""
     model = ModelRegistry({"staged": Model(answer)}, AgentKeys()).choose()
     context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
     return ReplyStream(model, ChatRequest(model="model", context=context, purpose="api", session="s"))
 
 
 def gives(*parts: Any) -> Answer:
-    """A model's stream of these parts."""
+    """Return a model's stream of these parts."""
 
     async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
         for part in parts:
@@ -217,7 +217,7 @@ LOOK = [{"type": "function", "function": {"name": "look", "parameters": {"type":
 
 
 async def complete(g: Gateway, **fields: Any) -> Any:
-    """The message of a chat completion without a session."""
+    """Return the message of a chat completion without a session."""
     body = {"model": "evil:x", "messages": [{"role": "user", "content": "hi"}], **fields}
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:

@@ -1,4 +1,4 @@
-"""`exuvia models list|refresh`: the vendors' own lists, what is kept of them, and who goes by it."""
+"""`exuvia models list|refresh`: the vendors' own lists, their cache, and who uses it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BIG, TEST = "claude-big-20270101", "claude-test-20260101"
 
 
 class Vendors:
-    """Four vendors that listen, and a home that is set up with all of them."""
+    """Four vendors that listen, and a home configured with all of them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -52,7 +52,7 @@ class Vendors:
             yield self
 
     def config(self, agent: str = "") -> str:
-        """The configuration with all of them; the answers are Claude's."""
+        """The configuration with all of them; Claude answers."""
         tables = {
             "openai": (self.openai.url, openai_server.KEY, "gpt-test"),
             "anthropic": (self.anthropic.url, anthropic_server.KEY, BIG),
@@ -71,7 +71,7 @@ class Vendors:
         return await refresh(self.home, self.config(agent))
 
     async def listed(self, agent: str = "", *, offline: bool = False) -> tuple[int, dict[str, Any]]:
-        """The exit code, and the rows by their models."""
+        """Return the exit code, and the rows by model."""
         code, out = await listed(self.home, self.config(agent), offline=offline, as_json=True)
         return code, {row["model"]: row for provider in json.loads(out) for row in provider["models"]}
 

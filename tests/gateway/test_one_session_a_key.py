@@ -1,4 +1,4 @@
-"""Whatever begins a session under a key at the same moment, the key has one current session, also after a restart."""
+"""However many sessions begin under a key at once, the key has one current session, also after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGINNERS = ("message", "new", "completion", "channel", "fork", "unnamed_fork", 
 
 
 class Beginners:
-    """Ways to begin a session under a key. Each returns the ids of the messages that were acknowledged."""
+    """Ways to begin a session under a key. Each returns the ids of the acknowledged messages."""
 
     def __init__(self, running: Gateway, service: Elsewhere, *, first: int = 1) -> None:
         self._running = running
@@ -38,7 +38,7 @@ class Beginners:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Hear what the channel acknowledges, while the block runs."""
+        """Collect the channel's acknowledgements while the block runs."""
         task = asyncio.create_task(self._listen())
         try:
             yield
@@ -52,7 +52,7 @@ class Beginners:
                 self._taken[heard["ok"]].set()
 
     async def ask(self, type_: str, **fields: str) -> Frame:
-        """Send a frame and return its answer, on a connection of its own: the frames of one are handled in order."""
+        """Send a frame and return its answer, on a connection of its own, since the frames of one are handled in order."""
         client = await self._running.connect()
         id_ = f"{type_}-{next(self._ids)}"
         await client.say(type_, id=id_, **fields)
@@ -98,13 +98,13 @@ class Beginners:
         return []
 
     async def rename(self, key: str) -> list[str]:
-        """It begins no session, and must not hide one that another begins."""
+        """Rename the session: that begins none, and must not hide one that another begins."""
         await self.ask("rename", session=key, title="A name")
         return []
 
 
 def lineages(running: Gateway) -> dict[str, list[list[str]]]:
-    """By key, for each session that no other succeeds, the ids of its messages and of those before it."""
+    """Return by key, for each session without a successor, the ids of its messages and of those before it."""
     journals, began = running.journals(), dict[str, Frame]()
     for session, events in journals.items():
         began[session] = next(e for e in reversed(events) if e["kind"] in ("session_opened", "session_forked"))

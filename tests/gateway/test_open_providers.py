@@ -1,4 +1,4 @@
-"""Providers that are opened anew while turns run: the old ones close when the last turn that may use them has ended."""
+"""Providers that are reopened while turns run: the old ones close when the last turn that may use them has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Notes(Model):
-    """A provider that notes when it is opened and closed."""
+    """A provider that records when it is opened and closed."""
 
     name: ClassVar[str] = "notes"
     Settings: ClassVar[type] = Keys
@@ -54,7 +54,7 @@ class Notes(Model):
 
 
 class Others(Notes):
-    """Another one."""
+    """Another provider."""
 
     name: ClassVar[str] = "others"
 
@@ -77,7 +77,7 @@ def pool() -> OpenProviders[ChatProvider]:
 
 
 async def heard() -> list[str]:
-    """What was said since the last time."""
+    """Return the records since the last call."""
     for _ in range(5):
         await asyncio.sleep(0)
     said, Notes.said[:] = list(Notes.said), []
@@ -135,7 +135,7 @@ async def test_what_is_still_used_when_the_gateway_ends_is_closed() -> None:
 
 
 class Stubborn(Notes):
-    """A stranger's, which ends and hangs as its key says."""
+    """A third-party provider that ends or hangs as its key says."""
 
     name: ClassVar[str] = "stubborn"
 

@@ -1,4 +1,4 @@
-"""OpenAI over its Responses API, through the whole gateway: the reasoning comes back out of the journal."""
+"""OpenAI's Responses API through a running gateway: the reasoning is restored from the journal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Each provider's own ways to say that a request is too long: the conversation is flushed and compacted, once, the request
-is asked again, and the turn is answered. A person's words about it change nothing."""
+"""Each provider's errors for a request that is too long: the conversation is flushed and compacted once, the request is
+repeated, and the turn is answered. A person's words about it change nothing."""
 
 from __future__ import annotations
 

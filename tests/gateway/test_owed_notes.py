@@ -1,4 +1,4 @@
-"""Sections that the log owes the notes: one that cannot be written keeps none of the others back."""
+"""Pending sections of notes: one that cannot be written delays none of the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def on(tmp_path: Path) -> Stage:
 
 
 def owe(on: Stage, path: str, text: str) -> int:
-    """Have the log owe a note a section; returns the seq of the event."""
+    """Make a section of a note pending in the log; return the seq of the event."""
     number = len(on.log.written)
     return on.recorder.append(
         MemoryFlushed(compaction=1, outcome="written", covers_to=number, path=path, text=text, digest=digest_of(text)),
@@ -48,7 +48,7 @@ def appended(on: Stage) -> list[tuple[int, str]]:
 
 
 async def test_a_section_is_appended_once_the_log_holds_it(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a note could tell of what a lost end of the log takes back, and tell it a second time afterwards."""
+    """Otherwise a note could contain what a lost end of the log takes back, and get it a second time afterwards."""
     append, durable = DayNotes.append, list[bool]()
     on.log.steps = 50
 
@@ -87,7 +87,7 @@ async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_da
 
 
 async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: Stage, tmp_path: Path) -> None:
-    """Were it appended, neither the tools nor the console could change the note any more."""
+    """If it were appended, neither the tools nor the console could change the note any more."""
     (tmp_path / TODAY).write_text("x" * (MAX_FILE_BYTES - 20) + "\n")
     of = owe(on, TODAY, "## 12:00 main\n\n- The sky is green.")
     await notes(on).write()
@@ -115,7 +115,7 @@ async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_
 
 
 async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: Stage, tmp_path: Path) -> None:
-    """Ended sessions are opened again every minute, which tries again."""
+    """Ended sessions are opened again every minute, which retries."""
     shared = DayNotes(tmp_path)
 
     async def tried() -> list[str]:
@@ -209,7 +209,7 @@ FLUSHED = [{"purpose": "flush", "text": "- Tea is liked."}, {"text": "Noted."}]
 
 @asynccontextmanager
 async def ended_without_notes(folder: Path) -> AsyncIterator[tuple[Gateway, Client, str]]:
-    """Run a gateway with a session that has ended, whose notes cannot be written: a file is in the place of `folder`."""
+    """Run a gateway with an ended session whose notes cannot be written: a file has taken the place of `folder`."""
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
     async with gateway(folder.parents[1], script=FLUSHED) as running:

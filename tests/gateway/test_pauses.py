@@ -1,4 +1,4 @@
-"""While a provider that takes no request is waited for, clients know until when."""
+"""While a provider asks for a pause, clients know until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People: each token names one person, and what one person has does not exist for another."""
+"""People: each token belongs to one person, and what one person has does not exist for another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILE = '[agent]\nmodel = "scripted:echo"\n'
 
 @contextlib.asynccontextmanager
 async def two(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Gateway, Client, Client]]:
-    """A gateway with Ana and Ben; Ana has said something in `main` and begun a second session there."""
+    """Run a gateway with Ana and Ben; Ana has sent something in `main` and begun a second session there."""
     async with gateway(tmp_path, settings=BOTH | more) as g:
         ana, ben = await g.connect(ANA), await g.connect(BEN)
         await ana.chat(SECRET)
@@ -47,7 +47,7 @@ async def two(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Gateway, Clien
 
 
 async def silence(client: Client) -> list[Frame]:
-    """What still comes before the answer to a ping."""
+    """Return the frames that arrive before the answer to a ping."""
     before = len(client.frames)
     await client.say("ping", id="silence")
     await client.until_type("pong", id="silence")
@@ -242,7 +242,7 @@ FRAMES = st.fixed_dictionaries(
 
 
 async def test_no_sequence_of_frames_shows_or_changes_what_somebody_else_has(tmp_path: Path) -> None:
-    """Frames that hypothesis draws, sent by Ben to a live gateway: Ana's journals stay as they are, and nothing of them is
+    """Hypothesis draws frames, which Ben sends to a running gateway: Ana's journals do not change, and nothing of them is
     shown."""
     async with two(tmp_path) as (g, _, ben):
         before = {session: lines for session, lines in g.journals().items() if lines[0]["person"] == "ana"}
@@ -371,7 +371,7 @@ async def test_who_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def raw(g: Gateway, data: bytes) -> bytes:
-    """Send bytes to the gateway and return all that comes until it closes."""
+    """Send bytes to the gateway and return everything until it closes."""
     assert g.daemon.address is not None
     reader, writer = await asyncio.open_connection(*g.daemon.address)
     try:

@@ -1,4 +1,4 @@
-"""What a plugin may use of the house: a model, vectors, a log of its own."""
+"""Services for plugins: a model, embeddings, a log of their own."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[DurablePluginLog]:
-    """The log in a folder."""
+    """Open the log in a folder."""
     async with Committer() as committer:
         log = DurablePluginLog(
             Journals(folder / "plugin", folder / "quarantine", committer, essential=False), ManualClock().now

@@ -1,4 +1,4 @@
-"""What `[plugins.NAME]` says to a plugin, from the file to the tool."""
+"""`[plugins.NAME]`, from the file to the tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`exuvia plugins list` and `check`, on packages that are installed and on folders."""
+"""`exuvia plugins list` and `check`, on installed packages and on folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN = "from exuvia import hookimpl\n@hookimpl\ndef register_tool(): return []
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration that allows three of the four plugins that there are; one of them is not installed."""
+    """Write a configuration that allows three of the four plugins; one of them is not installed."""
     shelf = Shelf(tmp_path / "shelf", monkeypatch)
     shelf.install("exuvia_weather", "weather", WEATHER)
     shelf.install("exuvia_broken", "broken", BROKEN)

@@ -1,4 +1,4 @@
-"""`exuvia chat` at a terminal with colours: what a person sees while they type, and what stands there in the end."""
+"""`exuvia chat` at a terminal with colours: what is shown while a person types, and what remains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def environment(tmp_path: Path) -> Mapping[str, str]:
 async def prompt_ui(
     tmp_path: Path, *script: Mapping[str, Any], columns: int = 80, rows: int = 24
 ) -> AsyncIterator[tuple[Gateway, Terminal]]:
-    """A gateway and a person who has the prompt before them; in the end they leave, and find their terminal as it was."""
+    """Run a gateway and a person at the prompt, who leaves in the end and finds the terminal restored."""
     async with gateway(tmp_path, script=script or None) as g, Terminal(columns, rows) as terminal:
         process = await terminal.chat(g.url, environment=environment(tmp_path))
         await terminal.sees("Ctrl-D leaves.")

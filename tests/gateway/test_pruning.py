@@ -1,4 +1,4 @@
-"""Pruning in the turn: before each call of a model, in the log before the request, the same bytes ever after."""
+"""Pruning in turns: before each request, recorded in the log before it is sent, with the same bytes ever after."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Windowed(Model):
 
 
 def works(*tools: str) -> Answer:
-    """A model that answers each message of a person with calls of these tools, and their results with a word."""
+    """Return a model that answers each message of a person with calls of these tools, and their results with a word."""
 
     async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         asks = isinstance(request.context.messages[-1], UserMessage)
@@ -73,7 +73,7 @@ def results(request: ChatRequest) -> list[str]:
 
 
 def reproduced(lines: list[bytes]) -> int:
-    """How many requests the journal's lines rebuild to the hash that they name; fails at one that they do not."""
+    """Return how many requests the journal's lines rebuild to their recorded hash; fail at one that they do not."""
     transcript, before, gauge, count = Transcript(), None, Gauge(), 0
     for line in lines:
         recorded = decode(line)
@@ -203,7 +203,7 @@ async def test_a_turn_that_is_resumed_prunes_what_its_tool_returned_before_the_c
 
 
 class Tidy:
-    """A stranger that clears every result of the tool `secret`."""
+    """A third-party policy that clears every result of the tool `secret`."""
 
     @hookimpl
     def propose_prunes(self, context: PruningContext) -> list[Clear]:
@@ -212,7 +212,7 @@ class Tidy:
 
 
 class Broken:
-    """A stranger that fails in its own way each time."""
+    """A third-party policy that fails in another way each time."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)

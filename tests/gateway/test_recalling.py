@@ -1,4 +1,4 @@
-"""Recall before a turn: what stands behind the message, what does not, and that it never fails or holds up a turn."""
+"""Recall before a turn: what is added to the message and what is not; it never fails or delays a turn."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OLD = "memory/2026-10-02.md"
 
 
 class Asked(Memory):
-    """A memory that remembers what it was asked, and does before what the test says."""
+    """A memory that records its queries, after running what the test says."""
 
     def __init__(self, workspace: Path) -> None:
         keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
@@ -70,7 +70,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing."""
+    """Wait as long as a busy machine needs."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
     monkeypatch.setattr(recalling, "PATIENCE", 30.0)
 
@@ -88,7 +88,7 @@ async def no_notes(*_: object) -> tuple[LoadedNote, ...]:
 
 
 async def ask(stage: Stage, *texts: str, **fields: Any) -> list[str]:
-    """Have each message answered; returns the texts of the last request."""
+    """Have each message answered; return the texts of the last request."""
     for number, text in enumerate(texts):
         message = received(text, f"{stage.recorder.transcript.head}-{number}")
         stage.receive(msgspec.structs.replace(message, **fields))
@@ -146,7 +146,7 @@ async def test_it_can_be_off(workspace: Path) -> None:
 
 
 async def test_what_is_recalled_already_is_not_recalled_again_until_it_has_left_the_view(workspace: Path) -> None:
-    """Failure 23: recalled text that comes again and again."""
+    """Failure 23: the same text is recalled again and again."""
     async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         await ask(stage, "my favourite language?", "My favourite language is?")
         assert len(stage.told(MemoryRecalled)) == 1
@@ -251,7 +251,7 @@ async def test_what_is_recalled_keeps_to_its_budget(workspace: Path) -> None:
 
 
 async def test_recalled_text_is_no_part_of_what_is_flushed_or_summarised(workspace: Path) -> None:
-    """Failure 23: recalled text that is stored as memory again."""
+    """Failure 23: recalled text is stored as memory again."""
     (workspace / OLD).write_text("The favourite language is Frabjous.\n")
     async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         await ask(stage, "my favourite language?")

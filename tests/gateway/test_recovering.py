@@ -1,4 +1,4 @@
-"""What a chat does after something of it failed: nobody is left waiting, nothing is left unfinished, nothing is unheard."""
+"""Recovery of a chat after a failure: nobody waits forever, nothing is left unfinished, nothing goes unseen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kinds(running: Gateway, session: str) -> list[str]:
 
 
 async def leave_something_to_finish(client: Client) -> str:
-    """A turn that goes on in the old session after `/new`; returns that session."""
+    """Leave a turn running in the old session after `/new`; return that session."""
     await client.send("go")
     accepted = await client.until_type("accepted")
     await client.until_type("delta")

@@ -1,4 +1,4 @@
-"""Hot reload: real files, saved in every way that editors and operators have, under a gateway that runs."""
+"""Hot reload: real files, saved in every way that editors and operators use, under a running gateway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ECHO = '[agent]\nmodel = "scripted:echo"\n'
 
 
 class Stage:
-    """A gateway on a configuration file, a client, and what is logged."""
+    """A gateway on a configuration file, a client, and the log."""
 
     def __init__(self, running: Gateway, client: Client, output: io.StringIO) -> None:
         self.file = running.home / "config.toml"
@@ -52,14 +52,14 @@ class Stage:
         await self.until(lambda: folder.stat().st_ino in watched_inodes())
 
     async def reloaded(self, save: Callable[[], object]) -> set[str]:
-        """Save, and wait until it is in force; returns what changed by it."""
+        """Save, wait until it is in force, and return the changed keys."""
         before = len(self.logged("configuration_reloaded"))
         save()
         await self.until(lambda: len(self.logged("configuration_reloaded")) > before)
         return set(self.logged("configuration_reloaded")[-1]["changed"])
 
     async def refused(self, save: Callable[[], object]) -> str:
-        """Save, and wait until it is refused; returns the sentence."""
+        """Save, wait until it is refused, and return the sentence."""
         before = len(self.logged("configuration_refused"))
         save()
         await self.until(lambda: len(self.logged("configuration_refused")) > before)
@@ -72,7 +72,7 @@ looks: list[object] = []
 
 @pytest.fixture(autouse=True)
 def _by_reports_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the files be looked at only when the system reports something, and count how often."""
+    """Check the files only when the system reports a change, and count the checks."""
     plain = reloading.stamps
 
     def counted(files: Iterable[Path]) -> Any:
@@ -97,7 +97,7 @@ async def stage(home: Path, text: str) -> AsyncIterator[Stage]:
 
 
 def story(folder: Path, name: str, *lines: dict[str, Any]) -> str:
-    """A script's path, for the configuration."""
+    """Write a script and return its path for the configuration."""
     path = folder / name
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
@@ -108,7 +108,7 @@ def write_over(path: Path, text: str) -> None:
 
 
 def rename_over(path: Path, text: str) -> None:
-    """As most editors save."""
+    """Save as most editors do."""
     new = path.with_name(".config.toml.swp")
     new.write_text(text)
     new.rename(path)
@@ -120,7 +120,7 @@ def remove_first(path: Path, text: str) -> None:
 
 
 def link_elsewhere(path: Path, text: str) -> None:
-    """As configuration is mounted into containers: a link whose target is exchanged."""
+    """Replace the target of a link, as configuration is mounted into containers."""
     version = path.parent / f"version-{time.monotonic_ns()}"
     version.mkdir()
     (version / "config.toml").write_text(text)

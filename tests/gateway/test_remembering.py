@@ -1,4 +1,4 @@
-"""What is to be remembered is written at once, once, by nobody else's edit lost, and found from then on."""
+"""Requests to remember are written at once, only once, lose nobody else's edit, and can be found from then on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing."""
+    """Wait as long as a busy machine needs."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
     monkeypatch.setattr(recalling, "PATIENCE", 30.0)
 
@@ -72,7 +72,7 @@ async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
 
 
 async def test_what_stands_there_is_not_written_again(remembering: MemoryWriter, workspace: Path) -> None:
-    """A command that a crash cut off is run again at the restart."""
+    """A command that a crash interrupted runs again at the restart."""
     first = await remembering.remember("I prefer Rust.", "owner", group=False)
     before = (workspace / "MEMORY.md").read_bytes()
     assert await remembering.remember(" I prefer Rust.", "owner", group=False) == first == "MEMORY.md#L1-L1"
@@ -103,7 +103,7 @@ async def test_a_memory_that_leads_elsewhere_is_not_followed(
 async def test_an_edit_in_the_same_moment_is_not_lost(
     remembering: MemoryWriter, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failure 9: a concurrent append is lost. The person saves between the look at the file and the write."""
+    """Failure 9: a concurrent append is lost. The person saves between the read of the file and the write."""
     note = workspace / "MEMORY.md"
     note.write_text("- One.\n")
     content = FileTarget.content

@@ -1,4 +1,4 @@
-"""What `request_sent` says of a request's tokens: the provider's last count and what came since; after a restart too."""
+"""The tokens in `request_sent`: the provider's last count plus an estimate of what was added, also after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.stories import lines_of, opened
 
 
 def counting(text: str, *tools: str) -> Answer:
-    """A model that counts a token for every three bytes that it is shown, and 500 beside."""
+    """Return a model that counts a token for every three bytes, plus 500."""
 
     async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         size = sum(len(canonical(message)) for message in request.context.messages)
@@ -54,7 +54,7 @@ async def test_each_estimate_starts_from_the_last_count_and_a_replay_knows_the_s
 
 async def test_what_was_learnt_of_a_model_is_known_after_new_from_the_log_alone(tmp_path: Path) -> None:
     def say(body: Json) -> ScriptedResponse:
-        """A server whose tokens are twice as many as anybody would think."""
+        """Answer as a server that counts twice the expected tokens."""
         return ScriptedResponse("So it is.", counts=len(json.dumps(body["messages"])) // 2)
 
     text = "The crab sheds its shell in spring, and nobody sees it. "

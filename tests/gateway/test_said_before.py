@@ -1,4 +1,5 @@
-"""What was said and left the view is recalled with the way back to it, by whom it was said, through a running gateway."""
+"""Messages that have left the view are recalled with a reference to their place and their author, through a running
+gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ SETTINGS = {
 
 
 def recalled(client: Client) -> list[Frame]:
-    """All hits so far."""
+    """Return all hits so far."""
     return [hit for _, event in client.events() if event["kind"] == "memory_recalled" for hit in event["hits"]]
 
 

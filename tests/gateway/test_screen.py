@@ -1,4 +1,4 @@
-"""What a terminal shows of an answer while it is written, taken back, written again and confirmed."""
+"""A streamed answer on a terminal: written, withdrawn, written again and confirmed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replied(text: str, *calls: RequestedCall, reply: int = 1) -> Happened:
 
 
 def shown(*signals: Signal, ours: bool = True) -> str:
-    """What a terminal without styles shows of these signals."""
+    """Return what a terminal without styles shows of these signals."""
     out = io.StringIO()
     screen = Screen(PlainRenderer(out, styled=False), address="ws://127.0.0.1:7117/ws", session="main")
     for signal in signals:
@@ -58,7 +58,7 @@ def shown(*signals: Signal, ours: bool = True) -> str:
 
 
 def page(*signals: Signal, ours: bool = True) -> tuple[str, str]:
-    """What a pipe is given, and what is complained of beside it."""
+    """Return the output to a pipe, and the errors."""
     out, complaints = io.StringIO(), io.StringIO()
     for signal in signals:
         Page(out, complaints).show(signal, ours=ours)

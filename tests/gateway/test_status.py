@@ -1,4 +1,4 @@
-"""`/status` in words, what counts as trouble, and `exuvia status`."""
+"""`/status` in words, the list of problems, and `exuvia status`."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_status_says_of_the_summary_task_what_became_of_it(enabled: bool, 
 
 
 class Patient:
-    """What troubles are read from."""
+    """The objects from which problems are read."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -328,7 +328,7 @@ def test_an_overview_ends_with_what_is_wrong() -> None:
 
 
 async def asked(home: Path, url: str | None, *, token: str | None = TOKEN, as_json: bool = False) -> tuple[int, str]:
-    """The exit code and the words of `exuvia status`."""
+    """Return the exit code and the output of `exuvia status`."""
     out = io.StringIO()
     ask = status_command.status
     code = await asyncio.to_thread(ask, Home(home), {}, out, url=url, token=token, as_json=as_json)
@@ -405,7 +405,7 @@ async def test_where_none_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def answering(answer: Callable[[], bytes | None]) -> AsyncIterator[str]:
-    """Something that listens and is no gateway; an answer of None never comes."""
+    """Listen as something that is no gateway; an answer of None never comes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

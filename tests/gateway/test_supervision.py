@@ -1,4 +1,4 @@
-"""What the gateway and its service manager say to each other, over real sockets and with real processes."""
+"""Communication with the service manager, over real sockets and with real processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Manager:
-    """Hears what is said at a notify socket."""
+    """A notify socket that collects its datagrams."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -36,7 +36,7 @@ class Manager:
         self._socket.setblocking(False)
 
     def heard(self) -> list[str]:
-        """The datagrams since the last call."""
+        """Return the datagrams since the last call."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -44,7 +44,7 @@ class Manager:
         return found
 
     async def until(self, line: str) -> str:
-        """The first datagram that has the line."""
+        """Return the first datagram with this line."""
         async with deadline():
             while True:
                 for datagram in self.heard():
@@ -79,7 +79,7 @@ os.execv(sys.executable, [sys.executable, "-m", "exuvia", "run", *sys.argv[2:]])
 async def started(
     home: Path, *words: str, passed: socket.socket | None = None, environment: Mapping[str, str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`exuvia run` as a service manager starts it."""
+    """Run `exuvia run` as a service manager does."""
     number = passed.fileno() if passed else -1
     known = {"EXUVIA__AGENT__MODEL": "scripted:echo", "PYTHONPATH": str(ROOT), **environment}
     if passed:
@@ -215,7 +215,7 @@ async def test_a_gateway_whose_loop_is_blocked_is_aborted_as_systemd_does_and_th
 
 
 async def talk(http: aiohttp.ClientSession, port: str, text: str) -> None:
-    """Say something to a gateway in a process of its own, and see it accepted."""
+    """Send a message to a gateway in another process, and wait until it is accepted."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with http.ws_connect(f"http://127.0.0.1:{port}/ws", headers=headers) as client:
         await client.send_json({"type": "send", "id": "1", "session": "main", "text": text})
@@ -249,7 +249,7 @@ async def test_a_passed_socket_is_listened_on_and_a_connection_made_before_is_se
 
 
 async def _answer(port: int) -> bytes:
-    """The first line that is answered, over a connection that nobody accepts yet."""
+    """Return the first line of a response, over a connection that nobody accepts yet."""
     async with deadline():
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n")

@@ -1,4 +1,5 @@
-"""Markdown on a terminal: where it is cut while it grows, how it looks, and that nothing of it is lost or does harm."""
+"""Markdown on a terminal: where it is split while it grows, how it is rendered; nothing is lost, nothing harmful is
+shown."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def plain(text: str) -> str:
 
 
 def streamed(pieces: list[str], columns: int = 60) -> str:
-    """What has gone up in the end, if every piece is drawn."""
+    """Return everything that was printed if each piece is rendered."""
     answer, lines = Answer(), ""
     for piece in pieces:
         answer.add(piece)
@@ -159,7 +160,7 @@ LONG = ["* item\n", "# a\n", "|a|b|\n|-|-|\n", "```\ncode\n```\ntext\n", "a `b` 
 
 @pytest.mark.parametrize("text", LONG)
 def test_a_megabyte_of_markdown_takes_seconds_at_most_and_none_of_it_is_lost(text: str) -> None:
-    """A model that repeats itself must not hold the terminal: whole, and piece by piece."""
+    """A model that repeats itself must not block the terminal, neither with one text nor with many pieces."""
     long = text * (1_000_000 // len(text))
     begun = time.process_time()
     assert plain(rendered(long, 60)) == long.strip("\n") + "\n"

@@ -1,4 +1,4 @@
-"""What is kept of what a person types, what is completed for them, and what they are told of what runs."""
+"""Input at the terminal: history, completion, and the description of what runs."""
 
 from __future__ import annotations
 

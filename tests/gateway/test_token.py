@@ -1,4 +1,4 @@
-"""The home and the token: made on the first start, kept private, refused when they protect nobody."""
+"""The home and the token: created at the first start, kept private, refused if they protect nothing."""
 
 from __future__ import annotations
 

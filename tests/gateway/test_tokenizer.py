@@ -1,4 +1,4 @@
-"""The exact tokenizer: from the shipped vocabulary, in a process of its own, and doing without where it cannot."""
+"""The exact tokenizer: its shipped vocabulary, its own process, and the fallback if it cannot run."""
 
 from __future__ import annotations
 

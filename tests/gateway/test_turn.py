@@ -1,4 +1,4 @@
-"""A turn: each way through it, and that every way ends with paired calls and one `turn_ended`."""
+"""Turns: every path ends with paired calls and one `turn_ended`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two people and the owner in one workspace, through a running gateway: what one writes down reaches no other's model."""
+"""Two people and the owner in one workspace, through a running gateway: notes of one reach no other's model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARED = {"AGENTS.md": "Be kind.\n", "shared/house.md": "The boiler stands in th
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine changes nothing, and an upkeep that is due is done soon."""
+    """Wait as long as a busy machine needs, and do due indexing soon."""
     monkeypatch.setattr(recalling, "WITHIN", 30.0)
     monkeypatch.setattr(workspace_memory, "SOON", 0.05)
 
@@ -44,7 +44,7 @@ def texts(workspace: Path) -> dict[str, str]:
 
 
 def calls(*asked: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """A reply that calls tools."""
+    """Return a reply that calls tools."""
     return {"text": "", "calls": [{"tool": tool, "arguments": arguments} for tool, arguments in asked]}
 
 
@@ -53,7 +53,7 @@ def results(client: Client) -> list[str]:
 
 
 def instructions(client: Client) -> str:
-    """The notes in the newest request of a client's session, with their paths."""
+    """Return the notes in the newest request of a client's session, with their paths."""
     told = [event for _, event in client.events() if event["kind"] == "instructions_set"][-1]
     return "\n".join(f"{note['path']}: {note['text']}" for note in told["notes"])
 

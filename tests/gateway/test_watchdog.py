@@ -1,5 +1,5 @@
-"""A plugin that holds up the event loop is named, ended, and left out of the next start; one that keeps the process is cut
-off."""
+"""A plugin that blocks the event loop is named, ended, and left out of the next start; one that keeps the process alive is
+cut off."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def block(seconds):
 
 @pytest.fixture
 def blocking(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A plugin's module with a function that blocks."""
+    """Create a plugin's module with a function that blocks."""
     plugin = ModuleType("blocking_plugin")
     exec(compile(BLOCKING, "blocking_plugin.py", "exec"), plugin.__dict__)
     for name, seconds in (("TICK", 0.02), ("REPORTED", 0.1)):
@@ -130,7 +130,7 @@ async def gateway_started(context):
 
 
 def process(tmp_path: Path, act: str, **settings: str) -> subprocess.Popen[str]:
-    """`exuvia run` with a plugin that does this at the start."""
+    """Run `exuvia run` with a plugin that does this at the start."""
     shelf = tmp_path / "shelf"
     shelf.mkdir()
     with pytest.MonkeyPatch.context() as patch:

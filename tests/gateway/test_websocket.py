@@ -1,4 +1,4 @@
-"""The websocket as clients rely on it, against a whole gateway."""
+"""The websocket protocol as clients rely on it, against a running gateway."""
 
 from __future__ import annotations
 

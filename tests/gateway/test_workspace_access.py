@@ -1,4 +1,4 @@
-"""The file tools in whole conversations: through the gateway and the log, and as the configuration allows them."""
+"""The file tools in whole conversations, through the gateway and the log, as the configuration allows them."""
 
 from __future__ import annotations
 

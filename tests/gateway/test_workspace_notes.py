@@ -1,4 +1,4 @@
-"""The standing notes: read when they change, bounded, kept where they cannot be read, and in the log as they were."""
+"""The notes in the instructions: read when they change, limited in size, kept while they cannot be read, and recorded."""
 
 from __future__ import annotations
 
