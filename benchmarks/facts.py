@@ -121,7 +121,7 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
         end = await asyncio.to_thread(write_events, folder, talk.name, talk.events())
         rows.rows[talk.name] = _row(talk.name, end)
         finding.on_event(talk.name, end.seq)
-        while not (await facts.book()).has_extracted(talk.name, len(talk.turns)):  # noqa: ASYNC110 - nobody is told of it
+        while not (await facts.book()).has_extracted_turn(talk.name, len(talk.turns)):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.005)
         await finding.distill("owner", None, talk.name)
     running.cancel()

@@ -40,7 +40,7 @@ class DistillationResult(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
-def due(book: FactBook, *, threshold: int, interval_hours: float, now: datetime) -> list[str]:
+def owners_due(book: FactBook, *, threshold: int, interval_hours: float, now: datetime) -> list[str]:
     """Return the owners whose daily facts are due for distillation.
 
     Args:
@@ -52,10 +52,10 @@ def due(book: FactBook, *, threshold: int, interval_hours: float, now: datetime)
     fresh: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in book.undistilled():
         fresh[fact.owner].append(fact)
-    return [owner for owner, theirs in fresh.items() if _are_due(theirs, threshold, interval_hours, now)]
+    return [owner for owner, theirs in fresh.items() if _is_due(theirs, threshold, interval_hours, now)]
 
 
-def _are_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: datetime) -> bool:
+def _is_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: datetime) -> bool:
     if threshold and len(fresh) >= threshold:
         return True
     longest = now - datetime.fromisoformat(min(fact.created for fact in fresh))
@@ -70,8 +70,8 @@ class TokenBudget:
 
     def __init__(self, tokens: int | None) -> None:
         self._most = self._now = tokens
-        self.alone = 0
-        """The facts in a row that were refused though they stood alone."""
+        self.single_refusals = 0
+        """Consecutive refusals of a request with a single fact."""
 
     def batch(self, fresh: Sequence[Fact]) -> list[Fact]:
         """Return the first new facts, about `BATCH` characters in half of the tokens, and at least one."""
@@ -90,7 +90,7 @@ class TokenBudget:
     def shrink(self, refused: Sequence[Fact], *, for_good: bool) -> bool:
         """Request fewer facts next time; with `for_good` in all later requests too. Return False if there was only one."""
         if len(refused) == 1:
-            self.alone += 1
+            self.single_refusals += 1
             self._now = self._most
             return False
         self._now = sum(map(_tokens, refused)) // 2
@@ -100,7 +100,7 @@ class TokenBudget:
 
     def answered(self) -> None:
         """Reset the budget after a successful request."""
-        self._now, self.alone = self._most, 0
+        self._now, self.single_refusals = self._most, 0
 
 
 def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:

@@ -36,15 +36,15 @@ class FactBook:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
         self._extracted: dict[str, tuple[int, int]] = {}
-        self._tries: dict[str, tuple[int, int]] = {}
+        self._failed_attempts: dict[str, tuple[int, int]] = {}
         """By session, the end of the turn whose extraction failed, and the number of attempts."""
         self._spent: dict[str, dict[str, dict[str, Usage]]] = {}
-        self._taken: set[str] = set()
-        self._stand_for: defaultdict[str, set[str]] = defaultdict(set)
+        self._distilled: set[str] = set()
+        self._distilled_from: defaultdict[str, set[str]] = defaultdict(set)
         """By daily fact, the current facts that were distilled from it."""
-        self._newer: dict[str, str] = {}
+        self._superseded_by: dict[str, str] = {}
         """By superseded fact, the newer one."""
-        self._used_to: dict[str, int] = {}
+        self._recalls_counted: dict[str, int] = {}
         self.revision = 0
         """Incremented whenever facts are added or removed."""
 
@@ -61,46 +61,46 @@ class FactBook:
 
     def undistilled(self) -> list[Fact]:
         """Return the daily facts that were not distilled yet."""
-        return [fact for fact in self.layer("daily") if fact.id not in self._taken]
+        return [fact for fact in self.layer("daily") if fact.id not in self._distilled]
 
-    def has_extracted(self, session: str, ordinal: int) -> bool:
+    def has_extracted_turn(self, session: str, ordinal: int) -> bool:
         """Return True if this turn or a later one of the session was processed."""
         return ordinal <= self._extracted.get(session, (0, 0))[0]
 
-    def has_looked_at(self, what: FactsExtracted) -> bool:
+    def has_recorded(self, what: FactsExtracted) -> bool:
         """Return True if the turn of this extraction was processed before."""
         if what.upto:
-            return self.has_read(what.session, what.upto)
-        return self.has_extracted(what.session, what.ordinal)
+            return self.has_processed(what.session, what.upto)
+        return self.has_extracted_turn(what.session, what.ordinal)
 
-    def has_read(self, session: str, end: int) -> bool:
+    def has_processed(self, session: str, end: int) -> bool:
         """Return True if the turn that ended with this event was processed."""
-        return end <= self.read_to(session)
+        return end <= self.processed_up_to(session)
 
-    def read_to(self, session: str) -> int:
+    def processed_up_to(self, session: str) -> int:
         """Return the sequence number up to which a session was processed, 0 for none."""
         return self._extracted.get(session, (0, 0))[1]
 
-    def tries(self, session: str, end: int) -> int:
+    def failed_attempts(self, session: str, end: int) -> int:
         """Return the number of failed attempts to process the turn that ended with this event."""
-        tried, count = self._tries.get(session, (0, 0))
+        tried, count = self._failed_attempts.get(session, (0, 0))
         return count if tried == end else 0
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """Return the usage of extraction and distillation for a session, by purpose and model."""
         return self._spent.get(session, {})
 
-    def made_of(self, fact: str) -> list[Fact]:
+    def distilled_from(self, fact: str) -> list[Fact]:
         """Return the long-term facts that were distilled from this daily fact and replace it in recall."""
-        return [self._facts[each] for each in self._stand_for.get(fact, ())]
+        return [self._facts[each] for each in self._distilled_from.get(fact, ())]
 
-    def newer(self, fact: str) -> str | None:
+    def superseded_by(self, fact: str) -> str | None:
         """Return the id of the fact that supersedes this one."""
-        return self._newer.get(fact)
+        return self._superseded_by.get(fact)
 
     def has_used(self, session: str, seq: int) -> bool:
         """Return True if this recall, or a later one of its session, was counted."""
-        return seq <= self._used_to.get(session, 0)
+        return seq <= self._recalls_counted.get(session, 0)
 
     def history(self, fact: str) -> tuple[int, ...]:
         """Return the sequence numbers of the events about a fact, including deleted ones."""
@@ -127,25 +127,25 @@ class FactBook:
     def apply(self, happened: LoggedFactEvent) -> None:
         """Apply the next event. Unknown kinds change nothing."""
         event = happened.event
-        for each in _spoken_of(event):
+        for each in _fact_ids(event):
             self._history.setdefault(each, []).append(happened.seq)
         match event:
             case FactsExtracted():
                 before = self._extracted.get(event.session, (0, 0))
                 self._extracted[event.session] = max(before, (event.ordinal, event.upto))
-                self._tries.pop(event.session, None)
-                self._pay("extraction", event)
+                self._failed_attempts.pop(event.session, None)
+                self._add_usage("extraction", event)
                 self._add(event.entries)
             case ExtractionFailed():
-                self._tries[event.session] = event.upto, self.tries(event.session, event.upto) + 1
+                self._failed_attempts[event.session] = event.upto, self.failed_attempts(event.session, event.upto) + 1
             case FactsWritten():
                 self._add(event.entries)
             case FactsDistilled():
-                self._taken.update(each for each in event.taken if each in self._facts)
-                self._pay("distillation", event)
+                self._distilled.update(each for each in event.taken if each in self._facts)
+                self._add_usage("distillation", event)
                 self._add(event.entries)
                 for old in event.superseded:
-                    self._newer[old.id] = old.newer
+                    self._superseded_by[old.id] = old.newer
                     self._change(old.id, importance=old.importance)
             case FactPinned():
                 self._change(event.id, pinned=event.pinned)
@@ -155,13 +155,13 @@ class FactBook:
                 self._drop(event.ids)
             case FactsUsed():
                 where = event.recalled
-                self._used_to[where.session] = max(where.seq, self._used_to.get(where.session, 0))
+                self._recalls_counted[where.session] = max(where.seq, self._recalls_counted.get(where.session, 0))
                 for each in event.ids:
                     self._change(each, used=happened.at)
             case _:
                 pass
 
-    def _pay(self, purpose: str, event: FactsExtracted | FactsDistilled) -> None:
+    def _add_usage(self, purpose: str, event: FactsExtracted | FactsDistilled) -> None:
         if event.usage is not None:
             spent = self._spent.setdefault(event.session, {}).setdefault(purpose, {})
             spent[event.model] = spent.get(event.model, Usage()) + event.usage
@@ -170,7 +170,7 @@ class FactBook:
         for fact in entries:
             self._facts[fact.id] = fact
             for source in fact.made_of:
-                self._stand_for[source].add(fact.id)
+                self._distilled_from[source].add(fact.id)
             self.revision += 1
 
     def _change(self, fact: str, **changes: object) -> None:
@@ -181,12 +181,12 @@ class FactBook:
         for each in ids:
             gone = self._facts.pop(each, None)
             for source in gone.made_of if gone is not None else ():
-                self._stand_for[source].discard(each)
+                self._distilled_from[source].discard(each)
             self.revision += 1
-            self._taken.discard(each)
+            self._distilled.discard(each)
 
 
-def _spoken_of(event: object) -> list[str]:
+def _fact_ids(event: object) -> list[str]:
     """Return the ids of the facts that an event is about. Recalls are not part of a fact's history."""
     match event:
         case FactsExtracted() | FactsWritten():

@@ -150,7 +150,7 @@ class Facts:
         here, keys, now = self.workspace_tag(), self._keys(), self._now()
 
         def is_recallable(fact: Fact) -> bool:
-            visible = fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id)
+            visible = fact.is_of(owner) and fact.is_known_in(here) and not book.distilled_from(fact.id)
             return visible and not is_outdated(fact, keys, now)
 
         found = self._recaller.recall(
@@ -162,7 +162,7 @@ class Facts:
             least=least,
         )
         ids = {each.fact.id for each in found}
-        return [each for each in found if book.newer(each.fact.id) not in ids]
+        return [each for each in found if book.superseded_by(each.fact.id) not in ids]
 
     async def listed(self, owner: str | None, layer: FactLayer | None = None) -> list[Fact]:
         """Return the facts visible to this person, oldest first; None is the operator, who sees all."""
@@ -225,7 +225,7 @@ class Facts:
     ) -> tuple[Fact, ...]:
         """Record that a turn was processed and add its facts, often none, to the daily log. Idempotent."""
         log = await self._open()
-        if log.state.has_looked_at(found):
+        if log.state.has_recorded(found):
             return ()
         entries = self._new_facts(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
         await self._record(msgspec.structs.replace(found, entries=entries))
@@ -322,7 +322,7 @@ class Facts:
         log = await self._open()
         fact, facts = self._existing(log.state, named, owner), log.state.facts
         related = [facts[each] for each in fact.made_of if each in facts]
-        related += [each for each in log.state.made_of(fact.id) if each.made_of == (fact.id,)]
+        related += [each for each in log.state.distilled_from(fact.id) if each.made_of == (fact.id,)]
         for each in (*(each.id for each in related if not each.pinned), fact.id):
             await self._record(FactForgotten(id=each, by=by))
         return fact

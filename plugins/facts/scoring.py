@@ -13,19 +13,19 @@ from plugins.support.bounded_cache import bounded_cache
 UNUSED_DAYS = 30.0
 """Days without use after which importance starts to decay, and its half-life from then on."""
 
-FADED = 0.1
+MIN_IMPORTANCE = 0.1
 """Lower bound of the decayed importance."""
 
-STALE = 0.5
+STALE_FACTOR = 0.5
 """Score factor of a fact that was not used for `stale_after_days`."""
 
 RECENT_DAYS = 7.0
 """Half-life of recency in days."""
 
-OUTDATED = 0.5
+SUPERSEDED_FACTOR = 0.5
 """Factor of the importance of a superseded fact."""
 
-DUPLICATE = 0.6
+DUPLICATE_SIMILARITY = 0.6
 """Jaccard index of the words above which two facts are duplicates, unless their numbers differ."""
 
 
@@ -58,13 +58,13 @@ def _moment(text: str) -> datetime | None:
 def current_importance(fact: Fact, now: datetime) -> float:
     """Return the current importance of a fact.
 
-    It stays constant for `UNUSED_DAYS` without use, then halves every `UNUSED_DAYS` down to `FADED`. Pinned facts do not
-    decay.
+    It stays constant for `UNUSED_DAYS` without use, then halves every `UNUSED_DAYS` down to `MIN_IMPORTANCE`. Pinned facts
+    do not decay.
     """
     if fact.pinned:
         return fact.importance
     late = max(0.0, idle_days(fact, now) - UNUSED_DAYS)
-    return float(max(min(FADED, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
+    return float(max(min(MIN_IMPORTANCE, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
 
 
 def score_fact(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> RecallStats:
@@ -72,14 +72,14 @@ def score_fact(fact: Fact, overlap: float, now: datetime, stale_after_days: floa
     idle = idle_days(fact, now)
     importance = max(current_importance(fact, now), min(LEAST, fact.importance))
     recency = 0.5 ** (idle / RECENT_DAYS)
-    staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
+    staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE_FACTOR
     score = overlap * importance * (0.5 + 0.5 * recency) * staleness
     return RecallStats(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
 
 
 def superseded_importance(fact: Fact) -> float:
     """Return the importance of a superseded fact."""
-    return max(FADED, round(fact.importance * OUTDATED, 4))
+    return max(MIN_IMPORTANCE, round(fact.importance * SUPERSEDED_FACTOR, 4))
 
 
 def equivalent_facts(content: str, facts: Iterable[Fact]) -> list[Fact]:
@@ -87,7 +87,7 @@ def equivalent_facts(content: str, facts: Iterable[Fact]) -> list[Fact]:
     from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
     words = word_set(content)
-    return [fact for fact in facts if _says(words, word_set(fact.content))]
+    return [fact for fact in facts if _are_equivalent(words, word_set(fact.content))]
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -120,7 +120,7 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     gone: dict[str, str] = {}
     for fact in best:
         words = word_set(fact.content)
-        same = next((other for other, known in kept if _comparable(fact, other) and _says(known, words)), None)
+        same = next((other for other, known in kept if _comparable(fact, other) and _are_equivalent(known, words)), None)
         if same is not None and not fact.pinned:
             gone[fact.id] = same.id
         else:
@@ -128,8 +128,8 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     return gone
 
 
-def _says(one: frozenset[str], other: frozenset[str]) -> bool:
-    return similarity(one, other) > DUPLICATE and not numbers_differ(one, other)
+def _are_equivalent(one: frozenset[str], other: frozenset[str]) -> bool:
+    return similarity(one, other) > DUPLICATE_SIMILARITY and not numbers_differ(one, other)
 
 
 def _comparable(one: Fact, other: Fact) -> bool:

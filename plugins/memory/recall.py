@@ -19,53 +19,55 @@ if TYPE_CHECKING:
 #
 # A cosine says that only of a model that was measured. With multilingual-e5-small 0.40 lets 75 % of 40 answering turns
 # through, and for 2 of those 30 requests one of a hundred turns; 0.35 one for 11 of them.
-NEAR = {"all-minilm-l6-v2-int8": 0.35, "multilingual-e5-small": 0.40}
+MIN_COSINE = {"all-minilm-l6-v2-int8": 0.35, "multilingual-e5-small": 0.40}
 """Minimum cosine of a relevant chunk, by embedding model."""
 
-COVERED, COVERED_ALONE = 0.6, 0.5
-"""The share of the question's words from which on it is by its words; and where no vector was compared."""
+MIN_COVERED, MIN_COVERED_ALONE = 0.6, 0.5
+"""Minimum share of the question's words in a relevant chunk, whatever its cosine; and if it has none."""
 
-FRAME = 24
+FRAME_TOKENS = 24
 """Tokens of the line above a hit."""
 
-LEAST = 40
+MIN_TOKENS = 40
 """Minimum tokens for which a hit is truncated rather than dropped."""
 
 
-def is_relevant(hit: Hit, near: float | None) -> bool:
-    """Return True if a hit is relevant to the question, and not just the best of what there is.
+def is_relevant(hit: Hit, min_cosine: float | None) -> bool:
+    """Return True if a hit is relevant to the question, not just the best one found.
 
     Args:
         hit: The search result.
-        near: Minimum cosine of a relevant chunk, None if unknown for the model.
+        min_cosine: Minimum cosine of a relevant chunk, None if unknown for the model.
     """
     found = hit.ranked.candidate
-    if found.cosine is None or near is None:
-        return found.covered >= COVERED_ALONE
-    return found.cosine >= near or found.covered >= COVERED
+    if found.cosine is None or min_cosine is None:
+        return found.covered >= MIN_COVERED_ALONE
+    return found.cosine >= min_cosine or found.covered >= MIN_COVERED
 
 
 def select_hits(
-    hits: Iterable[Hit], *, near: float | None, results: int, tokens: int, known: Callable[[Hit], bool]
+    hits: Iterable[Hit], *, min_cosine: float | None, results: int, tokens: int, known: Callable[[Hit], bool]
 ) -> tuple[RecalledHit, ...]:
-    """Of hits, best first, those that are relevant and not `known` to the model already: at most so many, which together
-    take at most so many estimated tokens; the last may be cut."""
-    taken: list[RecalledHit] = []
+    """Select relevant hits that are not `known` to the model, within a number of results and a budget of estimated tokens.
+
+    The hits are given best first. The last one selected may be truncated.
+    """
+    selected: list[RecalledHit] = []
     for hit in hits:
-        room = tokens - FRAME
-        if len(taken) == results or room < LEAST:
+        room = tokens - FRAME_TOKENS
+        if len(selected) == results or room < MIN_TOKENS:
             break
-        if is_relevant(hit, near) and not known(hit):
-            shown = _shown(hit, room)
-            taken.append(shown)
-            tokens -= FRAME + estimate(shown.text)
-    return tuple(taken)
+        if is_relevant(hit, min_cosine) and not known(hit):
+            recalled = _recalled(hit, room)
+            selected.append(recalled)
+            tokens -= FRAME_TOKENS + estimate(recalled.text)
+    return tuple(selected)
 
 
-def _shown(hit: Hit, room: int) -> RecalledHit:
+def _recalled(hit: Hit, room: int) -> RecalledHit:
     text = harmless(hit.chunk.text)
     if (size := estimate(text)) > room:
-        text = head_and_tail(text, len(text.encode()) * (room - LEAST // 2) // size)
+        text = head_and_tail(text, len(text.encode()) * (room - MIN_TOKENS // 2) // size)
     return RecalledHit(
         path=hit.chunk.path,
         lines=(hit.chunk.first, hit.chunk.last),

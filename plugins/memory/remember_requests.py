@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 # Requests at the beginning of a message; in some languages they come last.
-_BEGINS = re.compile(
+_AT_START = re.compile(
     r"""(?ix) \W*+ (?:
       (?: please\W++ | (?: can | could | would | will ) \s you \s (?: please \s )? )?
           (?: remember | note | save | keep | store ) (?: \s (?: this | that | it | the \s following ))?
@@ -29,14 +29,14 @@ _BEGINS = re.compile(
     | (?: 请 | 請 | 帮我 | 幫我 | 请帮我 | 請幫我 )? (?: 记住 | 記住 | 记下来? | 記下來? | 别忘了? | 別忘了? ) [，,：:\s]*+
     )"""
 )
-_ENDS = re.compile(
+_AT_END = re.compile(
     r"""(?x) (?:
       (?: という\s?こと | こと | の )? を? \s{0,3} (?: 覚えて (?:おいて)? | 忘れないで ) (?: ください | 下さい | ね )?
     | (?: (?: 라는 | 다는 | 는 )? \s? (?: 것 | 걸 | 점 )? [을를]? \s{0,3} ) 기억해 \s? (?: 줘 | 주세요 | 둬 | 두세요 )?
     ) \W*+ $"""
 )
 # Requests at the end, in a separate sentence or clause.
-_BEHIND = re.compile(
+_AFTER_SENTENCE = re.compile(
     r"""(?ix) (?: (?<= [.!…)”"\n。！] ) | [,;:，；：] | \s [–—-] ) \s{0,9}+ (?:
       (?: (?: please | and | so | now | okay | ok | just ) \W++ ){0,3} (?:
           (?: remember | (?: do \s not | don['’]?t ) \s forget ) \s (?: this | that | it ) (?: \s for \s later )?
@@ -49,27 +49,27 @@ _BEHIND = re.compile(
     | (?: 请 | 請 | 帮我 | 请帮我 )? (?: 记住 | 記住 | 记下 | 別忘了 | 别忘了 ) (?: 这个 | 這個 | 这一点 | 这件事 | 这些 )?
     ) \W*+ $"""
 )
-_LONGEST = 120
+_TAIL = 120
 """Characters searched at the end of a message: the longest request there with its surroundings."""
 _QUESTION = re.compile(r"[?？؟][^\w?？؟]*+$")
-_UNSAID = re.compile(r"\W*+")
+_PUNCTUATION = re.compile(r"\W*+")
 
-LEAST = 3
+SHORTEST = 3
 """Minimum characters of what is worth remembering."""
 
 
-def to_remember(message: str) -> str | None:
+def text_to_remember(message: str) -> str | None:
     """Return what a message asks to remember, None if it is not such a request."""
     message = message.rstrip()
-    tail = max(0, len(message) - _LONGEST)
+    tail = max(0, len(message) - _TAIL)
     if _QUESTION.search(message, tail):
         return None
-    if (found := _BEGINS.match(message)) and (after := message[found.end() :].strip()):
+    if (found := _AT_START.match(message)) and (after := message[found.end() :].strip()):
         what = after
-    elif found := _ENDS.search(message, tail):
-        what = _UNSAID.sub("", message[: found.start()], count=1).strip()
-    elif found := _BEHIND.search(message, tail):
+    elif found := _AT_END.search(message, tail):
+        what = _PUNCTUATION.sub("", message[: found.start()], count=1).strip()
+    elif found := _AFTER_SENTENCE.search(message, tail):
         what = message[: found.start()].strip()
     else:
         return None
-    return what if len(what) >= LEAST and not _QUESTION.search(what, max(0, len(what) - _LONGEST)) else None
+    return what if len(what) >= SHORTEST and not _QUESTION.search(what, max(0, len(what) - _TAIL)) else None

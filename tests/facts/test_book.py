@@ -46,19 +46,22 @@ def test_what_was_extracted_written_and_distilled_is_there_and_what_was_forgotte
 
 def test_a_turn_is_looked_through_once_also_when_it_left_nothing() -> None:
     book = build_book([FactsExtracted(session="s", ordinal=3)], ago(0))
-    assert book.has_extracted("s", 3)
-    assert book.has_extracted("s", 2)
-    assert not book.has_extracted("s", 4)
-    assert not book.has_extracted("other", 1)
+    assert book.has_extracted_turn("s", 3)
+    assert book.has_extracted_turn("s", 2)
+    assert not book.has_extracted_turn("s", 4)
+    assert not book.has_extracted_turn("other", 1)
 
 
 def test_tries_are_counted_for_the_turn_that_is_next_in_its_session() -> None:
     def failed(upto: int) -> ExtractionFailed:
         return ExtractionFailed(session="s", upto=upto, reason="No answer.")
 
-    assert build_book([failed(9), failed(9)], ago(0)).tries("s", 9) == 2
-    assert build_book([failed(9), failed(9)], ago(0)).tries("s", 20) == 0
-    assert build_book([failed(9), FactsExtracted(session="s", ordinal=1, upto=9), failed(20)], ago(0)).tries("s", 20) == 1
+    assert build_book([failed(9), failed(9)], ago(0)).failed_attempts("s", 9) == 2
+    assert build_book([failed(9), failed(9)], ago(0)).failed_attempts("s", 20) == 0
+    assert (
+        build_book([failed(9), FactsExtracted(session="s", ordinal=1, upto=9), failed(20)], ago(0)).failed_attempts("s", 20)
+        == 1
+    )
 
 
 def test_daily_facts_are_distilled_once() -> None:

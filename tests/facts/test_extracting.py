@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plugins.api.fact_values import Fact
 from plugins.facts import distillation, extraction
-from plugins.facts.distillation import BATCH, TokenBudget, due, parse_distillation
+from plugins.facts.distillation import BATCH, TokenBudget, owners_due, parse_distillation
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.extraction import may_contain_facts, parse_extraction
 from plugins.facts.fact_book import build_book
@@ -119,20 +119,20 @@ def test_daily_facts_are_due_by_their_number_or_by_their_age_and_each_can_be_swi
     facts = tuple(fact(f"fact {n}", owner="ann", created=ago(0.5)) for n in range(20))
     full = build_book([FactsExtracted(session="s", ordinal=1, entries=facts)], ago(0))
     few = build_book([FactsExtracted(session="s", ordinal=1, entries=facts[:19])], ago(0))
-    assert due(full, threshold=20, interval_hours=0, now=NOW) == ["ann"]
-    assert due(few, threshold=20, interval_hours=24, now=NOW) == []
-    assert due(few, threshold=20, interval_hours=24, now=NOW + timedelta(hours=12)) == ["ann"]
-    assert due(few, threshold=0, interval_hours=0, now=NOW + timedelta(days=9)) == []
+    assert owners_due(full, threshold=20, interval_hours=0, now=NOW) == ["ann"]
+    assert owners_due(few, threshold=20, interval_hours=24, now=NOW) == []
+    assert owners_due(few, threshold=20, interval_hours=24, now=NOW + timedelta(hours=12)) == ["ann"]
+    assert owners_due(few, threshold=0, interval_hours=0, now=NOW + timedelta(days=9)) == []
     done = build_book(
         [FactsExtracted(session="s", ordinal=1, entries=facts), FactsDistilled(taken=tuple(f.id for f in facts))], ago(0)
     )
-    assert due(done, threshold=1, interval_hours=1, now=NOW + timedelta(days=9)) == []
+    assert owners_due(done, threshold=1, interval_hours=1, now=NOW + timedelta(days=9)) == []
 
 
 def test_what_one_person_distils_makes_anothers_facts_wait_no_longer() -> None:
     anns, bobs = fact("tea is green", owner="ann", created=ago(2)), fact("coffee is black", owner="bob", created=ago(2))
     book = build_book([FactsWritten(entries=(anns, bobs), by="ann"), FactsDistilled(taken=(anns.id,))], ago(0))
-    assert due(book, threshold=20, interval_hours=24, now=NOW) == ["bob"]
+    assert owners_due(book, threshold=20, interval_hours=24, now=NOW) == ["bob"]
 
 
 def test_beside_new_facts_stand_the_nearest_of_those_that_are_kept_in_their_order_and_no_endless_number() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.memory.remember_requests import to_remember
+from plugins.memory.remember_requests import text_to_remember
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ from plugins.memory.remember_requests import to_remember
     ],
 )
 def test_an_order_to_remember_is_understood(message: str, what: str) -> None:
-    assert to_remember(message) == what
+    assert text_to_remember(message) == what
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_an_order_to_remember_is_understood(message: str, what: str) -> None:
     ],
 )
 def test_what_is_no_order_is_left_alone(message: str) -> None:
-    assert to_remember(message) is None
+    assert text_to_remember(message) is None
 
 
 def test_a_long_message_is_looked_at_in_no_time() -> None:
-    assert to_remember("a b " * 250_000) is None
-    assert to_remember("Remember that " + "を" * 500_000) is not None
-    assert to_remember("a b " * 250_000 + ". Save this for later.") is not None
+    assert text_to_remember("a b " * 250_000) is None
+    assert text_to_remember("Remember that " + "を" * 500_000) is not None
+    assert text_to_remember("a b " * 250_000 + ". Save this for later.") is not None

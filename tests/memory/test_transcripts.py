@@ -18,7 +18,7 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources import transcripts
-from plugins.memory.sources.dialogue import JOINED
+from plugins.memory.sources.dialogue import JOINED_TOKENS
 from plugins.memory.sources.transcripts import (
     IDLE_SECONDS,
     LONGEST_EXCERPT,
@@ -154,7 +154,7 @@ def test_what_was_recalled_and_said_again_is_not_read(home: Home) -> None:
 
 
 def test_a_message_that_waits_is_read_when_a_turn_has_taken_it(home: Home) -> None:
-    path = home.write(*exchange(2, "first " * JOINED, "yes"), asked("second"))
+    path = home.write(*exchange(2, "first " * JOINED_TOKENS, "yes"), asked("second"))
     before = home.source.read(PATH, "")
     assert before
     assert [chunk.first for chunk in before.chunks] == [2]
@@ -165,7 +165,7 @@ def test_a_message_that_waits_is_read_when_a_turn_has_taken_it(home: Home) -> No
 
 
 def test_a_message_is_read_when_it_is_answered_or_its_turn_has_ended(home: Home) -> None:
-    path = home.write(*exchange(2, "first " * JOINED, "yes"), asked("How large is the pool?"), taken(6))
+    path = home.write(*exchange(2, "first " * JOINED_TOKENS, "yes"), asked("How large is the pool?"), taken(6))
     before = home.source.read(PATH, "")
     assert before
     assert [chunk.first for chunk in before.chunks] == [2]

@@ -96,7 +96,7 @@ class FactDistillation:
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
         keys = self._settings.current.memory.facts
-        return distillation.due(
+        return distillation.owners_due(
             book, threshold=keys.distill_threshold, interval_hours=keys.distill_interval_hours, now=self._clock.now()
         )
 
@@ -136,7 +136,7 @@ class FactDistillation:
         except (ContextOverflow, BadRequest) as error:
             if budget.shrink([*batch, *known], for_good=isinstance(error, ContextOverflow)):
                 return 0, ()
-            if budget.alone > 1:
+            if budget.single_refusals > 1:
                 raise
             return 1, await self._keep(batch, replace_surrogates(sentence_of(error)), session=session, model=model.name)
         budget.answered()

@@ -203,7 +203,7 @@ class FactExtraction:
             return True
         book = await self._facts.book()
         for turn in turns:
-            if book.has_read(session, turn.end):
+            if book.has_processed(session, turn.end):
                 continue
             model = self._requests.usable(turn.model)
             if model is None:
@@ -228,7 +228,7 @@ class FactExtraction:
             least = getattr(error, "retry_after", None) or 0.0
             sentence = f"{model.name} could not extract facts, which will be retried: {reason}"
             self._pauses.fail(f"model {model.name}", sentence, least=min(least, LONGEST_PAUSE))
-        if (await self._facts.book()).tries(row.session, turn.end) + 1 < allowed:
+        if (await self._facts.book()).failed_attempts(row.session, turn.end) + 1 < allowed:
             missed = ExtractionFailed(session=row.session, upto=turn.end, reason=reason, model=model.name)
             await self._facts.extraction_failed(missed)
             raise error
@@ -239,7 +239,7 @@ class FactExtraction:
 
     async def _turns(self, row: SessionRow) -> list[EndedTurn]:
         """Return the turns since the last processed one, and some before: a message may be much older than its turn."""
-        done = (await self._facts.book()).read_to(row.session)
+        done = (await self._facts.book()).processed_up_to(row.session)
         log = StoredLog(self._logs, row.session)
         return await asyncio.to_thread(_read_ended_turns, log, max(1, (done or row.head) - EVENTS_BEFORE), row.head)
 

@@ -13,7 +13,7 @@ from gateway.conversations.notes.appending import TRIES, NoteNotWritten, append_
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.context import Clock
 from plugins.memory.memory import Memory
-from plugins.memory.remember_requests import to_remember
+from plugins.memory.remember_requests import text_to_remember
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import MAIN, own_note, parse_citation, why_refused
@@ -122,7 +122,7 @@ class ExplicitMemory:
         turn, view = open_turn(transcript), transcript.view
         written = False
         for index in range(view.first_from(turn.started), len(view)):
-            what = to_remember(view.messages[index].text) if view.sources[index] in turn.takes else None
+            what = text_to_remember(view.messages[index].text) if view.sources[index] in turn.takes else None
             if what is None:
                 continue
             try:

@@ -19,7 +19,7 @@ from plugins.api.fact_values import FactOrigin, FactsError
 from plugins.api.memory.scope import Scope
 from plugins.facts.fact_log import DOCUMENT
 from plugins.facts.facts import Facts
-from plugins.memory.recall import NEAR, select_hits
+from plugins.memory.recall import MIN_COSINE, select_hits
 from plugins.memory.sources.dialogue import only_asks
 from plugins.memory.sources.transcripts import document_of
 from plugins.support.fencing import harmless, mark_for
@@ -150,7 +150,7 @@ class Recall:
         keys, provider = self._config.current.memory.recall, self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
-        return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
+        return MIN_COSINE.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
     def _relevant_passages(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
@@ -158,7 +158,7 @@ class Recall:
         shown, question = ShownMemory(transcript), turn_text(transcript)
         return select_hits(
             found,
-            near=self._min_cosine(),
+            min_cosine=self._min_cosine(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
             tokens=self._token_limit(keys.max_tokens, window, small),
             # Of a long question only a part was looked for; what it repeats is compared with all of it.

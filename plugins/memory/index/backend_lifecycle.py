@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -35,7 +35,7 @@ class SingleThreadBackend:
         self._place = place
         self._thread = ThreadPoolExecutor(1, f"memory-{kind.name}")
         self._index: MemoryBackend | None = None
-        self._renewed = False
+        self._rebuilt = False
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
         try:
@@ -50,11 +50,11 @@ class SingleThreadBackend:
         self._thread.shutdown(wait=False)
 
     def _do(self, work: Callable[[MemoryBackend], T]) -> T:
-        gone = self._index is not None and not self._place.exists()
-        if gone:
+        deleted = self._index is not None and not self._place.exists()
+        if deleted:
             self._close()  # new data would be lost with the deleted files
         index = self._opened()
-        if gone:
+        if deleted:
             raise IndexRebuilt
         try:
             return work(index)
@@ -62,7 +62,7 @@ class SingleThreadBackend:
             raise
         except BaseException as error:  # third-party code; a panic in Rust is not an Exception
             self._close()
-            self._renew(error)
+            self._delete_data(error)
             raise IndexRebuilt from error
 
     def _opened(self) -> MemoryBackend:
@@ -70,14 +70,14 @@ class SingleThreadBackend:
             try:
                 self._index = self._kind(self._place).__enter__()
             except BaseException as error:  # as above
-                self._renew(error)
+                self._delete_data(error)
         return self._index
 
-    def _renew(self, error: BaseException) -> None:
+    def _delete_data(self, error: BaseException) -> None:
         """Delete the data to start over; raise BackendFailed if that was tried before."""
-        if self._renewed:
+        if self._rebuilt:
             raise BackendFailed(f"it fails, {call_failure(error)}".rstrip(".")) from error
-        self._renewed = True
+        self._rebuilt = True
         if self._place.is_dir():
             shutil.rmtree(self._place, ignore_errors=True)
         else:
@@ -109,25 +109,24 @@ class BackendLifecycle:
         self._wanted = wanted
         self._choosing = asyncio.Lock()
         self._opened: OpenBackend | None = None
-        self._meant = ""
+        self._wanted_name = ""
         self.trouble = ""
         """Why another backend is used than configured, as a sentence; "" if it is not."""
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
         """Run a function as `OpenBackend.write` does, falling back to another backend instead of raising BackendFailed."""
-        opened = await self._chosen()
-        try:
-            return await opened.write(work)
-        except BackendFailed as failed:
-            raise await self._fallen_back(opened, failed) from failed
+        return await self._with_fallback(lambda opened: opened.write(work))
 
     async def read(self, work: Callable[[MemoryBackend], T]) -> T:
-        """Run a function as `OpenBackend.read` does, falling back to another backend instead of raising BackendFailed."""
-        opened = await self._chosen()
+        """Run a function as `OpenBackend.read` does, falling back as `write` does."""
+        return await self._with_fallback(lambda opened: opened.read(work))
+
+    async def _with_fallback(self, run: Callable[[OpenBackend], Awaitable[T]]) -> T:
+        opened = await self._current()
         try:
-            return await opened.read(work)
+            return await run(opened)
         except BackendFailed as failed:
-            raise await self._fallen_back(opened, failed) from failed
+            raise await self._fall_back(opened, failed) from failed
 
     async def close(self) -> None:
         """Close the backend after the running function."""
@@ -135,14 +134,14 @@ class BackendLifecycle:
             await self._opened.close()
             self._opened = None
 
-    async def _chosen(self) -> OpenBackend:
+    async def _current(self) -> OpenBackend:
         async with self._choosing:
-            meant = self._wanted()
-            if self._opened is None or meant != self._meant:
+            wanted = self._wanted()
+            if self._opened is None or wanted != self._wanted_name:
                 await self.close()
-                self._meant, self.trouble = meant, ""
-                why_not = self._why_not(meant)
-                self._opened = self._instead(why_not) if why_not else self._in(meant)
+                self._wanted_name, self.trouble = wanted, ""
+                why_not = self._why_not(wanted)
+                self._opened = self._open_fallback(why_not) if why_not else self._open(wanted)
             return self._opened
 
     def _why_not(self, name: str) -> str:
@@ -151,21 +150,23 @@ class BackendLifecycle:
         kinds = self._kinds()
         return kinds[name].why_not() if name in kinds else "no plugin provides it"
 
-    async def _fallen_back(self, failing: OpenBackend, failed: BackendFailed) -> IndexRebuilt:
+    async def _fall_back(self, failing: OpenBackend, failed: BackendFailed) -> IndexRebuilt:
         async with self._choosing:
             if self._opened is failing:  # else another has seen it already
                 await self.close()
-                self._opened = self._instead(str(failed))
+                self._opened = self._open_fallback(str(failed))
         return IndexRebuilt()
 
-    def _instead(self, why: str) -> OpenBackend:
+    def _open_fallback(self, why: str) -> OpenBackend:
         """Return the fallback, and remember why it is used."""
         name = LOCAL if lacks_full_text() else SQLITE
-        self.trouble = f"The memory uses the backend {name}, since {self._meant} cannot be used: {why}."
-        structlog.get_logger("exuvia").warning("memory_backend_unusable", backend=self._meant, instead=name, reason=why)
-        return self._in(name)
+        self.trouble = f"The memory uses the backend {name}, since {self._wanted_name} cannot be used: {why}."
+        structlog.get_logger("exuvia").warning(
+            "memory_backend_unusable", backend=self._wanted_name, instead=name, reason=why
+        )
+        return self._open(name)
 
-    def _in(self, name: str) -> OpenBackend:
+    def _open(self, name: str) -> OpenBackend:
         if name == SQLITE:
             from plugins.memory.index.index_file import IndexFile  # noqa: PLC0415 - not at the start
 

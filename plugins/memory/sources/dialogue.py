@@ -30,10 +30,10 @@ from sessions.events.tokens import estimate
 ASSISTANT = "assistant"
 """The assistant's name as a speaker."""
 
-JOINED = 120
+JOINED_TOKENS = 120
 """Maximum tokens of consecutive short exchanges that are joined into one chunk: nobody searches for "thank you" alone."""
 
-QUESTION = 80
+QUESTION_CHARACTERS = 80
 """Characters of the question in the headings of the later chunks of a long exchange."""
 
 EVENT_KINDS = frozenset(
@@ -180,7 +180,7 @@ def _groups(said: Sequence[Utterance], day: Callable[[datetime], str]) -> Iterat
         cost = sum(estimate(line) for each in exchange for _, line in _lines(each))
         alike = bool(group) and (day(group[0].at), group[0].group) == (day(first.at), first.group)
         alike = alike and not (group[-1].unanswered or first.unanswered)
-        if group and not (alike and size + cost <= JOINED):
+        if group and not (alike and size + cost <= JOINED_TOKENS):
             yield group
             group, size = [], 0
         group += exchange
@@ -205,7 +205,7 @@ def _chunks(group: Sequence[Utterance], of: Conversation, day: str) -> Iterator[
             path=of.path,
             first=first,
             last=last,
-            headings=(of.key, question[:QUESTION]) if number else (of.key,),
+            headings=(of.key, question[:QUESTION_CHARACTERS]) if number else (of.key,),
             text="\n".join(line for _, line in piece).strip(),
             day=day,
             owner=of.owner,
