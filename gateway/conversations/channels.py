@@ -157,7 +157,7 @@ class GatewayChannelInbox:
             self._reported.add(name)
             reason = "there is no such person" if person else "plugins.senders does not name them"
             log.warning("sender_not_heard", channel=self._channel, sender=sender, reason=reason)
-        raise MessageRejected("You are not known here; the operator of this gateway can add you to plugins.senders.")
+        raise MessageRejected("You are not known to this gateway; its operator can add you to plugins.senders.")
 
     def _key(self, chat: str) -> str:
         return _valid_or_hash(f"{self._channel}:{chat}", _KEY, prefix=f"{self._channel}:")

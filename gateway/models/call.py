@@ -213,7 +213,7 @@ def text_context(system: str, text: str) -> Context:
 
 
 async def text_answer(model: ChosenModel, request: TextRequest) -> ModelAnswer:
-    """Return the text of a model's reply, whatever the model stopped for; one that is much too long is cut off.
+    """Return the text of a model's reply, whatever its stop reason; one that is much too long is cut off.
 
     Raises:
         ProviderError: The model could not reply; Unreachable if it took too long, since another one may be faster.

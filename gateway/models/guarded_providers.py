@@ -1,4 +1,4 @@
-"""Providers of plugins, whose questions about themselves are answered whatever the plugin's code does.
+"""Providers of plugins, guarded so that asking them about themselves never fails.
 
 `default_model`, `limits` and the like are called at many places, some of them outside of any turn. Instead of a guard at
 each place, a third-party class is opened as a subclass whose methods raise nothing but a ProviderError and return what the
@@ -196,7 +196,7 @@ _METHODS: Final[dict[str, tuple[Check, Any]]] = {
     "dimensions": (_has_type(_Count), 0),
     "limits": (_valid_limits, ModelLimits()),
 }
-"""The check of each method, and what stands for its result when it fails: that nothing is known."""
+"""The check of each method, and its result when it fails: that nothing is known."""
 
 _COROUTINES: Final[dict[str, Check]] = {
     "models": _valid_models,

@@ -64,7 +64,7 @@ def encoding() -> tiktoken.Encoding:
         raise ValueError(f"{VOCABULARY.name} is not the vocabulary that it should be")
     pieces = (line.split() for line in packed.splitlines() if line)
     ranks = {base64.b64decode(piece): int(rank) for piece, rank in pieces}
-    # The rest of the definition is tiktoken's own; only where it would reach for the network it finds what is here.
+    # The rest of the definition is tiktoken's own; only the download is replaced.
     openai_public.load_tiktoken_bpe = lambda *_address, **_digest: ranks
     return tiktoken.Encoding(**openai_public.o200k_base())
 

@@ -42,7 +42,7 @@ from sessions.events.messages import Usage
 COMPACTED = CompactionEntry(
     number=2,
     at="2026-11-21T12:00:00.000Z",
-    why="asked for",
+    why="requested",
     messages=12,
     tokens_before=9_000,
     tokens_after=1_000,

@@ -270,7 +270,7 @@ async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None
     with capture_logs() as logged:
         for number in range(UNKNOWN_SENDERS + 10):
             for _ in range(2):
-                with pytest.raises(MessageRejected, match="You are not known here"):
+                with pytest.raises(MessageRejected, match="You are not known to this gateway"):
                     await desk.receive(InboundMessage(id="1", sender=str(number), chat="kitchen", text="hi"))
     assert [line["sender"] for line in logged] == [str(number) for number in range(UNKNOWN_SENDERS)]
 
@@ -281,7 +281,7 @@ async def test_nobody_is_heard_who_is_not_named(tmp_path: Path, elsewhere: Elsew
         await elsewhere.say("/status")
         refused = await elsewhere.hear()
 
-    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "You are not known here")
+    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "You are not known to this gateway")
     assert g.journals() == {}
 
 

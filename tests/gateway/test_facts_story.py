@@ -199,11 +199,8 @@ async def test_a_damaged_log_of_facts_stops_no_turn_and_is_told(folder: Path) ->
 async def test_status_says_how_many_facts_there_are_and_why_none_are_looked_for(folder: Path) -> None:
     async with gateway(folder, settings={**BY_WORDS, "memory.facts.auto_extract": False}) as on:
         client = await on.connect()
-        assert "- Facts: not looked at yet" in await client.command("/status")
+        assert "- Facts: not read yet" in await client.command("/status")
         await client.chat("On which port is the staging server?")
         await client.command("/pin 1111")
         status = await client.command("/status")
-    assert (
-        "- Facts: 1 in the daily log, 1 kept for long, 1 pinned;"
-        " no facts are extracted: memory.facts.auto_extract is false" in status
-    )
+    assert "- Facts: 1 daily, 1 long-term, 1 pinned; no facts are extracted: memory.facts.auto_extract is false" in status

@@ -54,18 +54,18 @@ async def home(tmp_path: Path) -> Path:
 
 async def test_compactions_are_listed_with_everything_that_is_known_of_them(home: Path) -> None:
     first, second = told(home, "compactions", "main")
-    assert (first["number"], first["why"], first["by"], first["in_force"]) == (1, "asked for", "extract", True)
+    assert (first["number"], first["why"], first["by"], first["in_force"]) == (1, "requested", "extract", True)
     assert (second["number"], second["in_force"]) == (2, False)
     assert first["tokens_before"] > first["tokens_after"] > 0
     assert first["messages"] > 0
     assert "src/parser.py" in first["kept"]
     assert first["summary"]
     text = sessions(home, "compactions", "main").stdout
-    assert f"1. {first['at']} (asked for), in force\n" in text
+    assert f"1. {first['at']} (requested), in force\n" in text
     assert (
         f"   {first['messages']} messages, {first['tokens_before']:,} → {first['tokens_after']:,} tokens, by extract" in text
     )
-    assert f"2. {second['at']} (asked for), reverted\n" in text
+    assert f"2. {second['at']} (requested), reverted\n" in text
     assert "   kept src/parser.py\n" in text
 
 

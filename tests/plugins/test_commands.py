@@ -319,7 +319,7 @@ async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> N
     conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
     assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
         "",
-        "**2** 2026-11-21 20:00 CST (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
+        "**2** 2026-11-21 20:00 CST (requested): 12 messages, 9,000 → 1,000 tokens, by model_summary",
         "- kept 2 identifiers: `src/a.py`, `#12`",
         "- lost 1 identifier: `v1.2`",
     ]

@@ -26,9 +26,9 @@ WHY: dict[Trigger | None, str] = {
     "threshold": "compaction.threshold_tokens",
     "ratio": "compaction.ratio",
     "messages": "compaction.messages",
-    "journal": "the log had grown",
+    "journal": "the journal had grown",
     "overflow": "the model refused the request as too long",
-    "command": "asked for",
+    "command": "requested",
     "new": "the session ended",
     None: "unknown",
 }
@@ -73,7 +73,7 @@ def shared(weights: Sequence[float], total: int | None) -> list[int]:
 
 
 def pruned(view: View) -> PruningReport:
-    """Return the effect of pruning on a view. Edits that leave their text whole do not count."""
+    """Return the effect of pruning on a view. Edits that do not shorten their text do not count."""
     pairs = [(each.edit, each.size - shown_size(each.edit, each.size)) for each in view.edited.values()]
     saving = [(edit, saved) for edit, saved in pairs if saved > 0]
     cleared = sum(isinstance(edit, Clear) for edit, _ in saving)
@@ -104,8 +104,8 @@ def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Ite
                 part = "Summary" if summarised and index == 0 else "Recalled" if is_recalled(message) else "Your messages"
                 yield _Item(part, "", message_features(message), message.text)
             case AssistantMessage():
-                said = msgspec.structs.replace(message, calls=())
-                yield _Item("Answers", "", message_features(said), message.text)
+                features = message_features(msgspec.structs.replace(message, calls=()))
+                yield _Item("Answers", "", features, message.text)
                 for call in message.calls:
                     frame = TokenFeatures(frames=CALL)
                     yield _Item(
@@ -140,8 +140,8 @@ def in_force(transcript: Transcript) -> set[int]:
     """Return the numbers of the compactions that are not reverted: the one whose summary is in the view, and those
     before it."""
     under = {cut.compaction: cut.under for cut in transcript.cuts}
-    found, there = set[int](), transcript.cut
-    while there:
-        found.add(there)
-        there = under[there]
+    found, number = set[int](), transcript.cut
+    while number:
+        found.add(number)
+        number = under[number]
     return found

@@ -113,7 +113,7 @@ def memory_in_short(memory: Memory) -> str:
     """Return the size of the memory and its search methods, in one line."""
     state, provider = memory.state, memory.provider()
     if state.at is None:
-        return "not looked at yet"
+        return "not indexed yet"
     sessions = state.by_source.get("sessions", 0)
     what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"
     chunks = count_of(state.chunks, "chunk")
@@ -125,11 +125,11 @@ def memory_in_short(memory: Memory) -> str:
 
 def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
     """Return the number of this person's facts, and why no more are extracted, in one line."""
-    told = facts.listed_now(owner)
-    if told is None:
-        return "not looked at yet"
-    daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)
-    counts = f"{daily:,} in the daily log, {len(told) - daily:,} kept for long, {pins:,} pinned" if told else "none yet"
+    listed = facts.listed_now(owner)
+    if listed is None:
+        return "not read yet"
+    daily, pins = sum(fact.layer == "daily" for fact in listed), sum(fact.pinned for fact in listed)
+    counts = f"{daily:,} daily, {len(listed) - daily:,} long-term, {pins:,} pinned" if listed else "none yet"
     return f"{counts}; no facts are extracted: {why_not}" if why_not else counts
 
 

@@ -208,7 +208,7 @@ def _shown(path: str, text: str, limit: float) -> str:
 
 
 def fenced_note(path: str, text: str) -> str:
-    """Return a note as it stands in the instructions: as data, between marks."""
+    """Return a note as the instructions contain it: as data, between marks."""
     return f"{ABOUT}\n\n{quoted(text, path)}"
 
 

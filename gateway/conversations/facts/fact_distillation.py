@@ -1,7 +1,7 @@
 """The distillation of daily facts into a few lasting ones: when it is due, and when a person asks for it.
 
 The result of a batch is recorded in one event with the ids of the batch, so a stop at any moment loses and duplicates
-nothing, and the pending facts are known from the facts' log alone.
+nothing, and the pending facts follow from the facts' log alone.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ LONGEST_WAIT = 300.0
 """Seconds after which a session is processed even if it was never quiet."""
 
 CATALOG_DELAY = 0.25
-"""Seconds until the next try if the catalog was behind."""
+"""Seconds until the next try if the catalog did not have the ended turn yet."""
 
 DISTILLATION_CHECK = 3600.0
 """Seconds between two checks for due distillations if no session changes."""
@@ -260,7 +260,7 @@ class FactExtraction:
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 
     async def _ask(self, session: str, turn: EndedTurn, model: ChosenModel, most: int) -> ModelAnswer:
-        """Ask a model about a turn, with less of it if the whole is too long. Raises the errors of `FactRequests.ask`."""
+        """Ask a model about a turn, with less of it if it is too long. Raises the errors of `FactRequests.ask`."""
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
 

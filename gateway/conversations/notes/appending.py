@@ -20,7 +20,7 @@ MOST_FILES = 100
 """Files that one day's note may have."""
 
 _HEAD = 16
-"""Bytes that are compared before a whole suffix of a file is."""
+"""Bytes that are compared before the rest of a file is."""
 
 
 class NoteNotWritten(Exception):
@@ -84,25 +84,25 @@ def _names(path: str) -> Iterator[str]:
 def _append_to_files(
     workspace: Path, path: str, text: Callable[[bytes], bytes], line: Callable[[bytes], int | None], *, continued: bool
 ) -> tuple[str, int]:
-    there = files_of(workspace, path) if continued else [path]
+    existing = files_of(workspace, path) if continued else [path]
     contents = b""
     refused: Exception = NoteNotWritten(f"{path} has {MOST_FILES} files already.")
-    for number, name in enumerate(_names(path) if continued else there, 1):
+    for number, name in enumerate(_names(path) if continued else existing, 1):
         with open_target(workspace, tuple(name.split("/")), make=True) as place:
             try:
                 before = place.content()
                 if before is not None and (at := line(before)) is not None:
                     return name, at
                 contents += before or b""
-                if number < len(there):
+                if number < len(existing):
                     continue
-                whole = _append_to_file(place, before, text(contents), name)
+                result = _append_to_file(place, before, text(contents), name)
             except (OutsideFolder, NoteNotWritten, PermissionError) as error:
                 if not continued or (isinstance(error, PermissionError) and not os.path.lexists(workspace / name)):
                     raise
                 refused = error  # a link or a locked file stays as it is; the day continues in the next file
                 continue
-        at = line(whole)
+        at = line(result)
         assert at is not None
         return name, at
     raise refused
@@ -121,8 +121,8 @@ def _append_to_file(place: FileTarget, before: bytes | None, content: bytes, nam
 
 
 def _missing_part(before: bytes, content: bytes) -> bytes:
-    """Return what must be appended for a text to stand whole at the end of a file: the rest of it where a write was cut off,
-    else all of it, behind an empty line unless it continues a list."""
+    """Return what must be appended so that a file ends with the complete text: the rest where a write was cut off, else all
+    of it, after an empty line unless it continues a list."""
     at = max(0, len(before) - len(content) + 1)
     if at and before[at - 1 : at] != b"\n":
         at = before.find(b"\n", at) + 1 or len(before)

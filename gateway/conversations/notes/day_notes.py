@@ -62,7 +62,7 @@ class DayNotes:
         return file
 
     def _append(self, path: str, text: str, digest: str, new_only: bool) -> tuple[str, int]:
-        mark = f"<!-- exuvia {digest} -->"  # comes last, so that a section that was cut off is not taken for whole
+        mark = f"<!-- exuvia {digest} -->"  # comes last, so that a truncated section is not taken for a complete one
 
         def section(before: bytes) -> bytes:
             shown = _new_items(text, before) if new_only else text
@@ -160,8 +160,8 @@ def _new_items(text: str, before: bytes) -> str:
     for line in reversed(text.strip().split("\n")):
         level = _level(line)
         below = next((_level(under) for under in reversed(kept) if under), 1)
-        gone = 0 < below <= level  # a heading, and what stood below it is gone
-        if _item(line) not in known and line.strip() not in EMPTY and not gone:
+        emptied = 0 < below <= level  # a heading under which nothing is left
+        if _item(line) not in known and line.strip() not in EMPTY and not emptied:
             kept += ["", line, ""] if level else [line]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(reversed(kept))).strip()
 

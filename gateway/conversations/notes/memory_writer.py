@@ -50,12 +50,12 @@ class MemoryWriter:
         """
         now = self._clock.now().astimezone(self._settings.zone)
         path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
-        said = " ".join(replace_surrogates(text).split())
-        if not said:
+        line_text = " ".join(replace_surrogates(text).split())
+        if not line_text:
             raise NoteNotWritten("There is nothing to remember.")
-        if len(said) > LONGEST:
+        if len(line_text) > LONGEST:
             raise NoteNotWritten(f"That is longer than {LONGEST:,} characters; write it into a note of its own.")
-        item, author = f"- {said}", f"({person}, {now:%Y-%m-%d})"
+        item, author = f"- {line_text}", f"({person}, {now:%Y-%m-%d})"
         file, line = await asyncio.to_thread(
             append_once,
             self._workspace,

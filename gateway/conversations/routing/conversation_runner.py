@@ -196,7 +196,7 @@ class SessionIndexer:
     def put(self, recorder: Recorder, *, settled: bool = True) -> None:
         """Record a session's row; with `settled` false, it is opened again at the next start."""
         transcript = recorder.durable_transcript
-        # Zeros if it cannot be told now: the session must be in the catalog all the same, or its key would begin another.
+        # Zeros if it is unknown now: the session must be in the catalog nevertheless, or its key would begin another one.
         stamp = self._store.stamp(transcript.session) or Stamp(size=0, changed=0)
         self._catalog.put(
             SessionRow(

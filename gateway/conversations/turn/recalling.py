@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 NOTES, SESSIONS = ("notes", "extra"), "sessions"
 """The sources of recalled passages.
 
-While there are no notes, no vector is made of the question: it would cost each turn from the first conversation on, and
+While there are no notes, no vector is made of the question: it would delay each turn from the first conversation on, and
 past messages are mostly found by their words.
 """
 
@@ -140,7 +140,7 @@ class Recall:
             private=not open_turn(transcript).group,
             shown=(document_of(transcript.session), transcript.view.first_seq or 1),
         )
-        # Some of what is found may stand in the request already, or have nothing to do with the question.
+        # Some hits may be in the request already, or be irrelevant to the question.
         by_meaning = self._min_cosine() is not None and self._memory.contains(NOTES)
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
@@ -161,7 +161,7 @@ class Recall:
             min_cosine=self._min_cosine(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
             tokens=self._token_limit(keys.max_tokens, window, small),
-            # Of a long question only a part was looked for; what it repeats is compared with all of it.
+            # Only a part of a long question was searched for; repetitions are compared with all of it.
             known=lambda hit: shown.has(hit) or only_asks(hit.chunk, question),
         )
 

@@ -36,7 +36,8 @@ class StreamingReply:
 class Pause(msgspec.Struct, frozen=True, eq=False):
     """A pause before a refused request is sent again.
 
-    `until` is a time of the event loop, `after` the seq of the request's event: only clients that have seen it are told.
+    `until` is a time of the event loop, `after` the seq of the request's event: the pause is shown to clients that have seen
+    it.
     """
 
     turn: int

@@ -124,7 +124,7 @@ class ToolCalls:
             return await _run_tool(tool, arguments, context)
 
         def report(sentence: str) -> None:
-            with suppress(SessionsError):  # the conversation may be gone by now
+            with suppress(SessionsError):  # the conversation may have ended
                 self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
 
         with task_leaks.cancelling_leaks(name, report):

@@ -208,7 +208,7 @@ class Turn:
             await self._calls.run()
             await self._join()
         raise TurnFailed(
-            "too_many_rounds", f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to let it."
+            "too_many_rounds", f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to continue."
         )
 
     async def _join(self) -> None:

@@ -130,7 +130,7 @@ class TypedCommands:
             ):
                 answer = await run(command, waiting)
             if not isinstance(answer, str):
-                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
+                raise TypeError(f"it returned {type(answer).__name__} instead of a text")
             return answer, False
         except CommandFailed as error:
             return sentence_of(error), True
@@ -162,7 +162,7 @@ class TypedCommands:
 
     def _leaked(self, command: Command, sentence: str) -> None:
         """Record that a command left tasks running."""
-        with suppress(SessionsError):  # the conversation may be gone by now
+        with suppress(SessionsError):  # the conversation may have ended
             self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
 
     def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
