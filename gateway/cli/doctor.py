@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from gateway.cli.options import PROBLEM, SUCCESS, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.doctor import home_checks, machine_checks, provider_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
 from gateway.support import instance_address, logs
 from gateway.support.errors import ConfigRefused, sentence_of
-from gateway.support.home import Home
 from gateway.support.printable import one_line
 from gateway.support.session_status import count_of
 from gateway.terminal.client import local_gateway
@@ -85,25 +84,27 @@ class CheckResult(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool) -> int:
+def doctor(call: Invocation, *, offline: bool) -> int:
     """Run all checks and print their findings. Return 0 if there is no problem, else 1."""
     logs.configure("error", "auto")
-    context = DoctorContext(home=home, checked=check(config, environment), environment=environment, offline=offline)
+    context = DoctorContext(
+        home=call.home, checked=check(call.file, call.environment), environment=call.environment, offline=offline
+    )
     report = ask_running(context)
-    reported = _reported(report, config)
+    reported = _reported(report, call.file)
     results = []
     for name in (GATEWAY, *CHECKS):
         results.append(CheckResult(name, reported[name] if name in reported else run_check(CHECKS[name], context)))
-        if not as_json:
-            out.write(_lines(results[-1]))
-            out.flush()  # some take a while
+        if not call.as_json:
+            call.out.write(_lines(results[-1]))
+            call.out.flush()  # some take a while
     wrong = sum(finding.level == "wrong" for each in results for finding in each.findings)
-    if as_json:
-        print_json(results, out)
+    if call.as_json:
+        print_json(results, call.out)
     else:
         passed = count_of(sum(not each.findings for each in results), "check")
         scope = "" if isinstance(report, Report) else ", in this terminal's environment"
-        out.write(f"{passed} passed, {count_of(wrong, 'problem')} found{scope}.\n")
+        call.out.write(f"{passed} passed, {count_of(wrong, 'problem')} found{scope}.\n")
     return PROBLEM if wrong else SUCCESS
 
 

@@ -18,7 +18,7 @@ import click
 
 from gateway import VERSION
 from gateway.cli.memory.main_memory import memory
-from gateway.cli.options import config_option, end, home_at, home_option, json_option, made_home, person_option
+from gateway.cli.options import config_option, end, home_at, home_option, invocation, json_option, made_home, person_option
 
 if TYPE_CHECKING:
     from gateway.support.home import Home
@@ -349,8 +349,7 @@ def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -
     """Find problems around the gateway, and how to fix them. Exit code 1 if there is one."""
     from gateway.cli import doctor as doctor_command
 
-    place = home_at(home)
-    end(lambda: doctor_command.doctor(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
+    end(lambda: doctor_command.doctor(invocation(home_at(home), file, as_json=as_json), offline=offline))
 
 
 @cli.command()
@@ -365,13 +364,12 @@ def models(action: str, home: Path | None, file: Path | None, offline: bool, as_
     from gateway.cli import models as models_command
 
     def act() -> int:
-        place = home_at(home)
-        config_file = file or place.config
+        call = invocation(home_at(home), file, as_json=as_json)
         if action == "list":
-            return models_command.list_models(place, config_file, os.environ, sys.stdout, offline=offline, as_json=as_json)
+            return models_command.list_models(call, offline=offline)
         if offline:
             raise click.ClickException("`refresh` asks the vendors; leave out --offline.")
-        return models_command.refresh_models(place, config_file, os.environ, sys.stdout, as_json=as_json)
+        return models_command.refresh_models(call)
 
     end(act)
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
-from gateway.cli.options import PROBLEM, SUCCESS, print_json
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.keys import Config
 from gateway.doctor.config_check import CheckedConfig, check
 from gateway.models.model_list_cache import CachedModelList, CachedModelLists, cacheable, read_model_lists, write_model_lists
@@ -21,7 +19,6 @@ from gateway.models.registry import ModelRegistry
 from gateway.support import logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, StartRefused, sentence_of
-from gateway.support.home import Home
 from gateway.support.printable import one_line
 from gateway.support.session_status import count_of
 from plugins.api.chat import ChatProvider, ListsModels
@@ -72,18 +69,16 @@ class RefreshedProvider(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.provider} has {self.models} {'model' if self.models == 1 else 'models'} and reports {told}."
 
 
-def list_models(
-    home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool
-) -> int:
+def list_models(call: Invocation, *, offline: bool) -> int:
     """Print the models of each configured provider with their limits, without asking vendors if `offline`.
 
     Raises:
         ConfigRefused: The configuration is invalid.
     """
-    return asyncio.run(_list(home, config, environment, out, offline=offline, as_json=as_json))
+    return asyncio.run(_list(call, offline=offline))
 
 
-def refresh_models(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+def refresh_models(call: Invocation) -> int:
     """Ask the vendors for their models and cache the result in the home; keep the old list of one that fails.
 
     Raises:
@@ -92,15 +87,14 @@ def refresh_models(home: Home, config: Path, environment: Mapping[str, str], out
         ModelUnknown: No provider can be asked.
         OSError: The cache cannot be written.
     """
-    if not home.root.is_dir():
-        raise StartRefused(f"There is no home at {home.root}; `exuvia run` creates one.")
-    return asyncio.run(_refresh(home, config, environment, out, as_json=as_json))
+    if not call.home.root.is_dir():
+        raise StartRefused(f"There is no home at {call.home.root}; `exuvia run` creates one.")
+    return asyncio.run(_refresh(call))
 
 
-async def _list(
-    home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool
-) -> int:
-    checked, settings = _usable(config, environment)
+async def _list(call: Invocation, *, offline: bool) -> int:
+    home, environment, out = call.home, call.environment, call.out
+    checked, settings = _usable(call)
     told, unusable = read_model_lists(home.models)
     async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
         models = ModelRegistry(providers, settings.agent)
@@ -108,7 +102,7 @@ async def _list(
         lists = await _lists({} if offline else used)
         offered = [_offered(provider, models, lists.get(name), told.get(name)) for name, provider in used.items()]
         notes = [*filter(None, [unusable]), *providers.problems()]
-    if as_json:
+    if call.as_json:
         print_json(offered, out)
     else:
         out.writelines(f"{line}\n" for line in _table(offered))
@@ -116,8 +110,9 @@ async def _list(
     return PROBLEM if any(isinstance(answer, str) for answer in lists.values()) else SUCCESS
 
 
-async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    checked, settings = _usable(config, environment)
+async def _refresh(call: Invocation) -> int:
+    home, environment, out = call.home, call.environment, call.out
+    checked, settings = _usable(call)
     told, _ = read_model_lists(home.models)
     async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
         used = await _set_up(providers, ModelRegistry(providers, settings.agent), look=True)
@@ -128,7 +123,7 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
     known, asked = _merged(told, lists)
     if any(each.error is None for each in asked):
         write_model_lists(home.models, known)
-    if as_json:
+    if call.as_json:
         print_json(asked, out)
     else:
         out.writelines(f"{one_line(line, 500)}\n" for line in (*map(str, asked), *troubles))
@@ -137,9 +132,9 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
     return PROBLEM if troubles or any(each.error is not None for each in asked) else SUCCESS
 
 
-def _usable(config: Path, environment: Mapping[str, str]) -> tuple[CheckedConfig, Config]:
+def _usable(call: Invocation) -> tuple[CheckedConfig, Config]:
     logs.configure("error", "auto")
-    checked = check(config, environment)
+    checked = check(call.file, call.environment)
     if checked.faults or checked.config is None:
         raise ConfigRefused(" ".join(checked.faults))
     return checked, checked.config

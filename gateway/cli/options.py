@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
 if TYPE_CHECKING:
+    from gateway.config.keys import Config
     from gateway.support.home import Home
 
 SUCCESS, PROBLEM = 0, 1
@@ -31,6 +32,27 @@ def home_at(path: Path | None) -> Home:
     from gateway.support.home import Home  # noqa: PLC0415 - for quick help
 
     return Home.resolve(path, os.environ)
+
+
+class Invocation(NamedTuple):
+    """What a command works with: the home, the configuration file, the environment, and where and how to print."""
+
+    home: Home
+    file: Path
+    environment: Mapping[str, str]
+    out: TextIO
+    as_json: bool = False
+
+    def config(self) -> Config:
+        """Load the configuration; raise ConfigRefused if it is invalid."""
+        from gateway.config.keys import load_config  # noqa: PLC0415 - for quick help
+
+        return load_config(self.file, environment=self.environment, overrides={})
+
+
+def invocation(home: Home, file: Path | None, *, as_json: bool = False) -> Invocation:
+    """Return the invocation by this process; the file is by default the home's."""
+    return Invocation(home, file or home.config, os.environ, sys.stdout, as_json)
 
 
 def made_home(path: Path | None) -> Home:

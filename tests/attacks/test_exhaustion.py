@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.options import Invocation
 from gateway.protocol.frames import ClientFrame
 from gateway.support.home import Home
 from plugins.api.fact_values import LONGEST
@@ -245,7 +246,8 @@ async def test_what_once_froze_the_gateway_does_not_freeze_the_next_start(tmp_pa
     assert (tmp_path / "sessions" / f"{SESSION}.jsonl").stat().st_size > 5_000_000
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps([{"content": text[:LONGEST], "pinned": True} for text in texts]))
-    await asyncio.to_thread(import_facts, Home(tmp_path), None, {}, facts, io.StringIO())
+    call = Invocation(Home(tmp_path), tmp_path / "config.toml", {}, io.StringIO())
+    await asyncio.to_thread(import_facts, call, facts)
     assert (tmp_path / "facts.jsonl").read_bytes().count(b'"content":') > len(texts) / 2, "few are refused"
     settings = {"EXUVIA__MEMORY__EMBEDDING__PROVIDER": '"none"'}
     async with gateway_process(tmp_path, settings=settings) as running, aiohttp.ClientSession() as http:

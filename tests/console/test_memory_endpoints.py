@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.options import Invocation
 from gateway.http.console import notes_editor
 from gateway.http.console.notes_editor import NoteChanged, NoteRefused, write_note
 from gateway.support.home import Home
@@ -35,7 +36,7 @@ def home(tmp_path: Path) -> Path:
     place, document = Home(tmp_path / "home"), tmp_path / "facts.json"
     place.make()
     document.write_text(json.dumps([PORT, TEA, BOBS]))
-    assert import_facts(place, None, os.environ, document, io.StringIO()) == 0
+    assert import_facts(Invocation(place, place.config, os.environ, io.StringIO()), document) == 0
     workspace = place.root / "workspace"
     (workspace / "memory").mkdir(parents=True, exist_ok=True)
     (workspace / "MEMORY.md").write_text(MEMORY)

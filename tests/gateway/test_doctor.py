@@ -27,6 +27,7 @@ from pytest_aiohttp import AiohttpServer
 
 from gateway.cli.doctor import CHECKS, run_check
 from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.options import Invocation
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.doctor.machine_checks import mount_findings
@@ -219,7 +220,7 @@ async def test_a_damaged_log_of_facts_is_found_with_its_line(tmp_path: Path) -> 
     await talked(tmp_path)
     home, document = Home(tmp_path), tmp_path / "brought.json"
     document.write_text('[{"content": "The port is 3000"}]')
-    await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
+    await asyncio.to_thread(import_facts, Invocation(home, home.config, os.environ, io.StringIO()), document)
     assert found("facts", patient(tmp_path)) == []
     home.facts.write_bytes(home.facts.read_bytes().replace(b"3000", b"4000"))
     finding = wrong("facts", patient(tmp_path))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.options import Invocation
 from gateway.cli.session_commands import fork_session
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_requests import FactRequests
@@ -295,7 +296,7 @@ async def brought(folder: Path, *rows: Mapping[str, Any]) -> None:
     home.make()
     usual = {"layer": "daily", "owner": "owner"}
     document.write_text(json.dumps([{**usual, **row} for row in rows]))
-    await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
+    await asyncio.to_thread(import_facts, Invocation(home, home.config, os.environ, io.StringIO()), document)
 
 
 def days_ago(days: float) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.memory.facts_commands import FactsCommandFailed, dedupe_facts, export_facts, import_facts, list_facts
+from gateway.cli.options import Invocation
 from gateway.support.home import Home
 from sessions.events.errors import HomeLocked, JournalDamaged
 from sessions.files.home_lock import HomeLock
@@ -31,12 +32,12 @@ def home(tmp_path: Path) -> Home:
 def bring(home: Home, *entries: object) -> tuple[int, str]:
     document, out = home.root.parent / "facts.json", io.StringIO()
     document.write_text(json.dumps({"entries": entries}))
-    return import_facts(home, None, os.environ, document, out), out.getvalue()
+    return import_facts(Invocation(home, home.config, os.environ, out), document), out.getvalue()
 
 
 def listed(home: Home) -> list[dict[str, object]]:
     out = io.StringIO()
-    list_facts(home, None, {}, out, layer=None, as_json=True)
+    list_facts(Invocation(home, home.config, {}, out, as_json=True), None)
     rows: list[dict[str, object]] = json.loads(out.getvalue())["facts"]
     return rows
 
@@ -44,14 +45,14 @@ def listed(home: Home) -> list[dict[str, object]]:
 def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
     assert bring(home, *ENTRIES) == (0, "2 facts imported, 0 refused.\n")
     out = io.StringIO()
-    assert list_facts(home, None, {}, out, layer=None, as_json=False) == 0
+    assert list_facts(Invocation(home, home.config, {}, out), None) == 0
     first, second = out.getvalue().splitlines()
     assert first.endswith("daily fact: The API runs on port 3000")
     assert second.endswith("longterm preference pinned ann: Ann prefers Rust")
     file, other = home.root.parent / "out.json", Home(home.root.parent / "other")
-    assert export_facts(home, None, {}, file, io.StringIO()) == 0
+    assert export_facts(Invocation(home, home.config, {}, io.StringIO()), file) == 0
     other.make()
-    assert import_facts(other, None, os.environ, file, io.StringIO()) == 0
+    assert import_facts(Invocation(other, other.config, os.environ, io.StringIO()), file) == 0
     assert listed(other) == listed(home)
 
 
@@ -62,8 +63,8 @@ def test_what_is_past_its_time_in_the_daily_log_is_neither_listed_nor_exported(h
     bring(home, {"id": "d4", "content": "The printer is black", "layer": "longterm", "createdAt": old})
     out, exported = io.StringIO(), io.StringIO()
     environment = {"EXUVIA__MEMORY__FACTS__RETENTION_DAYS": days}
-    list_facts(home, None, environment, out, layer="daily", as_json=True)
-    export_facts(home, None, environment, None, exported)
+    list_facts(Invocation(home, home.config, environment, out, as_json=True), "daily")
+    export_facts(Invocation(home, home.config, environment, exported), None)
     assert len(json.loads(out.getvalue())["facts"]) == count
     assert len(json.loads(exported.getvalue())["entries"]) == count + 2
 
@@ -95,7 +96,7 @@ def test_an_export_writes_over_nothing(home: Home) -> None:
     file = home.root.parent / "mine.txt"
     file.write_text("mine")
     with pytest.raises(FactsCommandFailed, match="exists"):
-        export_facts(home, None, {}, file, io.StringIO())
+        export_facts(Invocation(home, home.config, {}, io.StringIO()), file)
     assert file.read_text() == "mine"
 
 
@@ -111,7 +112,7 @@ def test_dedupe_says_what_left_and_what_says_it_still(home: Home) -> None:
     bring(home, {"id": "a1", "content": "the port is 3000", "layer": "daily"})
     bring(home, {"id": "c3", "content": "the port is 3000"})
     out = io.StringIO()
-    assert dedupe_facts(home, None, os.environ, out, as_json=False) == 0
+    assert dedupe_facts(Invocation(home, home.config, os.environ, out)) == 0
     assert out.getvalue() == "0 facts removed.\n"  # a daily one is no copy of one that stays
 
 
@@ -129,5 +130,5 @@ def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:
 
 def test_a_document_without_an_end_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FactsCommandFailed) as refused:
-        import_facts(Home(tmp_path), None, os.environ, Path("/dev/zero"), io.StringIO())
+        import_facts(Invocation(Home(tmp_path), tmp_path / "config.toml", os.environ, io.StringIO()), Path("/dev/zero"))
     assert str(refused.value) == "/dev/zero is larger than 32 MB; import it in parts."

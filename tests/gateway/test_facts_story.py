@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.options import Invocation
 from gateway.conversations.turn import recalling
 from gateway.support.home import Home
 from tests.gateway.gateways import gateway
@@ -40,7 +41,7 @@ def filled(tmp_path: Path, *rows: Mapping[str, Any]) -> Path:
     home, document = Home(tmp_path / "home"), tmp_path / "facts.json"
     home.make()
     document.write_text(json.dumps(rows))
-    assert import_facts(home, None, os.environ, document, io.StringIO()) == 0
+    assert import_facts(Invocation(home, home.config, os.environ, io.StringIO()), document) == 0
     return home.root
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.memory.evaluation import InvalidQuestions, evaluate, read_questions
+from gateway.cli.options import Invocation
 from gateway.support.home import Home
 from tests.memory.test_memory_commands import exuvia
 
@@ -44,8 +45,8 @@ def test_the_figures_of_the_configured_way_are_printed(home: Path) -> None:
 
 def test_all_ways_are_compared_as_json(home: Path) -> None:
     out = io.StringIO()
-    ways = {"cutoffs": (5,), "every": True, "as_json": True}
-    assert evaluate(Home.resolve(home, {}), None, {}, home.parent / "q.jsonl", out, **ways) == 0  # type: ignore[arg-type]
+    call = Invocation(Home.resolve(home, {}), home / "config.toml", {}, out, as_json=True)
+    assert evaluate(call, home.parent / "q.jsonl", cutoffs=(5,), every=True) == 0
     rows = json.loads(out.getvalue())["ways"]
     assert [row["fusion"] for row in rows] == ["measured", "openclaw", "copaw", "rrf"]
     assert {row["recall@5"] for row in rows} == {0.75}

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.cli.memory import memory_commands
 from gateway.cli.memory.memory_commands import SearchFailed
+from gateway.cli.options import Invocation
 from gateway.conversations.commands.memory_view import memory_in_short, memory_report
 from gateway.support import logs
 from gateway.support.home import Home
@@ -62,10 +63,9 @@ async def test_without_full_text_search_the_notes_are_found_and_status_says_wher
         told = await client.command("/status")
     why = "this Python's SQLite has no full-text search (FTS5)"
     assert f"The memory uses the backend local, since sqlite cannot be used: {why}." in told
+    call = Invocation(Home(tmp_path), tmp_path / "config.toml", {}, io.StringIO())
     with pytest.raises(SearchFailed, match="The index is in the backend local"):
-        memory_commands.show_status(
-            Home(tmp_path), None, {}, io.StringIO(), now=datetime(2026, 11, 22, tzinfo=UTC), as_json=False
-        )
+        memory_commands.show_status(call, datetime(2026, 11, 22, tzinfo=UTC))
 
 
 async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(tmp_path: Path) -> None:

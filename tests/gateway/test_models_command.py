@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from gateway.cli import models
 from gateway.cli.main import cli
+from gateway.cli.options import Invocation
 from gateway.models.model_list_cache import MODELS, cacheable, read_model_lists
 from gateway.support.errors import ConfigRefused, ModelUnknown
 from gateway.support.home import Home
@@ -84,16 +85,15 @@ def vendors(tmp_path: Path) -> Vendors:
 async def refresh(home: Path, text: str) -> tuple[int, str]:
     out = io.StringIO()
     (home / "config.toml").write_text(text)
-    code = await asyncio.to_thread(models.refresh_models, Home(home), home / "config.toml", {}, out, as_json=False)
+    code = await asyncio.to_thread(models.refresh_models, Invocation(Home(home), home / "config.toml", {}, out))
     return code, out.getvalue()
 
 
 async def listed(home: Path, text: str, *, offline: bool = False, as_json: bool = False) -> tuple[int, str]:
     out = io.StringIO()
     (home / "config.toml").write_text(text)
-    code = await asyncio.to_thread(
-        models.list_models, Home(home), home / "config.toml", {}, out, offline=offline, as_json=as_json
-    )
+    call = Invocation(Home(home), home / "config.toml", {}, out, as_json)
+    code = await asyncio.to_thread(models.list_models, call, offline=offline)
     return code, out.getvalue()
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cli.memory.audit import audit_notes
+from gateway.cli.options import Invocation
 from gateway.support.home import Home
 from plugins.api.memory.chunks import Chunk, chunks_of
 from plugins.memory.note_audit import ALIKE, WORDS, Finding, findings, likely_secrets, used_documents
@@ -190,7 +191,7 @@ def home(tmp_path: Path) -> Path:
 
 def audit(home: Path, now: datetime = LATE, *, as_json: bool = False) -> tuple[int, str]:
     out = StringIO()
-    code = audit_notes(Home(home), None, {}, out, now=now, as_json=as_json)
+    code = audit_notes(Invocation(Home(home), home / "config.toml", {}, out, as_json), now)
     return code, out.getvalue()
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
-from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.config.keys import load_config
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.conversations.notes.workspace_memory import chosen_sources
-from gateway.support.home import Home
 from gateway.support.printable import printable
 from gateway.support.session_status import count_of
 from gateway.support.storage import session_logs
@@ -46,21 +44,19 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     never_recalled: Unused
 
 
-def audit_notes(
-    home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, now: datetime, as_json: bool
-) -> int:
+def audit_notes(call: Invocation, now: datetime) -> int:
     """Print the problems of the notes. Return 1 if there is one."""
-    config = load_config(file or home.config, environment=environment, overrides={})
+    home, config = call.home, call.config()
     texts, chunks = _notes([source for source in chosen_sources(home, config) if source.name != Transcripts.name])
     audit = Audit(
         notes=len(texts),
         findings=tuple(findings(texts, chunks)),
         never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used_documents(session_logs(home)), now),
     )
-    if as_json:
-        print_json(audit, out)
+    if call.as_json:
+        print_json(audit, call.out)
     else:
-        _print(audit, out)
+        _print(audit, call.out)
     return PROBLEM if audit.findings else SUCCESS
 
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import msgspec
 
 from gateway.cli.memory.memory_commands import opened_memory, run_search
-from gateway.cli.options import SUCCESS, print_json
-from gateway.config.keys import Config, load_config
+from gateway.cli.options import SUCCESS, Invocation, print_json
+from gateway.config.keys import Config
 from gateway.support.errors import GatewayError
-from gateway.support.home import Home
 from gateway.support.small_files import read_at_most
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING
@@ -48,26 +47,16 @@ class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     p95: float
 
 
-def evaluate(
-    home: Home,
-    file: Path | None,
-    environment: Mapping[str, str],
-    questions: Path,
-    out: TextIO,
-    *,
-    cutoffs: Sequence[int],
-    every: bool,
-    as_json: bool,
-) -> int:
+def evaluate(call: Invocation, questions: Path, *, cutoffs: Sequence[int], every: bool) -> int:
     """Print the metrics for the questions of a file, for the configured fusion method or for all with `every`."""
     asked = read_questions(questions)
-    config = load_config(file or home.config, environment=environment, overrides={})
+    config = call.config()
     ways = FUSIONS if every else (config.memory.search.fusion,)
-    done = [run_search(_evaluated(home, _by(config, way), environment, asked, cutoffs)) for way in ways]
-    if as_json:
-        print_json({"ways": [_row(each) for each in done]}, out)
+    done = [run_search(_evaluated(call, _by(config, way), asked, cutoffs)) for way in ways]
+    if call.as_json:
+        print_json({"ways": [_row(each) for each in done]}, call.out)
     else:
-        _print(done, cutoffs, out)
+        _print(done, cutoffs, call.out)
     return SUCCESS
 
 
@@ -76,11 +65,9 @@ def _by(config: Config, fusion: Fusion) -> Config:
     return msgspec.structs.replace(config, memory=msgspec.structs.replace(config.memory, search=search))
 
 
-async def _evaluated(
-    home: Home, config: Config, environment: Mapping[str, str], asked: Sequence[EvalQuestion], cutoffs: Sequence[int]
-) -> EvalResult:
+async def _evaluated(call: Invocation, config: Config, asked: Sequence[EvalQuestion], cutoffs: Sequence[int]) -> EvalResult:
     judged, millis = [], []
-    async with opened_memory(home, config, environment) as memory:
+    async with opened_memory(call, config) as memory:
         await memory.update(lambda _: None)
         await memory.search(asked[0].question, EVERYTHING)  # whoever comes first waits for the model to be loaded
         for each in asked:

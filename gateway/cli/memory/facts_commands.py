@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.config.keys import Config, load_config
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_store import facts_of, read_facts
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
-from gateway.support.home import Home
 from gateway.support.printable import printable
 from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
@@ -41,49 +39,41 @@ class FactsCommandFailed(GatewayError):
     """An operation on the facts failed; `str(error)` is a sentence."""
 
 
-def list_facts(
-    home: Home,
-    config: Path | None,
-    environment: Mapping[str, str],
-    out: TextIO,
-    *,
-    layer: FactLayer | None,
-    as_json: bool,
-) -> int:
+def list_facts(call: Invocation, layer: FactLayer | None) -> int:
     """Print the facts with their current scores, oldest first."""
     now = SystemClock().now()
-    facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
-    if as_json:
+    facts = [fact for fact in _read(call, now) if layer in (None, fact.layer)]
+    if call.as_json:
         rows = [{**msgspec.to_builtins(fact), "worth": round(current_importance(fact, now), 3)} for fact in facts]
-        print_json({"facts": rows}, out)
+        print_json({"facts": rows}, call.out)
         return SUCCESS
     for fact in facts:
         what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
-        out.write(
+        call.out.write(
             printable(f"{fact.id[:8]}  {fact.created[:10]}  {current_importance(fact, now):.2f}  {what}: {fact.content}")
             + "\n"
         )
     if not facts:
-        out.write("No facts.\n")
+        call.out.write("No facts.\n")
     return SUCCESS
 
 
-def export_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path | None, out: TextIO) -> int:
+def export_facts(call: Invocation, file: Path | None) -> int:
     """Write all facts as one JSON document, to a new file or to the output."""
-    facts = _read(home, config, environment, SystemClock().now())
+    facts = _read(call, SystemClock().now())
     document = encode_facts(facts)
     if file is None:
-        out.write(document.decode())
+        call.out.write(document.decode())
         return SUCCESS
     try:
         write_new(file, [document])
     except FileExistsError:
         raise FactsCommandFailed(f"{file} exists; nothing was written.") from None
-    out.write(f"{count_of(len(facts), 'fact')} written to {file}.\n")
+    call.out.write(f"{count_of(len(facts), 'fact')} written to {file}.\n")
     return SUCCESS
 
 
-def import_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path, out: TextIO) -> int:
+def import_facts(call: Invocation, file: Path) -> int:
     """Import the facts of a JSON document and print each refused entry; return 1 if there is one.
 
     Raises:
@@ -103,14 +93,14 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
         await facts.import_facts(found.entries, OPERATOR)
         return found
 
-    found = _locked(home, config, environment, work)
+    found = _locked(call, work)
     for refusal in found.refused:
-        out.write(printable(refusal) + "\n")
-    out.write(f"{count_of(len(found.entries), 'fact')} imported, {len(found.refused)} refused.\n")
+        call.out.write(printable(refusal) + "\n")
+    call.out.write(f"{count_of(len(found.entries), 'fact')} imported, {len(found.refused)} refused.\n")
     return PROBLEM if found.refused else SUCCESS
 
 
-def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+def dedupe_facts(call: Invocation) -> int:
     """Remove duplicate facts.
 
     Raises:
@@ -121,31 +111,27 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
     async def work(facts: Facts) -> dict[str, str]:
         return await facts.dedupe()
 
-    gone = _locked(home, config, environment, work)
-    if as_json:
-        print_json({"dropped": gone}, out)
+    gone = _locked(call, work)
+    if call.as_json:
+        print_json({"dropped": gone}, call.out)
         return SUCCESS
     for each, kept in gone.items():
-        out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
-    out.write(f"{count_of(len(gone), 'fact')} removed.\n")
+        call.out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
+    call.out.write(f"{count_of(len(gone), 'fact')} removed.\n")
     return SUCCESS
 
 
-def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:
+def _read(call: Invocation, now: datetime) -> list[Fact]:
     """Return the facts of a home, without expired ones of the daily log."""
-    keys = _config(home, config, environment).memory.facts
+    keys = call.config().memory.facts
     try:
-        return [fact for fact in read_facts(fact_logs(home)).facts.values() if not is_outdated(fact, keys, now)]
+        return [fact for fact in read_facts(fact_logs(call.home)).facts.values() if not is_outdated(fact, keys, now)]
     except InvalidLine as error:
-        raise FactsCommandFailed(f"{home.facts.name} cannot be read: {error}.") from error
+        raise FactsCommandFailed(f"{call.home.facts.name} cannot be read: {error}.") from error
 
 
-def _config(home: Home, config: Path | None, environment: Mapping[str, str]) -> Config:
-    return load_config(config or home.config, environment=environment, overrides={})
-
-
-def _locked(home: Home, config: Path | None, environment: Mapping[str, str], work: Callable[[Facts], Awaitable[T]]) -> T:
-    settings = Settings(_config(home, config, environment))
+def _locked(call: Invocation, work: Callable[[Facts], Awaitable[T]]) -> T:
+    home, settings = call.home, Settings(call.config())
 
     async def run() -> T:
         async with open_log_stores(home) as stores, facts_of(stores.facts, home, settings, SystemClock()) as facts:

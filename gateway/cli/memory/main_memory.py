@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from gateway.cli.options import config_option, end, home_option, json_option, made_home
+from gateway.cli.options import config_option, end, home_option, invocation, json_option, made_home
 
 
 @click.group()
@@ -25,7 +23,7 @@ def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     """Update the index. An interrupted run is continued."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.index_notes(made_home(home), file, os.environ, sys.stdout, as_json=as_json))
+    end(lambda: memory_commands.index_notes(invocation(made_home(home), file, as_json=as_json)))
 
 
 @memory.command("search")
@@ -41,11 +39,11 @@ def search_memory(
     """Search notes and sessions for QUERY, as the model does. Exit code 1 if nothing was found."""
     from gateway.cli.memory import memory_commands
 
-    end(
-        lambda: memory_commands.search_notes(
-            made_home(home), file, os.environ, query, sys.stdout, results=limit, explain=explain, as_json=as_json
-        )
-    )
+    def search() -> int:
+        call = invocation(made_home(home), file, as_json=as_json)
+        return memory_commands.search_notes(call, query, results=limit, explain=explain)
+
+    end(search)
 
 
 @memory.command("show")
@@ -56,7 +54,7 @@ def show_memory(place: str, home: Path | None, file: Path | None) -> None:
     """Show the text at PLACE, a citation of `memory search`. The text is lines of a note, or messages of a session."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.show_place(made_home(home), file, os.environ, place, sys.stdout))
+    end(lambda: memory_commands.show_place(invocation(made_home(home), file), place))
 
 
 @memory.command("status")
@@ -68,11 +66,7 @@ def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
     from gateway.cli.memory import memory_commands
     from gateway.support.clock import SystemClock
 
-    end(
-        lambda: memory_commands.show_status(
-            made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json
-        )
-    )
+    end(lambda: memory_commands.show_status(invocation(made_home(home), file, as_json=as_json), SystemClock().now()))
 
 
 @memory.command("audit")
@@ -85,7 +79,7 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     from gateway.cli.memory import audit
     from gateway.support.clock import SystemClock
 
-    end(lambda: audit.audit_notes(made_home(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
+    end(lambda: audit.audit_notes(invocation(made_home(home), file, as_json=as_json), SystemClock().now()))
 
 
 @memory.command("eval")
@@ -104,9 +98,8 @@ def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str
         depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
         if not depths or len(depths) != len(cutoffs.split(",")) or not 1 <= depths[0] <= depths[-1] <= evaluation.MOST:
             raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
-        return evaluation.evaluate(
-            made_home(home), file, os.environ, questions, sys.stdout, cutoffs=depths, every=every, as_json=as_json
-        )
+        call = invocation(made_home(home), file, as_json=as_json)
+        return evaluation.evaluate(call, questions, cutoffs=depths, every=every)
 
     end(run)
 
@@ -125,7 +118,7 @@ def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "lo
     """Print the facts with their current scores. The oldest come first. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.list_facts(made_home(home), file, os.environ, sys.stdout, layer=layer, as_json=as_json))
+    end(lambda: facts_commands.list_facts(invocation(made_home(home), file, as_json=as_json), layer))
 
 
 @facts.command("export")
@@ -136,7 +129,7 @@ def export_facts(document: Path | None, home: Path | None, file: Path | None) ->
     """Export all facts as JSON, to a new file or to standard output. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.export_facts(made_home(home), file, os.environ, document, sys.stdout))
+    end(lambda: facts_commands.export_facts(invocation(made_home(home), file), document))
 
 
 @facts.command("import")
@@ -148,7 +141,7 @@ def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
     one."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.import_facts(made_home(home), file, os.environ, document, sys.stdout))
+    end(lambda: facts_commands.import_facts(invocation(made_home(home), file), document))
 
 
 @facts.command("dedupe")
@@ -159,4 +152,4 @@ def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None
     """Remove duplicate facts; the gateway must be stopped."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.dedupe_facts(made_home(home), file, os.environ, sys.stdout, as_json=as_json))
+    end(lambda: facts_commands.dedupe_facts(invocation(made_home(home), file, as_json=as_json)))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import msgspec
 
-from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.config.keys import Config, check_backend, check_embedding, load_config
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
+from gateway.config.keys import Config, check_backend, check_embedding
 from gateway.config.settings import Settings
 from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
 from gateway.models.providers import open_embeddings
 from gateway.plugin_runtime.plugin_loading import allowed_plugins
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
-from gateway.support.home import Home
 from gateway.support.printable import printable
 from gateway.support.session_status import count_of, span
 from plugins.api.context import ProviderContext
@@ -46,12 +45,12 @@ class SearchFailed(GatewayError):
     """The notes could not be indexed or searched; `str(error)` is a sentence."""
 
 
-def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+def index_notes(call: Invocation) -> int:
     """Update the index and print its contents, with progress bars on a terminal. An interrupted run can be continued."""
 
     async def index() -> tuple[IndexState, str, bool]:
-        async with _memory(home, file, environment) as memory:
-            with _progress(out, shown=out.isatty() and not as_json) as show:
+        async with opened_memory(call, call.config()) as memory:
+            with _progress(call.out, shown=call.out.isatty() and not call.as_json) as show:
                 state = await memory.update(show)
             provider = memory.provider()
             if provider is None and (why := memory.why_no_provider()):
@@ -59,15 +58,15 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
             return state, f"{provider.name}:{provider.model()}" if provider else "", memory.by_words
 
     state, model, by_words = run_search(index())
-    if as_json:
+    if call.as_json:
         counts = {"notes": state.documents, "chunks": state.chunks, "unembedded": state.unembedded}
-        print_json({**counts, "model": model or None}, out)
+        print_json({**counts, "model": model or None}, call.out)
         return SUCCESS
     embedded = f"{state.chunks - state.unembedded} have vectors by {model}"
     how = embedded if model else found_without_vectors(by_words=by_words)
-    out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
+    call.out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
     if state.unmade:
-        out.write(f"({printable(state.unmade)})\n")
+        call.out.write(f"({printable(state.unmade)})\n")
     return SUCCESS
 
 
@@ -91,33 +90,23 @@ def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[IndexState], No
         yield show
 
 
-def search_notes(
-    home: Home,
-    file: Path | None,
-    environment: Mapping[str, str],
-    query: str,
-    out: TextIO,
-    *,
-    results: int | None,
-    explain: bool,
-    as_json: bool,
-) -> int:
+def search_notes(call: Invocation, query: str, *, results: int | None, explain: bool) -> int:
     """Print the search results. Return 1 if nothing was found."""
 
     async def search() -> SearchResult:
-        async with _memory(home, file, environment) as memory:
+        async with opened_memory(call, call.config()) as memory:
             return await memory.search(query, EVERYTHING, results=results)
 
     found = run_search(search())
-    if as_json:
+    if call.as_json:
         rows = [_row(hit) for hit in found.hits]
-        print_json({"results": rows, "remarks": found.remarks}, out)
+        print_json({"results": rows, "remarks": found.remarks}, call.out)
         return SUCCESS if found.hits else PROBLEM
-    shown = _bold if out.isatty() and "NO_COLOR" not in environment else lambda text, _: text
+    shown = _bold if call.out.isatty() and "NO_COLOR" not in call.environment else lambda text, _: text
     for hit in found.hits:
-        out.write(f"{printable(_heading(hit, explain=explain))}\n{shown(printable(hit.chunk.text), query)}\n\n")
+        call.out.write(f"{printable(_heading(hit, explain=explain))}\n{shown(printable(hit.chunk.text), query)}\n\n")
     for remark in found.remarks:
-        out.write(f"({printable(remark)})\n")
+        call.out.write(f"({printable(remark)})\n")
     return SUCCESS if found.hits else PROBLEM
 
 
@@ -136,7 +125,7 @@ def _row(hit: Hit) -> dict[str, Any]:
     }
 
 
-def show_place(home: Home, file: Path | None, environment: Mapping[str, str], place: str, out: TextIO) -> int:
+def show_place(call: Invocation, place: str) -> int:
     """Print the text at a citation. Return 1 if there is none."""
     cited = parse_citation(place)
     if cited is None:
@@ -144,13 +133,13 @@ def show_place(home: Home, file: Path | None, environment: Mapping[str, str], pl
     path, first, last = cited
 
     async def read() -> str | None:
-        async with _memory(home, file, environment) as memory:
+        async with opened_memory(call, call.config()) as memory:
             return await memory.excerpt(path, first, max(1, last - first + 1), EVERYTHING)
 
     if text := run_search(read()):
-        out.write(printable(text).rstrip("\n") + "\n")
+        call.out.write(printable(text).rstrip("\n") + "\n")
         return SUCCESS
-    out.write(f"(There is nothing at {printable(place)}.)\n")
+    call.out.write(f"(There is nothing at {printable(place)}.)\n")
     return PROBLEM
 
 
@@ -182,16 +171,9 @@ def _sum(ranked: Ranked) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def _memory(home: Home, file: Path | None, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
-    config = load_config(file or home.config, environment=environment, overrides={})
-    async with opened_memory(home, config, environment) as found:
-        yield found
-
-
-@contextlib.asynccontextmanager
-async def opened_memory(home: Home, config: Config, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
+async def opened_memory(call: Invocation, config: Config) -> AsyncIterator[Memory]:
     """Open the memory of a home with this configuration, as the gateway does."""
-    hooks, clock = allowed_plugins(config), SystemClock()
+    home, hooks, clock = call.home, allowed_plugins(config), SystemClock()
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     async with Transport() as transport:
@@ -203,7 +185,7 @@ async def opened_memory(home: Home, config: Config, environment: Mapping[str, st
                 workspace=home.workspace(config.agent.workspace),
                 clock=clock,
                 transport=transport,
-                environment=environment,
+                environment=call.environment,
             )
 
         async with (
@@ -227,15 +209,13 @@ def run_search(work: Coroutine[Any, Any, T]) -> T:
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def show_status(
-    home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, now: datetime, as_json: bool
-) -> int:
+def show_status(call: Invocation, now: datetime) -> int:
     """Print the state of the index; return 1 if something is still to be indexed or embedded.
 
     Raises:
         SearchFailed: The index cannot be read, or is not in SQLite.
     """
-    config = load_config(file or home.config, environment=environment, overrides={})
+    home, config = call.home, call.config()
     backend = LOCAL if config.memory.backend_name == SQLITE and lacks_full_text() else config.memory.backend_name
     if backend != SQLITE:
         raise SearchFailed(
@@ -247,7 +227,7 @@ def show_status(
         raise SearchFailed(
             f"The memory index {home.memory} cannot be read: {error}. Delete it to have it rebuilt."
         ) from error
-    provider = asyncio.run(_provider(home, config, environment))
+    provider = asyncio.run(_provider(call, config))
     at = datetime.fromtimestamp(_last_written(home.memory), UTC) if home.memory.exists() else None
     model = provider.rpartition(":")[0] if provider else None
     left = held.texts - max((n for name, n in held.embedded.items() if name.rpartition(":")[0] == model), default=0)
@@ -258,11 +238,11 @@ def show_status(
         "cache": config.memory.embedding.cache,
         "updated": at and at.isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
-    if as_json:
-        print_json(values, out)
+    if call.as_json:
+        print_json(values, call.out)
     else:
         lines = _status_lines(held, model, left, config.memory, None if at is None else (now - at).total_seconds())
-        out.write(printable("\n".join(lines)) + "\n")
+        call.out.write(printable("\n".join(lines)) + "\n")
     return PROBLEM if held.behind or (model and left) else SUCCESS
 
 
@@ -289,8 +269,8 @@ def _last_written(path: Path) -> float:
     return max(each.stat().st_mtime for each in path.parent.glob(f"{path.name}*"))
 
 
-async def _provider(home: Home, config: Config, environment: Mapping[str, str]) -> str:
+async def _provider(call: Invocation, config: Config) -> str:
     """Return the current embedding provider as `provider:model:dimensions`; empty if there is none."""
-    async with opened_memory(home, config, environment) as memory:
+    async with opened_memory(call, config) as memory:
         provider = memory.provider()
         return f"{provider.name}:{provider.model()}:{provider.dimensions()}" if provider else ""
