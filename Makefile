@@ -37,7 +37,7 @@ test: $(VENV)/installed-for-tests model multilingual
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
-	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_resting.py $(ARGS)
+	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_backend_lifecycle.py $(ARGS)
 
 mutants: $(VENV)/installed-for-tests model
 	@$(BIN)/python -m tests.mutants $(ARGS)

@@ -1,4 +1,4 @@
-"""Facts over a real log on the disk: kept, told to whom they may be told, explained, and never lost."""
+"""Facts over a real log on disk: stored, visible to those who may see them, explained, and never lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plugins.facts.persons_facts import PersonsFacts
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.protocols import LONGEST_LINE, Log, Position
-from tests.facts.making import NOW, fact
+from tests.facts.samples import NOW, fact
 
 RUST = FactDraft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
 PORT = FactDraft(content="The API runs on port 3000")

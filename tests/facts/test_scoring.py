@@ -1,4 +1,4 @@
-"""What facts are worth, which answer a message, and which have to leave."""
+"""The importance of facts, their ranking for a message, and their retention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from plugins.facts.fact_events import FactForgotten, FactPinned, FactsWritten, L
 from plugins.facts.fact_recall import Recaller
 from plugins.facts.retention import drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
 from plugins.facts.scoring import RecallStats, current_importance, duplicates, similarity
-from tests.facts.making import NOW, ago, fact
+from tests.facts.samples import NOW, ago, fact
 
 
 def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[RecallStats]:

@@ -1,4 +1,4 @@
-"""Who makes the vectors changes while the gateway runs, or makes none of a text: nothing is mixed, nothing stands still."""
+"""The embedding provider changes or fails while the gateway runs: vectors are never mixed, and indexing continues."""
 
 from __future__ import annotations
 

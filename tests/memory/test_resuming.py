@@ -1,4 +1,4 @@
-"""Indexing that is killed goes on where it was, and a change of the model costs no more than it must."""
+"""An interrupted indexing run continues where it stopped, and a change of the model embeds no more than it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index is derived: whatever is done to its file, and whenever, what is found stays the same, and no note is changed."""
+"""The index is derived: after any damage to its file, searches find the same and no note is changed."""
 
 from __future__ import annotations
 

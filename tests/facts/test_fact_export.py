@@ -1,4 +1,4 @@
-"""Facts leave as JSON and come back; whatever is not sound is refused by name."""
+"""Exported facts can be imported again, and invalid entries are refused by number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plugins.api.fact_values import TYPES, Fact, FactOrigin, InvalidFact, validate_content
 from plugins.facts import fact_export
 from plugins.facts.fact_export import encode_facts, parse_facts
-from tests.facts.making import NOW, fact
+from tests.facts.samples import NOW, fact
 
 TEXT = st.text(min_size=1, max_size=60).map(lambda text: text + "x").map(validate_content)
 FACTS = st.lists(

@@ -1,4 +1,4 @@
-"""The book of facts is the fold of their log."""
+"""The state of facts is computed from the events of their log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from plugins.facts.fact_events import (
 )
 from plugins.facts.fact_log import decode
 from sessions.events.codec import FIRST, InvalidLine, encode_line, verify
-from tests.facts.making import ago, fact
+from tests.facts.samples import ago, fact
 
 RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fact("the port is 3000")
 

@@ -1,4 +1,4 @@
-"""The index is kept up to date behind everything else: a search does not wait for it, and says what is missing and why."""
+"""The index is updated in the background: a search does not wait for it, and says what is missing and why."""
 
 from __future__ import annotations
 

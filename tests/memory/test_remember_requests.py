@@ -1,4 +1,4 @@
-"""What a message asks to be remembered, in the languages in which that is understood."""
+"""Requests to remember something are recognised in several languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the index rests: as it is configured, anew where it was harmed, and in SQLite where the chosen one fails."""
+"""The configured backend is used, rebuilt after damage, and replaced by SQLite if it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index is opened beside the event loop, with no more than it needs."""
+"""The index is opened outside the event loop's thread, with no more imports than it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with notes: repetition, what was recalled and written down again, secrets; and which of them nobody used."""
+"""The audit of notes: duplicates, recalled text that was written back, secrets, and notes nobody uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is asked of a turn, and what of its answers becomes facts."""
+"""The requests for extraction and distillation, and the parsing of their answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritt
 from plugins.facts.model_answers import prompt_budget
 from plugins.languages.prompts import language
 from sessions.events.tokens import estimate
-from tests.facts.making import NOW, ago, fact
+from tests.facts.samples import NOW, ago, fact
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: no'
 
