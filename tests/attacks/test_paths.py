@@ -437,30 +437,35 @@ OF_THE_HOME = (
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link in a circle", "an endless device", "a socket"])
 async def test_a_start_waits_for_no_file_that_is_none(kind: str, tmp_path: Path) -> None:
-    """It starts, or says in a sentence what is wrong with which file."""
-    harm: dict[str, str] = {}
-    few = asyncio.Semaphore(4)
+    """It starts, or says in a sentence what is wrong with which file; the next start is tried without that one."""
+    for name in OF_THE_HOME:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        put(tmp_path / name, kind)
+    wrong = list(OF_THE_HOME)
+    while said := await why_not_ready(tmp_path):
+        named = [name for name in wrong if Path(name).name in said]
+        assert named, said
+        place = tmp_path / max(named, key=len)
+        wrong.remove(str(place.relative_to(tmp_path)))
+        place.rmdir() if kind == "a folder" else place.unlink()
+    assert len(wrong) > len(OF_THE_HOME) // 2, "most of them are in the way of no start"
 
-    async def start(number: int, name: str) -> None:
-        home = tmp_path / str(number)
-        (home / name).parent.mkdir(parents=True)
-        put(home / name, kind)
-        settings = {"EXUVIA__MEMORY__EMBEDDING__PROVIDER": '"none"', "EXUVIA_TOKEN": TOKEN if name != "token" else ""}
-        async with few, aiohttp.ClientSession() as http:
-            running = await start_process(home, port=free_port(), settings=settings)
-            try:
-                await running.ready(http, DEADLINE)
-            except AssertionError:
-                said = running.log.read_text()
-                if running.process.returncode not in (1, 2) or "Traceback" in said or Path(name).name not in said:
-                    harm[name] = said
-            except TimeoutError:
-                harm[name] = "it waits"
-            finally:
-                await running.kill()
 
-    await asyncio.gather(*(start(number, name) for number, name in enumerate(OF_THE_HOME)))
-    assert harm == {}
+async def why_not_ready(home: Path) -> str:
+    """Start a gateway; return the last line of one that ends by itself, "" for one that becomes ready."""
+    settings = {"EXUVIA__MEMORY__EMBEDDING__PROVIDER": '"none"'}
+    async with aiohttp.ClientSession() as http:
+        running = await start_process(home, port=free_port(), settings=settings, wrap=("env", "-u", "EXUVIA_TOKEN"))
+        try:
+            await running.ready(http, DEADLINE)
+        except AssertionError:
+            said = running.log.read_text()
+            assert running.process.returncode in (1, 2), said
+            assert "Traceback" not in said
+            return said.splitlines()[-1]
+        finally:
+            await running.kill()
+    return ""
 
 
 def put(place: Path, kind: str) -> None:
