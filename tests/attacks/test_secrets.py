@@ -33,7 +33,7 @@ SAYS = "Incorrect API key provided: {}. You can find yours on the web."
 
 def settings(vendor: Vendor, server: FaultyServer[Any]) -> dict[str, Any]:
     name = vendor.kind.name
-    given = {"base_url": server.url, "api_key": vendor.key, **dict(vendor.settings)}
+    given = {"base_url": server.url, "api_key": vendor.key, **vendor.harness.settings}
     own = {"agent.model": f"{name}:{vendor.model}", "people.bob.token": BOB, "memory.embedding.provider": "none"}
     return own | {f"providers.{name}.{key}": value for key, value in given.items()}
 

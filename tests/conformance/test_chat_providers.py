@@ -71,7 +71,7 @@ class OfVendor(Hurried):
         setattr(cls, "server", staticmethod(cls.vendor.server))  # noqa: B010 - some are made by a function
 
     def more(self) -> dict[str, Any]:
-        return dict(self.vendor.settings)
+        return self.vendor.harness.settings
 
     def says(self, text: str, *calls: tuple[str, Any]) -> Any:
         return self.vendor.says(text, *((tool, msgspec.json.decode(arguments)) for tool, arguments in calls))

@@ -372,7 +372,7 @@ async def test_an_error_about_an_unknown_model_names_those_that_there_are_and_ho
 ) -> None:
     name = vendor.kind.name
     async with vendor.server(Fault(status=404, body=ABSENT[vendor.name])).serving() as server:
-        given = {"base_url": server.url, "api_key": vendor.key, **dict(vendor.settings)}
+        given = {"base_url": server.url, "api_key": vendor.key, **vendor.harness.settings}
         wanted = {"agent.model": f"{name}:{MISSING}"} | {f"providers.{name}.{key}": value for key, value in given.items()}
         async with gateway(tmp_path, settings=wanted) as g:
             client = await g.connect()

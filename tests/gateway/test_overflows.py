@@ -43,7 +43,7 @@ WAYS = [
 
 def settings(vendor: Vendor, server: FaultyServer[Any]) -> dict[str, Any]:
     name = vendor.kind.name
-    given = {"base_url": server.url, "api_key": vendor.key, **dict(vendor.settings)}
+    given = {"base_url": server.url, "api_key": vendor.key, **vendor.harness.settings}
     return {"agent.model": f"{name}:{vendor.model}"} | {f"providers.{name}.{key}": value for key, value in given.items()}
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
-from plugins.api.context import ProviderContext
+from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.http.client import Limits, Timeouts, Transport
+from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError, RateLimited, Unreachable
+from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
-from sessions.events.messages import Message, ToolDefinition, UserMessage
+from plugins.testing.servers.faulty_server import FaultyServer
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
 from sessions.state.context import Context
+
+Server = TypeVar("Server", bound=FaultyServer[Any])
 
 READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "object", "properties": {}})
 
@@ -48,6 +53,36 @@ class Asked:
 
 
 @asynccontextmanager
+async def provider_context(
+    settings: Any,
+    *,
+    timeouts: Timeouts | None = None,
+    limits: Limits | None = None,
+    environment: dict[str, str] | None = None,
+    account: ProviderAccount | None = None,
+) -> AsyncIterator[tuple[ProviderContext, list[float]]]:
+    """Yield the context of a provider with a transport that does not wait, and the pauses that it would have made."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async with Transport(sleep=sleep, chance=lambda: 1.0, timeouts=timeouts, limits=limits) as transport:
+        yield (
+            ProviderContext(
+                settings=settings,
+                folder=Path("unused"),
+                workspace=Path("unused"),
+                clock=ManualClock(),
+                transport=transport,
+                environment=environment or {},
+                account=account or ProviderAccount(),
+            ),
+            slept,
+        )
+
+
+@asynccontextmanager
 async def opened(
     kind: type[ChatProvider],
     *,
@@ -57,20 +92,62 @@ async def opened(
     environment: dict[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Asked]:
-    """The provider with these settings."""
-    slept: list[float] = []
+    """Yield the provider with these settings."""
+    common: dict[str, Any] = {"timeouts": timeouts, "limits": limits, "environment": environment}
+    async with provider_context(kind.Settings(**settings), **common) as (context, slept), kind(context) as provider:
+        yield Asked(provider, slept, model)
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
 
-    async with Transport(sleep=sleep, chance=lambda: 1.0, timeouts=timeouts, limits=limits) as transport:
-        context = ProviderContext(
-            settings=kind.Settings(**settings),
-            folder=Path("unused"),
-            workspace=Path("unused"),
-            clock=ManualClock(),
-            transport=transport,
-            environment=environment or {},
-        )
-        async with kind(context) as provider:
-            yield Asked(provider, slept, model)
+class Harness(Generic[Server]):
+    """A chat provider and its fake server. `key` is the configured key, empty for none; `settings` are those of every
+    provider."""
+
+    def __init__(
+        self, kind: type[ChatProvider], server: Callable[..., Server], *, model: str, key: str, **settings: Any
+    ) -> None:
+        self.kind = kind
+        self.server = server
+        self.model = model
+        self.key = key
+        self.settings = settings
+
+    def request(self, *messages: Message, **options: Any) -> ChatRequest:
+        """Return a request as `question` does."""
+        return question(*messages, **{"model": self.model, **options})
+
+    @asynccontextmanager
+    async def asking(self, url: str, *, key: str | None = None, **options: Any) -> AsyncIterator[Asked]:
+        """Yield the provider with the server at this address, or with its default address if it is empty."""
+        key = self.key if key is None else key
+        address = {"base_url": url} if url else {}
+        options = {"model": self.model, "api_key": Secret(key) if key else None, **address, **self.settings, **options}
+        async with opened(self.kind, **options) as client:
+            yield client
+
+    @asynccontextmanager
+    async def serving(
+        self, *answers: Any, server: Server | None = None, **options: Any
+    ) -> AsyncIterator[tuple[Asked, Server]]:
+        """Yield the provider and a fake server, by default one that gives these answers."""
+        async with (server or self.server(*answers)).serving() as running, self.asking(running.url, **options) as client:
+            yield client, running
+
+
+def as_messages(reply: Reply, seq: int = 0) -> tuple[AssistantMessage | ToolMessage, ...]:
+    """Return a reply and the results of its calls as the transcript has them: with ids of its own for the calls."""
+    calls = tuple(ToolCall(id=f"call_{seq}_{n}", tool=c.tool, arguments=c.arguments) for n, c in enumerate(reply.calls))
+    answer = AssistantMessage(text=reply.text, calls=calls, opaque=reply.opaque)
+    return answer, *(ToolMessage(id=call.id, tool=call.tool, text="a result") for call in calls)
+
+
+MEANINGS: tuple[tuple[int, type[ProviderError], int], ...] = (
+    (401, CredentialsRefused, 1),
+    (402, RateLimited, 1),
+    (403, CredentialsRefused, 1),
+    (404, NoSuchModel, 1),
+    (429, RateLimited, 4),
+    (500, Unreachable, 4),
+    (502, Unreachable, 4),
+    (503, Unreachable, 4),
+)
+"""The error for each status of every provider, and the number of requests until it is raised."""

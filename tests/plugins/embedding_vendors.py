@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from plugins.api.context import ProviderAccount, ProviderContext
+from plugins.api.context import ProviderAccount
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.plugin_services import Purpose
-from plugins.http.client import Limits, Timeouts, Transport
+from plugins.http.client import Limits, Timeouts
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
 from plugins.providers.ollama.embeddings import OllamaEmbeddings
@@ -23,6 +22,7 @@ from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.embedding_server import EmbeddingServer
+from tests.plugins.asking import provider_context
 from tests.servers import gemini_server
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
@@ -73,25 +73,11 @@ class Vendor(NamedTuple):
         **settings: Any,
     ) -> AsyncIterator[Embedded]:
         """The provider, with the server at this address and its key unless the settings say otherwise."""
-        slept: list[float] = []
-
-        async def sleep(seconds: float) -> None:
-            slept.append(seconds)
-
-        settings = {"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings}
-        async with Transport(sleep=sleep, chance=lambda: 1.0, timeouts=timeouts, limits=limits) as transport:
-            clock = ManualClock()
-            context = ProviderContext(
-                settings=EmbeddingKeys(**settings),
-                folder=Path("unused"),
-                workspace=Path("unused"),
-                clock=clock,
-                transport=transport,
-                environment=environment or {},
-                account=account or ProviderAccount(),
-            )
-            async with self.kind(context) as provider:
-                yield Embedded(provider, slept, clock)
+        keys = EmbeddingKeys(**{"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings})
+        common: dict[str, Any] = {"timeouts": timeouts, "limits": limits, "environment": environment, "account": account}
+        async with provider_context(keys, **common) as (context, slept), self.kind(context) as provider:
+            assert isinstance(context.clock, ManualClock)
+            yield Embedded(provider, slept, context.clock)
 
     @asynccontextmanager
     async def serving(self, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
@@ -100,13 +86,8 @@ class Vendor(NamedTuple):
             yield client, server
 
 
-def _google(status: int, words: str) -> bytes:
-    names = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
-    return gemini_server.refusal(status, words, names.get(status, "INVALID_ARGUMENT"))
-
-
 OPENAI = Vendor(OpenAIEmbeddings, OpenAIEmbeddingServer, lambda _, words: openai_server.refusal(words, None), (None, None))
-GEMINI = Vendor(GeminiEmbeddings, GeminiEmbeddingServer, _google, ("RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
+GEMINI = Vendor(GeminiEmbeddings, GeminiEmbeddingServer, gemini_server.refusal, ("RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
 VOYAGE = Vendor(
     VoyageEmbeddings, VoyageEmbeddingServer, lambda _, words: json.dumps({"detail": words}).encode(), ("document", "query")
 )

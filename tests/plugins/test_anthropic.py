@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plugins.api.chat import Reply
 from plugins.providers.anthropic.chat import Anthropic
 from plugins.providers.anthropic.request import Encoder, turns_of
 from plugins.providers.hosted.encoding import EncodingCache
@@ -30,7 +26,7 @@ from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.state.context import pair_results
-from tests.plugins.asking import READ, Asked, opened, question
+from tests.plugins.asking import READ, Harness, as_messages
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
 from tests.waiting import deadline
@@ -38,29 +34,8 @@ from tests.waiting import deadline
 OLD, NEW = "claude-haiku-4-5", "claude-sonnet-5-5"
 
 
-def called(seq: int, reply: Reply) -> tuple[Message, ...]:
-    """A reply with calls and their results, as the transcript has them: the ids are ours."""
-    calls = tuple(
-        ToolCall(id=f"call_{seq}_{n}", tool=call.tool, arguments=call.arguments) for n, call in enumerate(reply.calls)
-    )
-    answer = AssistantMessage(text=reply.text, calls=calls, opaque=reply.opaque)
-    return answer, *(ToolMessage(id=call.id, tool=call.tool, text="a result") for call in calls)
-
-
-request = partial(question, model="claude-test")
-
-
-@asynccontextmanager
-async def provider(url: str, *, key: str = KEY, **options: Any) -> AsyncIterator[Asked]:
-    options |= {"base_url": url} if url else {}
-    async with opened(Anthropic, model="claude-test", api_key=Secret(key) if key else None, **options) as client:
-        yield client
-
-
-@asynccontextmanager
-async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, AnthropicServer]]:
-    async with AnthropicServer(*answers).serving() as server, provider(server.url, **options) as asked_:
-        yield asked_, server
+HARNESS = Harness(Anthropic, AnthropicServer, model="claude-test", key=KEY)
+request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
 async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
@@ -96,7 +71,7 @@ async def test_many_calls_and_their_results_are_one_turn_each() -> None:
     async with asked(Says("", *(("read", json.dumps({"n": n})) for n in range(1000))), Says("ok")) as (client, server):
         reply = await client.ask(request(tools=(READ,)))
         assert [json.loads(c.arguments)["n"] for c in reply.calls] == list(range(1000))
-        await client.ask(request(UserMessage(text="hi"), *called(4, reply), tools=(READ,)))
+        await client.ask(request(UserMessage(text="hi"), *as_messages(reply, 4), tools=(READ,)))
         assert [len(m["content"]) for m in server.requests[1]["messages"]] == [1, 1000, 1000]
 
 
@@ -107,7 +82,7 @@ async def test_each_request_reads_from_the_cache_what_the_one_before_sent() -> N
     async with asked(Says("", *(("read", "{}") for _ in range(30))), Says("done")) as (client, _):
         messages: tuple[Message, ...] = (UserMessage(text="a question of some length " * 20),)
         first = await client.ask(request(*messages, tools=(READ,)))
-        messages += called(4, first)
+        messages += as_messages(first, 4)
         usages = [first.usage]
         for n in range(5):
             reply = await client.ask(request(*messages, tools=(READ,)))
@@ -251,9 +226,9 @@ async def test_signed_thoughts_come_back_with_the_results_in_their_place_and_not
         begun: tuple[Message, ...] = (UserMessage(text="go"),)
         first = await client.ask(request(*begun, tools=(READ,)))
         assert (first.text, first.opaque is None) == ("I look.Twice.", False)
-        begun += called(4, first)
+        begun += as_messages(first, 4)
         second = await client.ask(request(*begun, tools=(READ,)))
-        begun += called(8, second)
+        begun += as_messages(second, 8)
         assert (await client.ask(request(*begun, tools=(READ,)))).text == "done"
         sent = server.requests[2]["messages"]
         assert [block["type"] for block in sent[1]["content"]] == [part["type"] for part in MIXED]
@@ -268,7 +243,7 @@ async def test_signed_thoughts_come_back_with_the_results_in_their_place_and_not
 async def test_thoughts_that_a_pruned_past_invalidates_are_left_out_and_the_turn_goes_on() -> None:
     async with asked(Says("", ("read", "{}"), thoughts="Look."), Says("done")) as (client, server):
         first = await client.ask(request(UserMessage(text="a long question"), tools=(READ,)))
-        pruned = request(UserMessage(text="[cut]"), *called(4, first), tools=(READ,))
+        pruned = request(UserMessage(text="[cut]"), *as_messages(first, 4), tools=(READ,))
         assert (await client.ask(pruned)).text == "done"
         assert [words.partition(": ")[2] for words in server.refusals] == ["Invalid `signature` in `thinking` block"]
         assert len(server.requests) == 3

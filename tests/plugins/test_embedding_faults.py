@@ -29,6 +29,7 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer, vector_of
 from plugins.testing.servers.faulty_server import Fault, RawResponse
+from tests.plugins.asking import MEANINGS
 from tests.plugins.embedding_vendors import VENDORS, Embedded, Vendor
 from tests.waiting import deadline
 
@@ -177,20 +178,7 @@ async def test_a_change_of_length_between_two_requests_of_one_text_list_mixes_no
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "requests"),
-    [
-        (400, BadRequest, 2),
-        (401, CredentialsRefused, 1),
-        (402, RateLimited, 1),
-        (403, CredentialsRefused, 1),
-        (404, NoSuchModel, 1),
-        (429, RateLimited, 4),
-        (500, Unreachable, 4),
-        (502, Unreachable, 4),
-        (503, Unreachable, 4),
-    ],
-)
+@pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 2), *MEANINGS])
 async def test_each_status_has_its_meaning(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
     async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in await fails(client, error)

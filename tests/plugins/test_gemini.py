@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,41 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plugins.api.chat import Reply
 from plugins.api.models import ModelLimits
 from plugins.providers.gemini.chat import Gemini
 from plugins.providers.gemini.request import EARLIER, GO_ON, NO_TEXT, UNSIGNED, Encoder
 from plugins.providers.hosted.images import gemini_vision
 from plugins.support.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, RateLimited, StreamCut
-from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.state.context import pair_results
-from tests.plugins.asking import READ, Asked, opened, question
+from tests.plugins.asking import READ, Harness, as_messages
 from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
 
-request = partial(question, model="gemini-3-test")
-
-
-@asynccontextmanager
-async def provider(url: str, *, key: str = KEY, **options: Any) -> AsyncIterator[Asked]:
-    options |= {"base_url": url} if url else {}
-    async with opened(Gemini, model="gemini-3-test", api_key=Secret(key) if key else None, **options) as client:
-        yield client
-
-
-@asynccontextmanager
-async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, GeminiServer]]:
-    async with GeminiServer(*answers).serving() as server, provider(server.url, **options) as asked_:
-        yield asked_, server
-
-
-def as_message(reply: Reply, seq: int) -> AssistantMessage:
-    """A reply as the transcript keeps it: with ids of its own for the calls."""
-    calls = tuple(
-        ToolCall(id=f"call_{seq}_{n}", tool=call.tool, arguments=call.arguments) for n, call in enumerate(reply.calls)
-    )
-    return AssistantMessage(text=reply.text, calls=calls, opaque=reply.opaque)
+HARNESS = Harness(Gemini, GeminiServer, model="gemini-3-test", key=KEY)
+request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
 def result(call: str, text: str = "done", *, failed: bool = False) -> ToolMessage:
@@ -103,7 +78,7 @@ async def test_what_the_model_signed_comes_back_on_the_parts_that_it_was_signed_
         messages: list[Message] = [UserMessage(text="go")]
         for seq in range(3):
             reply = await client.ask(request(*messages, tools=(READ,)))
-            messages.append(as_message(reply, seq))
+            messages.append(as_messages(reply, seq)[0])
             messages += [result(call.id, failed=call.id == "call_0_1") for call in messages[-1].calls]  # type: ignore[union-attr]
         assert [call.id for call in reply.calls] == []
         await client.ask(request(*messages, UserMessage(text="thanks")))

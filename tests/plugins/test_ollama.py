@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -29,25 +26,11 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from tests.plugins.asking import READ, Asked, opened, question
+from tests.plugins.asking import READ, Harness
 from tests.servers.ollama_server import KEY, MODEL, OllamaServer, Says, engine_refusal, lines_of, refusal
 
-request = partial(question, model=MODEL)
-
-
-@asynccontextmanager
-async def provider(url: str, *, key: str = "", **options: Any) -> AsyncIterator[Asked]:
-    options |= {"base_url": url} if url else {}
-    async with opened(Ollama, model=MODEL, api_key=Secret(key) if key else None, **options) as client:
-        yield client
-
-
-@asynccontextmanager
-async def asked(
-    *answers: Any, server: OllamaServer | None = None, **options: Any
-) -> AsyncIterator[tuple[Asked, OllamaServer]]:
-    async with (server or OllamaServer(*answers)).serving() as serving, provider(serving.url, **options) as asked_:
-        yield asked_, serving
+HARNESS = Harness(Ollama, OllamaServer, model=MODEL, key="")
+request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

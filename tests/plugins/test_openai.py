@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,26 +12,13 @@ from plugins.providers.hosted.encoding import EncodingCache
 from plugins.providers.openai.chat import OpenAI
 from plugins.providers.openai.chat_completions import Encoder
 from plugins.support.errors import BadRequest, ContextOverflow, CredentialsRefused, ProviderError, RateLimited, StreamCut
-from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, events_of, refusal
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from tests.plugins.asking import READ, Asked, opened, question
+from tests.plugins.asking import READ, Harness
 
-request = partial(question, model="gpt-test")
-
-
-@asynccontextmanager
-async def provider(url: str, *, key: str = KEY, **options: Any) -> AsyncIterator[Asked]:
-    options |= {"base_url": url} if url else {}
-    async with opened(OpenAI, model="gpt-test", api_key=Secret(key) if key else None, **options) as client:
-        yield client
-
-
-@asynccontextmanager
-async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, OpenAIServer]]:
-    async with OpenAIServer(*answers).serving() as server, provider(server.url, **options) as asked_:
-        yield asked_, server
+HARNESS = Harness(OpenAI, OpenAIServer, model="gpt-test", key=KEY)
+request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
 async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:

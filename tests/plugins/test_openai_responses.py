@@ -20,8 +20,8 @@ from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.openai_server import OpenAIServer
 from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
 from sessions.events.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking import READ
-from tests.plugins.asking_responses import FIRST, as_message, asked, asks, provider, request
+from tests.plugins.asking import READ, as_messages
+from tests.plugins.asking_responses import FIRST, asked, asks, provider, request
 from tests.servers.openai_responses_server import (
     Says,
     refusal,
@@ -57,14 +57,14 @@ async def test_calls_are_put_together_from_their_fragments_and_their_results_go_
             ("call_1_2", "read", "{}"),
         ]
         assert reply.stop == "calls"
-        assert (await client.ask(asks(UserMessage(text="go"), *as_message(reply, 4)))).text == "done"
+        assert (await client.ask(asks(UserMessage(text="go"), *as_messages(reply, 4)))).text == "done"
         assert server.requests[1]["input"] == [
             {"role": "user", "content": "go"},
             {"role": "assistant", "content": "look"},
             {"type": "function_call", "call_id": "call_4_0", "name": "read", "arguments": '{"path": "a.md"}'},
             {"type": "function_call", "call_id": "call_4_1", "name": "read", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "call_4_0", "output": "result"},
-            {"type": "function_call_output", "call_id": "call_4_1", "output": "result"},
+            {"type": "function_call_output", "call_id": "call_4_0", "output": "a result"},
+            {"type": "function_call_output", "call_id": "call_4_1", "output": "a result"},
         ]
 
 
@@ -160,7 +160,7 @@ async def test_a_request_repeats_its_beginning_byte_for_byte_so_that_the_service
             reply = await client.ask(asks(*messages))
             assert reply.usage is not None
             cached.append((reply.usage.cached, reply.usage.input))
-            messages += as_message(reply, round_)
+            messages += as_messages(reply, round_)
         assert [read for read, _ in cached] == [0, cached[0][1], cached[1][1]]
 
 

@@ -20,7 +20,8 @@ from plugins.support.errors import (
 )
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import Usage, UserMessage
-from tests.plugins.asking_responses import BODY, FIRST, THOUGHT, as_message, asked, asks
+from tests.plugins.asking import as_messages
+from tests.plugins.asking_responses import BODY, FIRST, THOUGHT, asked, asks
 from tests.servers.openai_responses_server import (
     Says,
     event,
@@ -70,7 +71,7 @@ async def test_a_refusal_is_shown_and_named_as_one() -> None:
     async with asked(Says(parts=[THOUGHT, {"type": "message", "refusal": "I will not."}])) as (client, server):
         reply = await client.ask()
         assert (reply.text, "".join(client.deltas), reply.stop) == ("I will not.", "I will not.", "refused")
-        await client.ask(asks(*as_message(reply), UserMessage(text="why?")))
+        await client.ask(asks(*as_messages(reply), UserMessage(text="why?")))
         assert server.refusals == []
 
 

@@ -12,7 +12,8 @@ from plugins.providers.openai.responses_reply import COMPACTED, MAX_LENGTH
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import Fault
 from sessions.events.messages import AssistantMessage, Message, UserMessage
-from tests.plugins.asking_responses import CALL, FIRST, SECOND, THOUGHT, as_message, asked, asks, provider
+from tests.plugins.asking import as_messages
+from tests.plugins.asking_responses import CALL, FIRST, SECOND, THOUGHT, asked, asks, provider
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import ResponsesServer, Says, refusal
 
@@ -43,10 +44,10 @@ async def test_what_came_before_a_compaction_is_left_out_and_the_item_comes_back
     async with asked(Says("Well."), Says("Then.")) as (client, server):
         reply = await client.ask(asks(UserMessage(text="x" * 5000), *BEFORE, compact_at=MIN_THRESHOLD))
         assert (reply.text, reply.opaque is not None and reply.opaque.startswith(COMPACTED)) == ("Well.", True)
-        told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
+        told: tuple[Message, ...] = (*BEFORE, *as_messages(reply), UserMessage(text="and?"))
         again = await client.ask(asks(*told, compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "Well.", "and?"]
-        await client.ask(asks(*told, *as_message(again), UserMessage(text="so?"), compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*told, *as_messages(again), UserMessage(text="so?"), compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "Well.", "and?", "Then.", "so?"]
         assert server.refusals == []
 
@@ -56,9 +57,9 @@ async def test_the_newest_compaction_counts() -> None:
         client,
         server,
     ):
-        first = as_message(await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD)))
+        first = as_messages(await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD)))
         more: tuple[Message, ...] = (*BEFORE, *first, UserMessage(text="y" * 5000))
-        second = as_message(await client.ask(asks(*more, compact_at=MIN_THRESHOLD)))
+        second = as_messages(await client.ask(asks(*more, compact_at=MIN_THRESHOLD)))
         await client.ask(asks(*more, *second, UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert sent(server) == ["compaction", "two", "and?"]
         assert server.refusals == []
@@ -68,7 +69,7 @@ async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order(
     parts = [CALL, COMPACTION, THOUGHT, CALL]
     async with asked(Says(parts=parts), Says("done")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
-        await client.ask(asks(*BEFORE, *as_message(reply), compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*BEFORE, *as_messages(reply), compact_at=MIN_THRESHOLD))
         calls = ["function_call", "compaction", "reasoning", "function_call"]
         assert sent(server) == [*calls, "function_call_output", "function_call_output"]
         assert server.refusals == []
@@ -78,7 +79,7 @@ async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order(
 async def test_an_answer_that_was_cut_behind_its_compaction_keeps_it(parts: list[dict[str, Any]]) -> None:
     async with asked(Says(parts=parts, incomplete="max_output_tokens"), Says("done")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
-        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*BEFORE, *as_messages(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert (sent(server)[-2:], "long ago" in sent(server)) == (["compaction", "and?"], False)
         assert server.refusals == []
 
@@ -86,7 +87,7 @@ async def test_an_answer_that_was_cut_behind_its_compaction_keeps_it(parts: list
 async def test_other_models_and_services_that_may_no_longer_compact_are_sent_everything() -> None:
     async with asked(Says(parts=[COMPACTION, {"type": "message", "text": "Well."}]), Says("x")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
-        told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
+        told: tuple[Message, ...] = (*BEFORE, *as_messages(reply), UserMessage(text="and?"))
         everything = ["long ago", "indeed", "go", "Well.", "and?"]
         for changes in (
             {"model": "gpt-other", "compact_at": MIN_THRESHOLD},
@@ -106,7 +107,7 @@ async def test_a_compaction_that_cannot_be_read_any_more_is_left_out_and_everyth
     ).serving() as server:
         async with provider(server.url, api="responses", key=FIRST) as client:
             reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
-        told: tuple[Message, ...] = (*BEFORE, *as_message(reply), UserMessage(text="and?"))
+        told: tuple[Message, ...] = (*BEFORE, *as_messages(reply), UserMessage(text="and?"))
         async with provider(server.url, api="responses", key=SECOND) as client:
             assert (await client.ask(asks(*told, compact_at=MIN_THRESHOLD))).text == "x"
             assert sent(server) == ["long ago", "indeed", "go", "Well.", "and?"]
@@ -131,7 +132,7 @@ async def test_one_that_is_too_long_for_a_line_of_the_journal_is_not_kept() -> N
     async with asked(Says(parts=parts), Says("x")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         assert reply.opaque is None
-        await client.ask(asks(*BEFORE, *as_message(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
+        await client.ask(asks(*BEFORE, *as_messages(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
         assert sent(server)[0] == "long ago"
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from plugins.support.errors import BadRequest
 from sessions.events.messages import Attachment, UserMessage
-from tests.plugins.asking import READ
-from tests.plugins.asking_responses import BODY, CALL, FIRST, THOUGHT, as_message, asked, asks
+from tests.plugins.asking import READ, as_messages
+from tests.plugins.asking_responses import BODY, CALL, FIRST, THOUGHT, asked, asks
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import (
     ResponsesServer,
@@ -124,7 +124,7 @@ async def test_what_is_sent_is_what_the_official_client_may_send() -> None:
     params = pytest.importorskip("openai.types.responses.response_create_params").ResponseCreateParamsStreaming
     picture = UserMessage(text="go", attachments=(Attachment(sha256="a", media="image/png", bytes=3),))
     async with asked(Says("Hm.", ("read", "{}"), thoughts=True), effort="low", max_output_tokens=99) as (client, server):
-        messages = (picture, *as_message(await client.ask(asks(picture))))
+        messages = (picture, *as_messages(await client.ask(asks(picture))))
         await client.ask(asks(*messages, pictures={"a": b"aW1n"}))
     sent_ = server.requests[1]
     allowed = pydantic.TypeAdapter(params).validate_python(sent_)

@@ -13,7 +13,8 @@ from plugins.testing.servers.faulty_server import RawResponse
 from plugins.testing.servers.openai_server import OpenAIServer
 from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking_responses import BODY, CALL, SECOND, THOUGHT, as_message, asked, asks, provider
+from tests.plugins.asking import as_messages
+from tests.plugins.asking_responses import BODY, CALL, SECOND, THOUGHT, asked, asks, provider
 from tests.servers.openai_responses_server import (
     ResponsesServer,
     Says,
@@ -38,7 +39,7 @@ from tests.servers.openai_responses_server import (
 async def test_reasoning_comes_back_exactly_where_it_stood(parts: list[dict[str, Any]]) -> None:
     async with asked(Says(parts=parts), Says("done")) as (client, server):
         reply = await client.ask(asks(UserMessage(text="go")))
-        await client.ask(asks(UserMessage(text="go"), *as_message(reply), UserMessage(text="and?")))
+        await client.ask(asks(UserMessage(text="go"), *as_messages(reply), UserMessage(text="and?")))
         came = items_of(BODY, Says(parts=parts))
         back = [i for i in server.requests[1]["input"] if i["type" if "type" in i else "role"] != "function_call_output"]
         assert [_told(item) for item in back[1:-1]] == [_told(item) for item in came]
@@ -59,7 +60,7 @@ async def test_messages_of_one_answer_are_paragraphs_and_keep_their_own_text() -
     async with asked(Says(parts=parts)) as (client, server):
         reply = await client.ask()
         assert reply.text == "I look.\n\nIt is." == "".join(client.deltas)
-        await client.ask(asks(*as_message(reply), UserMessage(text="and?")))
+        await client.ask(asks(*as_messages(reply), UserMessage(text="and?")))
         assert server.requests[1]["input"][:2] == [
             {"role": "assistant", "content": "I look.", "phase": "commentary"},
             {"role": "assistant", "content": "It is."},
@@ -72,7 +73,7 @@ async def test_reasoning_that_led_to_nothing_is_not_kept(incomplete: str) -> Non
     async with asked(Says(parts=[THOUGHT, cut], incomplete=incomplete), Says("done")) as (client, server):
         reply = await client.ask()
         assert (reply.calls, reply.opaque) == ((), None)
-        await client.ask(asks(UserMessage(text="go"), *as_message(reply), UserMessage(text="and?")))
+        await client.ask(asks(UserMessage(text="go"), *as_messages(reply), UserMessage(text="and?")))
         assert server.refusals == []
 
 
@@ -84,7 +85,7 @@ async def test_more_reasoning_than_a_line_of_the_journal_carries_is_not_kept() -
 
 async def test_reasoning_goes_to_no_other_model_and_over_no_other_tongue() -> None:
     async with asked(Says("", ("read", "{}"), thoughts=True), Says("done")) as (client, server):
-        messages = (UserMessage(text="go"), *as_message(await client.ask(asks(UserMessage(text="go")))))
+        messages = (UserMessage(text="go"), *as_messages(await client.ask(asks(UserMessage(text="go")))))
         for model in ("gpt-other", "gpt-4.1"):
             await client.ask(asks(*messages, model=model))
             assert [item.get("type") for item in server.requests[-1]["input"]] == [
@@ -130,9 +131,9 @@ async def test_reasoning_that_the_key_cannot_read_is_left_out_from_then_on_and_n
     async with ResponsesServer(Says("", ("read", "{}"), thoughts=True)).serving() as server:
         async with provider(server.url, api="responses") as before:
             messages: tuple[Message, ...] = (UserMessage(text="go"),)
-            messages += as_message(await before.ask(asks(*messages)), 1)
+            messages += as_messages(await before.ask(asks(*messages)), 1)
         async with provider(server.url, api="responses", key=SECOND) as client:
-            messages += as_message(await client.ask(asks(*messages)), 2)
+            messages += as_messages(await client.ask(asks(*messages)), 2)
             await client.ask(asks(*messages))
         assert [wrong.code for wrong in server.refusals] == ["invalid_encrypted_content"]
         assert len(server.requests) == 4
@@ -149,12 +150,12 @@ async def test_reasoning_that_is_refused_inside_the_stream_is_left_out_too() -> 
     failed = {**response_to(BODY), "status": "failed", "error": broke}
     for end in (event("response.failed", response=failed), event("error", **broke), event("error", error=broke)):
         async with asked(Says("Hello.", thoughts=True), RawResponse(end), Says("done")) as (client, server):
-            messages = as_message(await client.ask())
+            messages = as_messages(await client.ask())
             assert (await client.ask(asks(*messages, UserMessage(text="go")))).text == "done"
             assert ["gAAAA" in json.dumps(sent) for sent in server.requests] == [False, True, False]
         said = event("response.output_text.delta", output_index=0, delta="Hel")
         async with asked(Says("Hello.", thoughts=True), RawResponse(said + end), Says("done")) as (client, server):
-            messages = as_message(await client.ask())
+            messages = as_messages(await client.ask())
             with pytest.raises(BadRequest, match="could not be verified"):  # what was said cannot be taken back
                 await client.ask(asks(*messages, UserMessage(text="go")))
         async with asked(RawResponse(end)) as (client, server):  # without anything to leave out it is a refusal

@@ -29,7 +29,6 @@ from plugins.support.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
-    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -38,7 +37,7 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
 from sessions.events.messages import MAX_COUNT, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking import READ, Asked, question
+from tests.plugins.asking import MEANINGS, READ, Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.waiting import deadline
 
@@ -182,21 +181,7 @@ async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "requests"),
-    [
-        (400, BadRequest, 1),
-        (401, CredentialsRefused, 1),
-        (402, RateLimited, 1),
-        (403, CredentialsRefused, 1),
-        (404, NoSuchModel, 1),
-        (413, ContextOverflow, 1),
-        (429, RateLimited, 4),
-        (500, Unreachable, 4),
-        (502, Unreachable, 4),
-        (503, Unreachable, 4),
-    ],
-)
+@pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 1), (413, ContextOverflow, 1), *MEANINGS])
 async def test_each_status_has_its_meaning(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
     async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in str(await fails(client, error))

@@ -6,8 +6,8 @@ A new provider is one more entry of `VENDORS`.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from plugins.api.chat import ChatProvider, ChatRequest
@@ -20,10 +20,9 @@ from plugins.providers.ollama.chat import Ollama
 from plugins.providers.openai import chat_completions as openai_wire
 from plugins.providers.openai import responses as openai_responses
 from plugins.providers.openai.chat import OpenAI
-from plugins.support.secrets import Secret
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, RawResponse, ServerResponse
-from tests.plugins.asking import Asked, opened
+from tests.plugins.asking import Asked, Harness
 from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server
 from tests.servers import openai_responses_rules as responses_rules
 from tests.servers import openai_responses_server as responses_server
@@ -38,10 +37,7 @@ class Vendor(NamedTuple):
     one in which the model thinks."""
 
     name: str
-    model: str
-    kind: type[ChatProvider]
-    key: str
-    server: Callable[..., FaultyServer[Any]]
+    harness: Harness[Any]
     says: Callable[..., ServerResponse]
     refusal: Callable[[int, str], bytes]
     overflows: tuple[Fault | RawResponse, ...]
@@ -51,7 +47,6 @@ class Vendor(NamedTuple):
     thoughts: Callable[[Json], list[str]]
     empty: tuple[bytes, ...]
     thinking: bytes
-    settings: tuple[tuple[str, Any], ...] = ()
     lines: bool = False
 
     def framed(self, data: bytes) -> bytes:
@@ -59,18 +54,33 @@ class Vendor(NamedTuple):
         data = data.replace(b"\n", b"")
         return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
 
-    @asynccontextmanager
-    async def asking(self, url: str, **options: Any) -> AsyncIterator[Asked]:
-        """The provider, with the server at this address."""
-        options = {"base_url": url, "api_key": Secret(self.key), "model": self.model, **dict(self.settings), **options}
-        async with opened(self.kind, **options) as client:
-            yield client
+    @property
+    def model(self) -> str:
+        """The model of its requests."""
+        return self.harness.model
 
-    @asynccontextmanager
-    async def serving(self, *answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, FaultyServer[Any]]]:
-        """The provider and its fake, which gives these answers."""
-        async with self.server(*answers).serving() as server, self.asking(server.url, **options) as client:
-            yield client, server
+    @property
+    def key(self) -> str:
+        """The key that the fake accepts."""
+        return self.harness.key
+
+    @property
+    def kind(self) -> type[ChatProvider]:
+        """The class of the provider."""
+        return self.harness.kind
+
+    def server(self, *answers: Any) -> FaultyServer[Any]:
+        """Return the fake, which gives these answers."""
+        server: FaultyServer[Any] = self.harness.server(*answers)
+        return server
+
+    def asking(self, url: str, **options: Any) -> AbstractAsyncContextManager[Asked]:
+        """Open the provider with the server at this address."""
+        return self.harness.asking(url, **options)
+
+    def serving(self, *answers: Any, **options: Any) -> AbstractAsyncContextManager[tuple[Asked, FaultyServer[Any]]]:
+        """Open the provider and its fake, which gives these answers."""
+        return self.harness.serving(*answers, **options)
 
 
 def _text(arguments: Any) -> str:
@@ -93,10 +103,7 @@ _OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded", 500: "serve
 
 OPENAI = Vendor(
     name="openai",
-    model="gpt-test",
-    kind=OpenAI,
-    key=openai_server.KEY,
-    server=openai_server.OpenAIServer,
+    harness=Harness(OpenAI, openai_server.OpenAIServer, model="gpt-test", key=openai_server.KEY),
     says=_openai_says,
     refusal=lambda status, words: openai_server.refusal(words, _OPENAI_CODES.get(status)),
     overflows=(
@@ -138,8 +145,7 @@ def _responses_error(message: str, code: str) -> bytes:
 
 RESPONSES = OPENAI._replace(
     name="responses",
-    key=responses_server.KEY,
-    server=responses_server.ResponsesServer,
+    harness=Harness(OpenAI, responses_server.ResponsesServer, model="gpt-test", key=responses_server.KEY, api="responses"),
     says=_responses_says,
     overflows=(
         Fault(status=400, body=openai_server.refusal("Your input exceeds the window.", "context_length_exceeded")),
@@ -155,7 +161,6 @@ RESPONSES = OPENAI._replace(
         b'{"type":"keepalive"}',
     ),
     thinking=b'{"type":"response.reasoning_summary_text.delta","output_index":7,"summary_index":0,"delta":"Well, "}',
-    settings=(("api", "responses"),),
 )
 
 # --- Anthropic --------------------------------------------------------------------------------------------------------
@@ -170,10 +175,7 @@ _TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 
 ANTHROPIC = Vendor(
     name="anthropic",
-    model="claude-test",
-    kind=Anthropic,
-    key=anthropic_server.KEY,
-    server=anthropic_server.AnthropicServer,
+    harness=Harness(Anthropic, anthropic_server.AnthropicServer, model="claude-test", key=anthropic_server.KEY),
     says=_anthropic_says,
     refusal=lambda status, words: anthropic_server.refusal(words, _ANTHROPIC_KINDS.get(status, "invalid_request_error")),
     overflows=(
@@ -214,27 +216,19 @@ def _gemini_thoughts(body: Json) -> list[str]:
     return [signature for signature in signed if signature and signature != gemini_server.UNSIGNED]
 
 
-def _gemini_refusal(status: int, words: str) -> bytes:
-    names = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
-    return gemini_server.refusal(status, words, names.get(status, "INVALID_ARGUMENT"))
-
-
 _TOO_MANY = "The input token count (1179782) exceeds the maximum number of tokens allowed (1048576)."
 
 GEMINI = Vendor(
     name="gemini",
-    model="gemini-3-test",
-    kind=Gemini,
-    key=gemini_server.KEY,
-    server=gemini_server.GeminiServer,
+    harness=Harness(Gemini, gemini_server.GeminiServer, model="gemini-3-test", key=gemini_server.KEY),
     says=_gemini_says,
-    refusal=_gemini_refusal,
+    refusal=gemini_server.refusal,
     overflows=(
-        Fault(status=400, body=_gemini_refusal(400, _TOO_MANY)),
-        Fault(status=400, body=_gemini_refusal(400, "Request payload size exceeds the limit: 20971520 bytes.")),
-        RawResponse(b"data: " + _gemini_refusal(400, _TOO_MANY).replace(b"\n", b"") + b"\n\n"),
+        Fault(status=400, body=gemini_server.refusal(400, _TOO_MANY)),
+        Fault(status=400, body=gemini_server.refusal(400, "Request payload size exceeds the limit: 20971520 bytes.")),
+        RawResponse(b"data: " + gemini_server.refusal(400, _TOO_MANY).replace(b"\n", b"") + b"\n\n"),
     ),
-    broken=_gemini_refusal(503, "The model is overloaded."),
+    broken=gemini_server.refusal(503, "The model is overloaded."),
     limited=gemini_server.quota("26s", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
     refuses=_gemini_refuses,
     thoughts=_gemini_thoughts,
@@ -271,10 +265,7 @@ _OLLAMA_OVERFLOWS = (
 
 OLLAMA = Vendor(
     name="ollama",
-    model=ollama_server.MODEL,
-    kind=Ollama,
-    key=ollama_server.KEY,
-    server=_ollama_server,
+    harness=Harness(Ollama, _ollama_server, model=ollama_server.MODEL, key=ollama_server.KEY, context_window=1_000_000),
     says=_ollama_says,
     refusal=lambda status, words: ollama_server.refusal(words),
     overflows=(
@@ -291,7 +282,6 @@ OLLAMA = Vendor(
         b"{}",
     ),
     thinking=b'{"model":"m","message":{"role":"assistant","content":"","thinking":"Well, "},"done":false}',
-    settings=(("context_window", 1_000_000),),
     lines=True,
 )
 

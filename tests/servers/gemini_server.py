@@ -45,9 +45,12 @@ class Says(ServerResponse):
 Answer = Fault | RawResponse | Says
 
 
-def refusal(code: int, message: str, status: str, *details: Json) -> bytes:
-    """An error body in Google's form."""
-    error: Json = {"code": code, "message": message, "status": status}
+_STATUSES = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+
+
+def refusal(code: int, message: str, status: str = "", *details: Json) -> bytes:
+    """Return an error body in Google's form; the default `status` is that of the code."""
+    error: Json = {"code": code, "message": message, "status": status or _STATUSES.get(code, "INVALID_ARGUMENT")}
     return json.dumps({"error": error | ({"details": list(details)} if details else {})}, indent=2).encode()
 
 
