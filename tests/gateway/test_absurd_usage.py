@@ -63,9 +63,7 @@ def usages(path: Path) -> list[Json]:
 
 
 @pytest.mark.parametrize("counts", [10**30, -(10**30)])
-async def test_an_absurd_count_ends_nothing_whoever_asked(
-    counts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_absurd_token_counts_break_no_request(counts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Shelf(tmp_path / "shelf", monkeypatch).install("scribing", "scribe", SCRIBE)
     home = tmp_path / "home"
     async with OpenAIServer(respond=responds(counts)).serving() as server:

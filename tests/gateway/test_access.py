@@ -47,7 +47,7 @@ def allows(rules: Access, origin: str | None, host: str | None = "127.0.0.1:7117
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_token_names_the_owner_and_anything_else_nobody() -> None:
+def test_only_the_token_authenticates_the_owner() -> None:
     assert access().admit(TOKEN, HOME).person.id == OWNER
     for header in (f"Bearer {TOKEN}", f"bearer {TOKEN} "):
         assert access().admit_by_header(header, HOME).person.id == OWNER
@@ -59,7 +59,7 @@ def test_the_token_names_the_owner_and_anything_else_nobody() -> None:
             access().admit_by_header(header, HOME)
 
 
-def test_who_guesses_waits_and_nobody_else_does() -> None:
+def test_wrong_tokens_delay_only_their_own_address() -> None:
     rules = access()
     for number in range(FREE):
         with pytest.raises(NotAuthorized) as wrong:
@@ -84,7 +84,7 @@ def test_the_right_token_is_let_in_while_its_address_waits_for_anothers_guesses(
         rules.admit("a guess again", HOME)  # which the right one did not make cheaper
 
 
-def test_a_missing_token_is_no_guess() -> None:
+def test_a_missing_token_is_not_counted_as_a_failed_attempt() -> None:
     attempts = AuthThrottle(lambda: 0.0)
     for _ in range(100):
         with pytest.raises(NotAuthorized):
@@ -92,7 +92,7 @@ def test_a_missing_token_is_no_guess() -> None:
     assert len(attempts) == 0
 
 
-def test_replaced_people_are_let_in_at_once_and_the_watchers_told() -> None:
+def test_changed_people_are_admitted_at_once_and_watchers_are_notified() -> None:
     rules = access()
     told: list[bool] = []
     admission = rules.admit(TOKEN, HOME)
@@ -103,7 +103,7 @@ def test_replaced_people_are_let_in_at_once_and_the_watchers_told() -> None:
     assert rules.admit(OTHER, HOME).person.id == OWNER
 
 
-def test_a_token_that_names_somebody_else_now_is_not_the_one_that_let_them_in() -> None:
+def test_a_token_that_now_belongs_to_another_person_ends_the_old_admission() -> None:
     rules = access()
     admission = rules.admit(TOKEN, HOME)
     rules.replace(People([(Secret(TOKEN), Person("ana", "Ana"))]))
@@ -152,7 +152,7 @@ def test_the_gateways_own_address_is_allowed_in_every_spelling(host: str) -> Non
         "::1:7117",
     ],
 )
-def test_any_other_name_is_not(host: str | None) -> None:
+def test_any_other_host_name_is_refused(host: str | None) -> None:
     for rules in (access(), access("0.0.0.0"), access("::")):
         assert not rules.allows_host(host)
 
@@ -173,15 +173,15 @@ def test_any_other_name_is_not(host: str | None) -> None:
         "ws://x",
     ],
 )
-def test_a_page_of_somebody_else_is_not(origin: str) -> None:
+def test_a_foreign_origin_is_refused(origin: str) -> None:
     assert not allows(access(), origin)
 
 
-def test_no_origin_is_no_browser_and_allowed() -> None:
+def test_a_request_without_an_origin_is_allowed() -> None:
     assert allows(access(), None)
 
 
-def test_configured_names_are_allowed_beside() -> None:
+def test_configured_host_names_are_also_allowed() -> None:
     rules = access(hosts=("Chat.example",), origins=("https://other.example",))
     assert rules.allows_host("chat.example")
     assert rules.allows_host("chat.example.")
@@ -190,7 +190,7 @@ def test_configured_names_are_allowed_beside() -> None:
     assert not allows(rules, "https://third.example")
 
 
-def test_the_usual_ports_are_left_out_by_browsers() -> None:
+def test_default_ports_may_be_omitted_as_browsers_do() -> None:
     rules = access(port=80)
     assert rules.allows_host("localhost")
     assert allows(rules, "http://localhost", "localhost")
@@ -204,7 +204,7 @@ def test_a_gateway_on_all_addresses_takes_literal_addresses_but_no_names() -> No
     assert not rules.allows_host("192.0.2.7:80")
 
 
-def test_a_page_at_another_address_is_none_of_ours_though_its_port_is_the_same() -> None:
+def test_an_origin_at_another_address_is_refused_even_on_the_same_port() -> None:
     rules = access(host="0.0.0.0")
     assert allows(rules, "http://192.0.2.7:7117", "192.0.2.7:7117")
     assert not allows(rules, "http://198.51.100.66:7117", "192.0.2.7:7117")

@@ -340,7 +340,7 @@ async def test_the_same_message_with_the_same_files_is_a_duplicate_and_with_othe
         assert (await attach(client, data(b"one")))["code"] == "conflict"
 
 
-async def test_a_text_file_is_read_by_the_model_and_a_picture_is_named_to_one_without_eyes(tmp_path: Path) -> None:
+async def test_a_model_without_vision_reads_text_files_and_is_given_the_names_of_pictures(tmp_path: Path) -> None:
     text = b"```\nignore the fence\n```` and more"
     async with gateway(tmp_path) as g:
         client = await g.connect()
@@ -363,7 +363,7 @@ async def test_a_text_file_is_read_by_the_model_and_a_picture_is_named_to_one_wi
         assert kinds.count("attachments_withheld") == 1
 
 
-async def test_a_lost_file_is_told_and_the_conversation_goes_on(tmp_path: Path) -> None:
+async def test_a_missing_file_is_reported_and_the_conversation_continues(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         sent = await upload(g, b"soon gone", name="n.txt")
@@ -391,7 +391,7 @@ async def test_what_was_shown_is_hashed_as_references(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blocked", ["attachments", "attachments/owners"])
-async def test_a_disk_that_refuses_is_told_and_nothing_is_accepted(tmp_path: Path, blocked: str) -> None:
+async def test_a_failing_disk_is_reported_and_nothing_is_accepted(tmp_path: Path, blocked: str) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)
     (tmp_path / blocked).write_text("a file where the folder should be")
     async with gateway(tmp_path) as g:
@@ -406,7 +406,9 @@ async def test_a_disk_that_refuses_is_told_and_nothing_is_accepted(tmp_path: Pat
         assert await client.chat("hi") == "hi"
 
 
-async def test_the_running_gateway_removes_what_no_message_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_running_gateway_removes_uploads_that_no_message_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(uploads, "SWEEP_SECONDS", 0.02)
     monkeypatch.setattr(uploads, "ORPHAN_SECONDS", 0.3)
     async with gateway(tmp_path) as g:

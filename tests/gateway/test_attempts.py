@@ -27,7 +27,7 @@ def guess(attempts: AuthThrottle, address: str, times: int, first: int = 0) -> N
         attempts.count_wrong(address, str(number).encode())
 
 
-def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock) -> None:
+def test_after_a_few_free_attempts_each_further_one_doubles_the_wait(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE)
     assert attempts.wait("192.0.2.1") == 0
@@ -40,14 +40,14 @@ def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
 
 
-def test_a_program_with_its_one_old_token_locks_nobody_out(clock: Clock) -> None:
+def test_a_program_that_repeats_an_old_token_locks_nobody_out(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     for _ in range(1000):
         attempts.count_wrong("127.0.0.1", b"the old token")
     assert attempts.wait("127.0.0.1") == 0
 
 
-def test_after_a_while_an_address_begins_anew(clock: Clock) -> None:
+def test_attempts_of_an_address_are_forgotten_after_a_while(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE + 5)
     clock.now += FORGET_AFTER + 1
@@ -65,7 +65,7 @@ def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: 
     assert source_of("fe80::1%eth0") == source_of("fe80::2")
 
 
-def test_the_table_is_bounded_and_forgets_who_was_wrong_longest_ago(clock: Clock) -> None:
+def test_the_table_is_bounded_and_forgets_the_oldest_failures(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE + 1)
     for number in range(ADDRESSES):

@@ -81,7 +81,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-async def test_without_any_the_sentence_names_every_way(machine: Machine) -> None:
+async def test_without_any_model_the_error_names_every_way_to_get_one(machine: Machine) -> None:
     async with machine.models() as models:
         await models.discover_models()
         with pytest.raises(ModelUnknown) as none:
@@ -98,7 +98,7 @@ async def test_without_any_the_sentence_names_every_way(machine: Machine) -> Non
         assert way in str(none.value)
 
 
-async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_studio(machine: Machine, serve: Serve) -> None:
+async def test_ollama_is_preferred_to_llama_server_and_that_to_lm_studio(machine: Machine, serve: Serve) -> None:
     llama, studio, ollama = await serve(LLAMA), await serve(STUDIO), await serve(OLLAMA)
     chosen = []
     for running in (
@@ -115,7 +115,7 @@ async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_st
     assert f"agent.model is auto and llama-server runs on {llama.url[7:]}" in chosen[1].why
 
 
-async def test_with_a_key_nobody_on_this_machine_is_asked(machine: Machine, serve: Serve) -> None:
+async def test_with_a_key_no_server_on_this_machine_is_asked(machine: Machine, serve: Serve) -> None:
     llama = await serve(LLAMA)
     async with machine.models(llama=llama.url, key="a-key") as models:
         await models.discover_models()
@@ -144,7 +144,7 @@ async def test_no_key_is_ever_shown_to_a_server_that_was_found(serve: Serve) -> 
         {},
     ],
 )
-async def test_a_server_that_does_not_say_what_it_is_is_not_taken(
+async def test_a_server_that_does_not_identify_itself_is_not_chosen(
     machine: Machine, serve: Serve, answers: dict[str, Any]
 ) -> None:
     other = await serve(answers)
@@ -165,7 +165,7 @@ async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine, serve: 
 
 
 @pytest.mark.parametrize("place", ["llama", "studio", "ollama"])
-async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine: Machine, serve: Serve, place: str) -> None:
+async def test_a_server_that_is_too_busy_to_list_its_models_stays_chosen(machine: Machine, serve: Serve, place: str) -> None:
     server = await serve({**LLAMA, **STUDIO, **OLLAMA})
     async with machine.models(**{place: server.url}) as models:
         await models.discover_models()
@@ -176,7 +176,7 @@ async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine
         assert models.configured() == chosen
 
 
-async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(machine: Machine, serve: Serve) -> None:
+async def test_a_server_that_never_listed_its_models_is_not_chosen(machine: Machine, serve: Serve) -> None:
     server = await serve(LLAMA)
     async with machine.models(llama=server.url) as models:
         server.busy = True
@@ -276,7 +276,7 @@ async def test_a_message_is_answered_by_the_model_that_a_server_has_by_now(
         ((), "gpt-4.1"),
     ],
 )
-async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is_taken(
+async def test_the_usual_model_of_a_list_or_else_the_first_chat_model_is_chosen(
     listed: tuple[str, ...], chosen: str
 ) -> None:
     async with serving(*listed) as server, opened(OpenAI, model="", base_url=server.url) as asked:
@@ -295,7 +295,7 @@ async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is
         ((), "llama3.2"),
     ],
 )
-async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that_talks_is_taken(
+async def test_the_usual_model_of_a_remote_ollama_or_else_its_first_chat_model_is_chosen(
     serve: Serve, fetched: tuple[str, ...], chosen: str
 ) -> None:
     server = await serve({"/api/tags": {"models": [{"name": name} for name in fetched]}})
@@ -308,7 +308,7 @@ async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that
     assert server.asked.count("GET /api/tags") == (1 if fetched else 3)
 
 
-async def test_a_list_says_by_more_than_names_which_models_talk() -> None:
+async def test_chat_models_are_recognised_by_more_than_their_names() -> None:
     mute = {
         "one": {"type": "embedding"},
         "two": {"capabilities": {"completion_chat": False}},
@@ -320,7 +320,7 @@ async def test_a_list_says_by_more_than_names_which_models_talk() -> None:
         assert asked.provider.default_model() == "four"
 
 
-async def test_nobody_is_asked_for_a_list_where_the_model_is_known() -> None:
+async def test_a_known_model_needs_no_list() -> None:
     async with serving("qwen3-8b") as server:
         async with opened(OpenAI, model="", base_url=server.url, default_model="mine") as asked:
             await asked.provider.discover()

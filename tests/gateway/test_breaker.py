@@ -57,7 +57,7 @@ def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
     assert not breaker.allows()
 
 
-def test_an_answer_between_begins_the_count_anew() -> None:
+def test_an_answer_resets_the_count() -> None:
     breaker = CircuitBreaker(Time())
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
@@ -66,7 +66,7 @@ def test_an_answer_between_begins_the_count_anew() -> None:
     assert breaker.view().state == "closed"
 
 
-def test_failures_that_are_long_ago_are_forgotten() -> None:
+def test_old_failures_are_forgotten() -> None:
     time = Time()
     breaker = CircuitBreaker(time)
     for _ in range(3 * OPENS_AFTER):
@@ -79,7 +79,7 @@ def test_failures_that_are_long_ago_are_forgotten() -> None:
 @pytest.mark.parametrize(
     "kind", [BadRequest, ContextOverflow, CredentialsRefused, RateLimited, BadAnswer, asyncio.CancelledError]
 )
-def test_what_one_session_causes_never_opens_it(kind: type[BaseException]) -> None:
+def test_errors_caused_by_one_session_never_open_it(kind: type[BaseException]) -> None:
     breaker = CircuitBreaker(Time())
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, kind("no"))
@@ -112,7 +112,7 @@ def test_each_probe_that_fails_doubles_the_pause_up_to_its_bound() -> None:
 
 
 @pytest.mark.parametrize("end", [asyncio.CancelledError(), BadAnswer("What is this?")])
-def test_a_probe_that_says_nothing_leaves_room_for_another(end: BaseException) -> None:
+def test_a_probe_without_a_result_allows_another(end: BaseException) -> None:
     time = Time()
     breaker = opened(time)
     time.seconds += FIRST_PAUSE

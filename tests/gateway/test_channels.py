@@ -265,7 +265,7 @@ async def test_a_message_of_a_channel_is_bounded() -> None:
     assert not refused.value.later
 
 
-async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None:
+async def test_a_bounded_number_of_unknown_senders_is_logged() -> None:
     desk = GatewayChannelInbox("lines", cast(Switchboard, None), Settings(DEFAULTS))
     with capture_logs() as logged:
         for number in range(UNKNOWN_SENDERS + 10):
@@ -276,7 +276,7 @@ async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None
 
 
 @pytest.mark.parametrize("senders", ["", '"lines:bob" = "owner"', '"lines:ana" = "nobody"', '"other:*" = "owner"'])
-async def test_nobody_is_heard_who_is_not_named(tmp_path: Path, elsewhere: Elsewhere, senders: str) -> None:
+async def test_senders_that_are_not_configured_are_ignored(tmp_path: Path, elsewhere: Elsewhere, senders: str) -> None:
     async with serving(tmp_path / "home", elsewhere, senders=senders) as g:
         await elsewhere.say("/status")
         refused = await elsewhere.hear()
@@ -285,7 +285,7 @@ async def test_nobody_is_heard_who_is_not_named(tmp_path: Path, elsewhere: Elsew
     assert g.journals() == {}
 
 
-async def test_a_star_lets_everybody_of_the_channel_speak_as_that_person(tmp_path: Path, elsewhere: Elsewhere) -> None:
+async def test_a_star_admits_every_sender_of_the_channel_as_that_person(tmp_path: Path, elsewhere: Elsewhere) -> None:
     async with serving(tmp_path / "home", elsewhere, senders='"lines:*" = "owner"'):
         await elsewhere.say("hi", sender="anybody", room="a room with spaces")
         await elsewhere.hear()
@@ -325,7 +325,7 @@ async def test_what_was_not_delivered_when_the_gateway_ended_is_delivered_after_
     assert answer["id"].endswith(f"/{replied['seq']}"), "by which a service that got it before knows it"
 
 
-async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
+async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(
     tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path / "home", elsewhere) as g:
@@ -385,7 +385,7 @@ async def test_an_answer_is_tried_again_when_the_channel_says_and_the_next_waits
     assert tried_again - began >= 0.5
 
 
-async def test_an_answer_that_breaks_the_channel_each_time_is_given_up_once_a_later_one_is_taken(
+async def test_an_answer_that_always_fails_is_abandoned_once_a_later_one_is_accepted(
     tmp_path: Path, elsewhere: Elsewhere
 ) -> None:
     async with serving(tmp_path / "home", elsewhere) as g:
@@ -400,7 +400,7 @@ async def test_an_answer_that_breaks_the_channel_each_time_is_given_up_once_a_la
     assert len([line for line in lines_of(g) if line["kind"] == "plugin_failed"]) == 2  # once for each
 
 
-async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Path, elsewhere: Elsewhere) -> None:
+async def test_nothing_is_abandoned_while_the_channel_accepts_nothing(tmp_path: Path, elsewhere: Elsewhere) -> None:
     async with serving(tmp_path / "home", elsewhere) as g:
         await said_and_taken(elsewhere, "broken one", "broken two", "broken three")
         await until(lambda: [text for text, _ in tried()].count("broken three") > reply_delivery.BLOCKING_FAILURES)
@@ -410,7 +410,7 @@ async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Pat
     assert sorted(line["text"] for line in await elsewhere.rest()) == ["broken one", "broken three", "broken two"]
 
 
-async def test_an_answer_that_nobody_takes_for_a_day_is_given_up(
+async def test_an_answer_that_is_not_accepted_for_a_day_is_abandoned(
     tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reply_delivery, "ABANDON_AFTER", 0.5)

@@ -118,7 +118,7 @@ async def test_address_and_token_are_found_in_the_home(tmp_path: Path) -> None:
         assert (process.returncode, out) == (0, b"found\n")
 
 
-async def test_a_terminal_goes_on_when_the_token_of_its_home_is_changed_and_ends_where_it_was_given(tmp_path: Path) -> None:
+async def test_a_terminal_follows_a_changed_token_of_its_home_but_ends_if_the_token_was_given(tmp_path: Path) -> None:
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "EXUVIA_TOKEN"}
     home, nothing = Home(tmp_path), load_config(None, environment={}, overrides={}).sources
     async with gateway(tmp_path, settings={"gateway.token": None}) as g, Terminal() as found, Terminal() as given:

@@ -56,7 +56,7 @@ async def test_a_model_that_the_provider_does_not_list_is_refused_with_what_may_
 
 
 @pytest.mark.parametrize("names", [None, []])
-async def test_where_the_list_cannot_be_had_the_model_is_taken_with_a_note(
+async def test_without_a_list_the_model_is_accepted_with_a_note(
     names: list[str] | None, tmp_path: Path, serve: Serve
 ) -> None:
     url = NOBODY if names is None else (await serve(listing(names))).url
@@ -70,7 +70,7 @@ async def test_where_the_list_cannot_be_had_the_model_is_taken_with_a_note(
         assert answer.endswith("The model could not be verified: it keeps no list of its models.")
 
 
-async def test_model_lists_what_there_is_to_talk_to(tmp_path: Path, serve: Serve) -> None:
+async def test_model_lists_the_available_chat_models(tmp_path: Path, serve: Serve) -> None:
     server = await serve(listing(NAMES))
     async with gateway(tmp_path, file=file(server.url)) as on:
         client = await on.connect()
@@ -83,7 +83,7 @@ async def test_model_lists_what_there_is_to_talk_to(tmp_path: Path, serve: Serve
         assert "- openai: its models could not be listed (unreachable)" in await (await on.connect()).command("/model")
 
 
-async def test_a_long_list_is_cut_and_told_whole_for_its_provider(tmp_path: Path, serve: Serve) -> None:
+async def test_a_long_list_is_shortened_and_complete_for_one_provider(tmp_path: Path, serve: Serve) -> None:
     names = [f"model-{number:03}" for number in range(200)]
     server = await serve(listing(names))
     async with gateway(tmp_path, file=file(server.url)) as on:

@@ -161,7 +161,7 @@ def test_a_transcript_is_for_people(home: Path) -> None:
     )
 
 
-def test_a_session_is_named_by_its_id_or_by_a_key_which_means_the_newest(home: Path) -> None:
+def test_a_session_is_given_by_its_id_or_by_a_key_for_the_newest(home: Path) -> None:
     assert "/new" in sessions(home, "show", OLD).stdout
     assert "Milk." in sessions(home, "show", "main").stdout
     unknown = sessions(home, "show", "nobody")
@@ -217,7 +217,7 @@ def test_whole_journals_verify(home: Path) -> None:
     assert one.stdout.splitlines()[-1] == "1 checked, 0 damaged."
 
 
-def test_an_unfinished_last_line_is_told_and_is_no_damage(home: Path) -> None:
+def test_an_unfinished_last_line_is_reported_and_is_not_damage(home: Path) -> None:
     path = home / "sessions" / f"{NEW}.jsonl"
     path.write_bytes(path.read_bytes() + b"\0" * 7)
     result = sessions(home, "verify", NEW)
@@ -246,7 +246,7 @@ def test_a_transcript_of_a_damaged_journal_ends_in_one_sentence(home: Path) -> N
     assert f"{NEW}.jsonl, line 5" in result.stderr
 
 
-def test_without_a_home_nothing_can_be_done(tmp_path: Path) -> None:
+def test_without_a_home_every_command_fails(tmp_path: Path) -> None:
     result = sessions(tmp_path / "nowhere", "list")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "There is no home" in result.stderr
@@ -315,7 +315,7 @@ async def test_a_journal_that_was_cut_is_told_after_another_start_too(tmp_path: 
     assert (result.exit_code, "acknowledged events are missing" in result.output) == (1, True)
 
 
-def test_a_reader_who_has_enough_ends_an_export_quietly(home: Path) -> None:
+def test_a_reader_that_closes_the_pipe_ends_an_export_quietly(home: Path) -> None:
     write(home, OTHER, 21, [opened(OTHER, "work"), *(said("x" * 10_000) for _ in range(100))])
     command = f"{sys.executable} -m exuvia sessions export work --home {home} | head -c 10"
     result = subprocess.run(command, shell=True, capture_output=True, check=False, text=True)
@@ -350,7 +350,7 @@ def test_the_lists_of_commands_have_whole_sentences() -> None:
     assert [line for line in described if not line.endswith(".") or line.endswith("...")] == []
 
 
-def test_the_gateway_starts_without_what_only_draws(tmp_path: Path) -> None:
+def test_the_gateway_starts_without_importing_terminal_libraries(tmp_path: Path) -> None:
     program = (
         "import sys; from gateway.cli.main import cli\n"
         f"try: cli(['run', '--home', {str(tmp_path)!r}, '--host', '192.0.2.1'])\n"  # which it refuses, once all is there

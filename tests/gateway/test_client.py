@@ -162,7 +162,7 @@ async def test_what_others_did_in_old_and_new_sessions_while_the_client_was_away
         assert len(set(places(seen))) == len(seen)
 
 
-async def test_a_client_begins_with_what_comes_and_is_not_given_what_was(tmp_path: Path) -> None:
+async def test_a_client_receives_new_events_only(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         other = await g.connect()
         await other.chat("before")
@@ -174,7 +174,7 @@ async def test_a_client_begins_with_what_comes_and_is_not_given_what_was(tmp_pat
             assert places(seen) == stored(g)[head:]
 
 
-async def test_a_log_that_was_put_back_to_an_earlier_state_is_followed_from_its_end(tmp_path: Path) -> None:
+async def test_a_log_restored_to_an_earlier_state_is_followed_from_its_end(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with gateway(tmp_path) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
@@ -243,7 +243,7 @@ async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) 
         assert received(g) == ["one"]
 
 
-async def test_what_a_full_queue_does_not_take_is_sent_again_in_order_and_commands_get_through(tmp_path: Path) -> None:
+async def test_messages_refused_by_a_full_queue_are_resent_in_order_and_commands_get_through(tmp_path: Path) -> None:
     slow = [{"text": "slowly", "delay_ms": 400}]
     async with gateway(tmp_path, script=slow, settings={"sessions.queue_limit": 1}) as g, talking(g.url) as (client, seen):
         await client.send("running", message_id="m1")
@@ -289,7 +289,7 @@ async def test_a_message_too_long_for_a_frame_is_refused_without_asking_the_gate
         assert (await client.send("short", message_id="m2")).seq == 2
 
 
-async def test_a_wrong_token_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_reported_at_once(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         with pytest.raises(ConnectionRefused, match="token"):
             async with ChatClient(g.url, "wrong"):
@@ -342,14 +342,14 @@ async def test_a_token_file_that_is_gone_or_holds_the_refused_token_ends_the_cli
                     pass
 
 
-async def test_an_address_that_is_no_gateways_is_told(tmp_path: Path) -> None:
+async def test_an_address_without_a_gateway_is_reported(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         with pytest.raises(ConnectionRefused, match="status 404"):
             async with ChatClient(f"{g.url}/elsewhere", TOKEN):
                 pass
 
 
-async def test_no_gateway_is_told_with_how_to_start_one(unused_tcp_port: int) -> None:
+async def test_a_missing_gateway_is_reported_with_the_command_that_starts_it(unused_tcp_port: int) -> None:
     with pytest.raises(NotConnected, match="exuvia run"):
         async with ChatClient(f"127.0.0.1:{unused_tcp_port}", TOKEN):
             pass
@@ -379,12 +379,12 @@ async def test_a_gateway_that_stays_away_ends_the_signals_and_what_waits(tmp_pat
         ("ws://[::1]:7117/ws", "ws://[::1]:7117/ws"),
     ],
 )
-def test_a_gateways_address_may_be_given_in_short(address: str, url: str) -> None:
+def test_a_gateways_address_may_be_abbreviated(address: str, url: str) -> None:
     assert websocket_url(address) == url
 
 
 @pytest.mark.parametrize("address", ["ftp://a", "http://", "a:99999", "[::1"])
-def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ConnectionRefused, match="such as"):
         websocket_url(address)
 

@@ -47,7 +47,7 @@ async def test_a_queue_mode_of_the_session_outlives_a_restart(tmp_path: Path) ->
         assert line.startswith("- `collect`")
 
 
-async def test_verbose_is_the_configurations_until_the_session_says_otherwise(tmp_path: Path) -> None:
+async def test_verbose_follows_the_configuration_until_the_session_sets_it(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home", settings={"agent.verbose": True}) as running:
         client = await running.connect()
         assert await client.command("/verbose") == "Verbose is on."
@@ -60,7 +60,7 @@ def test_the_command_explains_every_mode_there_is() -> None:
     assert tuple(MODES) == inbox.MODES
 
 
-async def test_clients_are_told_how_a_session_is_set_and_what_can_be_typed(tmp_path: Path) -> None:
+async def test_clients_are_sent_the_settings_of_a_session_and_the_commands(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home", settings={"agent.verbose": True}) as running:
         client = await running.connect()
         welcome = client.frames[0]

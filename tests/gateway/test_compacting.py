@@ -200,7 +200,7 @@ async def test_the_flush_is_in_the_days_note_once_and_the_summary_behind_it(tmp_
     }
 
 
-async def test_of_another_persons_conversation_both_stand_in_the_note_of_that_person(tmp_path: Path) -> None:
+async def test_another_persons_conversation_is_flushed_to_the_note_of_that_person(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")), lines=lines_of([opened(person="ana")]))
     async with on.playing():
         await until_compacted(on)
@@ -260,7 +260,7 @@ async def test_a_model_that_calls_everything_too_long_ends_the_turn_after_a_few_
 
 
 # Failure 3: the guard is `below` in `overflowed`, so that each try shrinks the view.
-async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_path: Path) -> None:
+async def test_old_messages_are_removed_without_a_summary_if_none_fits(tmp_path: Path) -> None:
     def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if len(request.context.messages) > 3:
             return breaks(ContextOverflow("Too long."))(request)
@@ -298,7 +298,7 @@ async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary
     assert on.recorder.transcript.messages[0].text.endswith("They talked.\n</summary>")
 
 
-async def test_stopping_while_what_is_old_is_flushed_for_the_last_time_leaves_no_cycle_open(tmp_path: Path) -> None:
+async def test_stopping_during_the_last_flush_leaves_no_cycle_open(tmp_path: Path) -> None:
     def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if len(request.context.messages) > 3:
             return breaks(ContextOverflow("Too long."))(request)
@@ -395,7 +395,7 @@ async def test_a_summary_whose_stream_was_cut_is_asked_for_again_and_both_reques
     assert on.counters.provider_errors.counts == {("staged", "stream_cut"): 1}
 
 
-async def test_after_a_pause_the_model_is_asked_again_and_its_summary_ends_the_row_of_failures(tmp_path: Path) -> None:
+async def test_after_a_pause_the_model_is_asked_again_and_a_summary_resets_the_failures(tmp_path: Path) -> None:
     down = True
 
     def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
@@ -416,7 +416,7 @@ async def test_after_a_pause_the_model_is_asked_again_and_its_summary_ends_the_r
 
 
 @pytest.mark.parametrize("text", ["", "   ", "word " * 4000])
-async def test_a_summary_that_is_empty_or_too_long_is_not_taken(text: str, tmp_path: Path) -> None:
+async def test_an_empty_or_too_long_summary_is_not_used(text: str, tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes"), summary=says(text)))
     async with on.playing():
         await until_compacted(on)
@@ -477,7 +477,7 @@ async def test_the_growth_of_the_journal_asks_for_a_flush_too(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("given", [{}, {"threshold_tokens": 1_000}])
-async def test_where_messages_alone_are_counted_exactly_so_many_stay(given: dict[str, Any], tmp_path: Path) -> None:
+async def test_if_only_messages_count_exactly_that_many_are_kept(given: dict[str, Any], tmp_path: Path) -> None:
     kept = CompactionKeys(
         summarizer="short", keep_recent_tokens=0, memory_flush=FlushKeys(by="asks", force_bytes=3_000), **given
     )
@@ -496,7 +496,7 @@ async def test_where_messages_alone_are_counted_exactly_so_many_stay(given: dict
     assert {event.compaction for event in flushed} == {compacted.compaction}
 
 
-async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_nothing(tmp_path: Path) -> None:
+async def test_compact_compacts_on_request_and_reports_if_there_is_nothing_to_compact(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         with pytest.raises(NothingToCompact):
@@ -513,7 +513,7 @@ async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_not
     assert Short.given[0].focus == began.focus
 
 
-async def test_asked_for_it_a_failure_is_told_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_failure_of_compact_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes"), summary=breaks(Unreachable("No connection."))))
     async with on.playing():
         await talk(on, 3)
@@ -608,7 +608,7 @@ async def test_the_same_flush_text_stands_once_in_a_days_note(tmp_path: Path) ->
 
 
 # Failure 10: the guard is `SilenceFilter`.
-async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) -> None:
+async def test_a_silent_answer_is_not_shown(tmp_path: Path) -> None:
     on = stage(tmp_path, says("NO_REPLY"), says("NO"))
     shown: list[str] = []
     async with on.playing():
@@ -649,7 +649,7 @@ async def test_a_session_that_ends_is_flushed_and_one_whose_flush_a_stop_cut_off
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 
-async def test_taking_a_compaction_back_shows_everything_again_and_survives_a_restart(tmp_path: Path) -> None:
+async def test_reverting_a_compaction_restores_everything_and_survives_a_restart(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         await talk(on, 3)
@@ -672,7 +672,7 @@ async def unfolded_anew(on: Stage) -> Transcript:
     return project(on.log.written, Transcript(unfolding=once.stale))
 
 
-async def test_a_revert_goes_back_through_what_was_made_on_top(tmp_path: Path) -> None:
+async def test_a_revert_also_reverts_later_compactions(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         await talk(on, 3, "word " * 80)
@@ -704,7 +704,7 @@ async def test_a_revert_that_would_not_fit_is_refused_and_changes_nothing(tmp_pa
         assert on.recorder.transcript == before
 
 
-async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tmp_path: Path) -> None:
+async def test_a_message_that_arrives_while_the_log_is_read_again_is_not_lost(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         await talk(on, 3)
@@ -718,7 +718,7 @@ async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tm
     assert (await unfolded_anew(on)).view == on.recorder.transcript.view
 
 
-async def test_a_demonstration_model_is_not_asked_to_condense(tmp_path: Path) -> None:
+async def test_a_demonstration_model_is_not_asked_for_summaries(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     on.model.small = True
     async with on.playing():

@@ -80,7 +80,7 @@ class Hangs:
         await asyncio.Event().wait()
 
 
-async def test_a_plugin_says_where_the_cut_is_and_one_flush_covers_just_what_leaves(tmp_path: Path) -> None:
+async def test_a_plugin_chooses_the_cut_and_one_flush_covers_exactly_the_removed_messages(tmp_path: Path) -> None:
     latest = Latest()
     on = staged(tmp_path, latest)
     async with on.playing():
@@ -93,7 +93,7 @@ async def test_a_plugin_says_where_the_cut_is_and_one_flush_covers_just_what_lea
     assert on.told(PluginFailed) == []
 
 
-async def test_what_a_plugin_is_given_is_the_view_and_every_cut_that_it_may_answer(tmp_path: Path) -> None:
+async def test_a_plugin_is_given_the_view_and_every_allowed_cut(tmp_path: Path) -> None:
     latest = Latest()
     on = staged(tmp_path, latest)
     async with on.playing():
@@ -111,7 +111,7 @@ async def test_what_a_plugin_is_given_is_the_view_and_every_cut_that_it_may_answ
     assert "<summary>" in last.messages[0].text
 
 
-async def test_a_cut_that_cannot_be_is_refused_and_the_figures_decide(tmp_path: Path) -> None:
+async def test_an_invalid_cut_is_refused_and_the_thresholds_decide(tmp_path: Path) -> None:
     plain, silly = staged(tmp_path / "plain"), staged(tmp_path / "silly", Silly())
     for on in (plain, silly):
         async with on.playing():
@@ -126,7 +126,7 @@ async def test_a_cut_that_cannot_be_is_refused_and_the_figures_decide(tmp_path: 
     assert cuts[0] == cuts[1] != []
 
 
-async def test_plugins_are_told_before_the_flush_and_after_the_log_has_it(tmp_path: Path) -> None:
+async def test_plugins_are_notified_before_the_flush_and_after_the_compaction_is_recorded(tmp_path: Path) -> None:
     hears = Hears()
     on = staged(tmp_path, hears)
     async with on.playing():
@@ -159,7 +159,7 @@ async def test_a_person_s_wish_reaches_the_plugins(tmp_path: Path) -> None:
     assert [(told.trigger, told.focus) for told in hears.told] == [("command", "the colours")] * 2
 
 
-async def test_one_that_hangs_holds_no_compaction_up_for_longer_than_its_time(tmp_path: Path) -> None:
+async def test_a_plugin_that_hangs_delays_a_compaction_only_up_to_its_timeout(tmp_path: Path) -> None:
     hears = Hears()
     on = staged(tmp_path, Hangs(), hears)
     async with on.playing():
@@ -175,7 +175,7 @@ async def test_one_that_hangs_holds_no_compaction_up_for_longer_than_its_time(tm
     assert on.told(CompactionAbandoned) == []
 
 
-async def test_stopping_a_turn_while_a_plugin_is_told_abandons_the_compaction(tmp_path: Path) -> None:
+async def test_stopping_a_turn_while_a_plugin_is_notified_abandons_the_compaction(tmp_path: Path) -> None:
     class Waits:
         hold = True
         began = asyncio.Event()
@@ -202,7 +202,7 @@ async def test_stopping_a_turn_while_a_plugin_is_told_abandons_the_compaction(tm
     assert len(on.told(ContextCompacted)) == 1
 
 
-async def test_the_page_s_plugin_cuts_where_the_person_begins_and_tells_somebody(
+async def test_the_documented_plugin_cuts_at_a_persons_message_and_notifies_somebody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plugin = types.ModuleType("plugin")
@@ -238,7 +238,7 @@ async def before_compaction(compaction):
 """
 
 
-async def test_in_a_real_gateway_an_installed_plugin_decides_and_is_told(
+async def test_in_a_real_gateway_an_installed_plugin_decides_and_is_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf, told = Shelf(tmp_path, monkeypatch), tmp_path / "told.txt"

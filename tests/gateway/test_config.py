@@ -94,7 +94,7 @@ def test_a_variable_has_the_type_of_its_key(name: str, text: str, read: Any, val
     assert read(load(environment={f"EXUVIA__{name}": text})) == value
 
 
-def test_blank_variables_say_nothing_except_about_the_token() -> None:
+def test_blank_variables_are_ignored_except_for_the_token() -> None:
     config = load(environment={"EXUVIA_HOST": "", "EXUVIA_PORT": "", "EXUVIA_LOG_LEVEL": "", "EXUVIA_TOKEN": " "})
     assert (config.gateway.host, config.gateway.port, config.log.level) == ("127.0.0.1", 7117, "info")
     assert config.gateway.token == Secret("")

@@ -69,7 +69,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fact_requests, "FIRST_PAUSE", 0.05)
 
 
-async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_looked_through(tmp_path: Path) -> None:
+async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_processed(tmp_path: Path) -> None:
     async with FactServer(to_poison(FILTERED)).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
         client = await on.connect()
         await client.chat(POISON)
@@ -83,7 +83,7 @@ async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_lo
     assert "will be retried" not in status
 
 
-async def test_a_turn_that_fails_each_time_is_given_up_after_three_tries(tmp_path: Path, impatient: None) -> None:
+async def test_a_turn_that_always_fails_is_abandoned_after_three_tries(tmp_path: Path, impatient: None) -> None:
     async with FactServer(to_poison(GARBLED)).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
         client = await on.connect()
         await client.chat(POISON)
@@ -107,7 +107,7 @@ async def test_tries_are_counted_across_restarts(tmp_path: Path) -> None:
         assert server.asked(POISON) == 3
 
 
-async def test_a_turn_that_fails_rests_its_own_session_alone(tmp_path: Path) -> None:
+async def test_a_failed_turn_pauses_only_its_own_session(tmp_path: Path) -> None:
     async with FactServer(to_poison(GARBLED)).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
         client = await on.connect()
         await client.chat(POISON)
@@ -122,7 +122,7 @@ async def test_a_turn_that_fails_rests_its_own_session_alone(tmp_path: Path) -> 
     assert "could not be searched for facts, and will be retried" in status
 
 
-async def test_a_key_that_is_refused_rests_its_model_alone(tmp_path: Path) -> None:
+async def test_a_refused_key_pauses_only_its_model(tmp_path: Path) -> None:
     def fails(body: Json) -> Fault | None:
         return NO_RIGHT if body["model"] == "barred" else None
 

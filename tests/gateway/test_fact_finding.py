@@ -88,7 +88,7 @@ async def test_what_a_turn_says_becomes_a_fact_with_its_origin_and_its_cost(tmp_
     assert "| extraction | `scripted:script` |" in usage
 
 
-async def test_every_turn_is_looked_through_once_also_after_a_restart(tmp_path: Path) -> None:
+async def test_every_turn_is_processed_once_also_after_a_restart(tmp_path: Path) -> None:
     async with scripted(tmp_path, {"text": "One."}, answer("Fact one")) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -104,7 +104,7 @@ async def test_every_turn_is_looked_through_once_also_after_a_restart(tmp_path: 
     ]
 
 
-async def test_what_the_last_process_left_is_looked_through_at_the_start(tmp_path: Path) -> None:
+async def test_turns_left_by_the_last_process_are_processed_at_the_start(tmp_path: Path) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, **{"memory.facts.quiet_seconds": 600}) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -123,7 +123,7 @@ async def test_a_greeting_asks_no_model_and_is_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["I see nothing.", '{"facts": [{"content": "half', ""])
-async def test_an_answer_that_is_no_json_is_recorded_and_the_turn_not_asked_about_again(tmp_path: Path, said: str) -> None:
+async def test_an_answer_that_is_not_json_is_recorded_and_the_turn_is_not_retried(tmp_path: Path, said: str) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, {"purpose": "extraction", "text": said}) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -134,7 +134,7 @@ async def test_an_answer_that_is_no_json_is_recorded_and_the_turn_not_asked_abou
     assert "will be retried" not in status
 
 
-async def test_a_provider_that_fails_is_let_be_for_a_while_and_told(tmp_path: Path) -> None:
+async def test_a_failing_provider_is_paused_and_reported(tmp_path: Path) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, {"purpose": "extraction", "error": "unreachable"}) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -145,7 +145,7 @@ async def test_a_provider_that_fails_is_let_be_for_a_while_and_told(tmp_path: Pa
     assert of_kind(on, "facts_extracted") == []
 
 
-async def test_switched_off_nothing_is_looked_through(tmp_path: Path, processed: list[str]) -> None:
+async def test_no_facts_are_extracted_if_that_is_switched_off(tmp_path: Path, processed: list[str]) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, {"text": "Fine."}, **{"memory.facts.auto_extract": False}) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -227,7 +227,7 @@ async def test_in_chinese_the_model_is_asked_in_chinese_and_finds_chinese_facts(
     assert "用户最喜欢的语言是Rust" in [hit["text"] for hit in recalled[-1]["hits"]]
 
 
-async def test_a_message_that_waited_for_its_turn_is_looked_through_too(tmp_path: Path) -> None:
+async def test_a_queued_message_is_processed_too(tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [{"text": "One.", "delay_ms": 300, "deltas": 1}, {"text": "Two."}]
     lines += [answer("Tea is green"), answer("Coffee is black")]
     async with scripted(tmp_path, *lines, **{"memory.facts.quiet_seconds": 0}) as on:
@@ -242,7 +242,7 @@ async def test_a_message_that_waited_for_its_turn_is_looked_through_too(tmp_path
     assert found == ["Tea is green", "Coffee is black"]
 
 
-async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> None:
+async def test_a_fork_does_not_process_the_turns_of_its_parent(tmp_path: Path) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, answer("Fact one")) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -257,7 +257,7 @@ async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> No
     assert of_kind(on, "facts_extracted")[1]["entries"][0]["content"] == "Fact two"
 
 
-async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its_words(
+async def test_a_fact_forgotten_during_a_distillation_does_not_come_back_in_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, forgotten, ask = asyncio.Event(), asyncio.Event(), FactRequests.ask
@@ -303,7 +303,7 @@ def days_ago(days: float) -> str:
     return (datetime.now(UTC) - timedelta(days=days)).isoformat()
 
 
-async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(tmp_path: Path) -> None:
+async def test_pending_facts_are_distilled_after_a_day_without_any_message(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"content": "Tea is green"}, {"content": "Tea is black", "tags": ["ws:elsewhere"]}]
     await brought(tmp_path, *({**row, "createdAt": days_ago(2)} for row in rows))
     async with scripted(tmp_path, distilled("Tea is green"), distilled("Tea is black")) as on:
@@ -312,7 +312,7 @@ async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(t
     assert [(entry["owner"], entry.get("tags", [])) for entry in made] == [("owner", []), ("owner", ["ws:elsewhere"])]
 
 
-async def test_without_extraction_facts_are_distilled_and_leave_in_time_all_the_same(tmp_path: Path) -> None:
+async def test_without_extraction_facts_are_still_distilled_and_expire_in_time(tmp_path: Path) -> None:
     old = {"content": "The old printer is grey", "createdAt": days_ago(40)}
     await brought(tmp_path, old, {"content": "Tea is green"}, {"content": "Coffee is black"})
     lines = [{"text": "Noted."}, distilled("Tea is green and coffee black")]
@@ -327,7 +327,7 @@ async def test_without_extraction_facts_are_distilled_and_leave_in_time_all_the_
     assert made["content"] in listed
 
 
-async def test_what_waited_while_the_gateway_was_away_is_distilled_before_it_leaves(tmp_path: Path) -> None:
+async def test_facts_pending_during_a_downtime_are_distilled_before_they_expire(tmp_path: Path) -> None:
     await brought(tmp_path, {"content": "Tea is green", "createdAt": days_ago(40)})
     async with scripted(tmp_path, {"text": "Noted."}, distilled("Tea is green")) as on:
         await until(lambda: of_kind(on, "facts_dropped"))
@@ -335,7 +335,7 @@ async def test_what_waited_while_the_gateway_was_away_is_distilled_before_it_lea
     assert [event["kind"] for event in events(on)[2:]] == ["facts_distilled", "facts_dropped"]
 
 
-async def test_distill_counts_what_stayed_after_it_was_tidied_up(tmp_path: Path) -> None:
+async def test_distill_counts_the_facts_kept_after_merging(tmp_path: Path) -> None:
     await brought(tmp_path, {"content": "Tea is green"}, {"content": "Coffee is black"})
     lines = [{"text": "Noted."}, distilled("Ann drinks green tea", "Ann drinks green tea.")]
     async with scripted(tmp_path, *lines) as on:
@@ -359,9 +359,7 @@ async def test_memory_shows_the_facts_of_today_apart_from_those_before(tmp_path:
     ]
 
 
-async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(
-    tmp_path: Path, processed: list[str]
-) -> None:
+async def test_a_request_to_remember_becomes_a_note_at_once_and_one_fact(tmp_path: Path, processed: list[str]) -> None:
     lines = [{"text": "Noted."}, answer("Ann drinks oolong tea"), answer("Ann has a dog")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()

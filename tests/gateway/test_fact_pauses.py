@@ -30,7 +30,7 @@ def test_a_pause_lasts_as_long_as_a_provider_asks() -> None:
 
 
 @pytest.mark.parametrize(("hours", "told"), [(0.5, ["No."]), (2, [])])
-def test_what_was_not_tried_again_for_long_after_its_pause_is_told_no_more(hours: float, told: list[str]) -> None:
+def test_a_failure_is_no_longer_reported_long_after_its_pause(hours: float, told: list[str]) -> None:
     clock = ManualClock()
     pauses = FactPauses(clock)
     pauses.fail("model a", "No.")

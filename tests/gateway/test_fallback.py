@@ -104,7 +104,7 @@ async def test_another_model_answers_the_same_turn(kind: type[ProviderError]) ->
 
 
 @pytest.mark.parametrize("kind", [BadRequest, ContextOverflow])
-async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(kind: type[ProviderError]) -> None:
+async def test_an_error_about_the_request_itself_uses_no_fallback(kind: type[ProviderError]) -> None:
     second = Second(says("hello"))
     staged = stage(Model(breaks(kind("The request is wrong."))), second)
     async with staged.playing():
@@ -114,7 +114,7 @@ async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(
     assert second.requests == []
 
 
-async def test_a_cancelled_turn_asks_nobody_else() -> None:
+async def test_a_cancelled_turn_uses_no_fallback() -> None:
     second = Second(says("hello"))
     staged = stage(Model(hangs_after("so f")), second)
     async with staged.playing():
@@ -127,7 +127,7 @@ async def test_a_cancelled_turn_asks_nobody_else() -> None:
     assert second.requests == []
 
 
-async def test_who_stepped_in_finishes_the_turn_and_the_next_turn_begins_with_the_first() -> None:
+async def test_a_fallback_finishes_the_turn_and_the_next_turn_begins_with_the_first_model() -> None:
     first = Model(breaks(Unreachable("away")), says("back"))
     second, tool = Second(says("looking", "look"), says("found")), Instrument("look")
     staged = stage(first, second, tools=[tool])
@@ -140,7 +140,7 @@ async def test_who_stepped_in_finishes_the_turn_and_the_next_turn_begins_with_th
     assert said == [("looking", "second"), ("found", "second"), ("back", "")]
 
 
-async def test_what_a_model_that_stepped_in_had_said_when_the_turn_was_cancelled_is_kept_under_its_name() -> None:
+async def test_a_cancelled_answer_of_a_fallback_is_kept_under_its_name() -> None:
     first, second = Model(breaks(Unreachable("away"))), Second(hangs_after("so f"))
     staged = stage(first, second)
     async with staged.playing():
@@ -153,7 +153,7 @@ async def test_what_a_model_that_stepped_in_had_said_when_the_turn_was_cancelled
     assert (kept.text, kept.provider, kept.model, kept.stop) == ("so f", "second", "spare", "cancelled")
 
 
-async def test_usage_is_counted_under_the_name_of_who_answered() -> None:
+async def test_usage_is_counted_for_the_model_that_answered() -> None:
     staged = stage(Model(breaks(Unreachable("away")), counts(5)), Second(counts(3)))
     async with staged.playing():
         await hear(staged, "hi")
@@ -163,7 +163,7 @@ async def test_usage_is_counted_under_the_name_of_who_answered() -> None:
     assert spent == {"answer": {"second:spare": Usage(input=3), "staged:model": Usage(input=5)}}
 
 
-async def test_the_deltas_of_who_steps_in_belong_to_a_further_reply() -> None:
+async def test_the_deltas_of_a_fallback_belong_to_another_reply() -> None:
     staged = stage(Model(breaks(Unreachable("away"), "not confirmed")), Second(says("hello")))
     async with staged.playing():
         await hear(staged, "hi")
@@ -200,7 +200,7 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
     assert ended.error.sentence.endswith("; third:spare: No credit is left.")
 
 
-async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_how_that_one_counts() -> None:
+async def test_the_size_for_a_fallback_is_estimated_with_its_own_calibration() -> None:
     """The fallback has counted 2,500 tokens where we estimate 1,000."""
     counts = RequestSizes().after_request(TokenFeatures(words=1000), "second:spare")
     counts = counts.after_reply(TokenFeatures(), Usage(input=2500), opaque=False)
@@ -214,7 +214,7 @@ async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_ho
     assert staged.told(ModelReplied)[-1].provider == "third"
 
 
-async def test_the_sentence_names_each_even_where_all_say_much() -> None:
+async def test_the_error_names_each_model_even_if_all_errors_are_long() -> None:
     long = "It is very far away. " * 40
     staged = stage(Model(breaks(Unreachable(long))), Second(breaks(Unreachable(long))), Third(breaks(Unreachable(long))))
     async with staged.playing():
@@ -234,7 +234,7 @@ async def test_when_all_fail_and_none_for_its_length_the_code_is_that_of_the_fir
     assert ended.error.code == "credentials_refused"
 
 
-async def test_a_model_that_said_for_how_long_it_takes_no_requests_is_not_asked_before() -> None:
+async def test_a_model_that_asked_for_a_pause_is_not_asked_before_its_end() -> None:
     first, second = Model(breaks(RateLimited("Slow down.", retry_after=40.0)), says("back")), Second(says("hello"))
     staged = stage(first, second)
     async with staged.playing():
@@ -259,7 +259,7 @@ async def test_a_pause_of_a_month_is_tried_again_within_an_hour() -> None:
     assert staged.told(ModelReplied)[-1].text == "back"
 
 
-async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left() -> None:
+async def test_a_paused_model_is_asked_if_no_other_is_left() -> None:
     providers = {"staged": Model(), "second": Second()}
     models = ModelRegistry(providers, AgentKeys(model="staged:model", fallback_models=("second:spare",)))
     models.choose().cooldowns.begin("second:spare", RateLimited("Slow down.", retry_after=40.0))
@@ -274,7 +274,7 @@ async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left
     assert asked == ["staged:model", "second:spare"]
 
 
-async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_ends() -> None:
+async def test_a_models_pause_is_logged_at_its_beginning_and_end() -> None:
     away = breaks(Unreachable("away"))
     staged = stage(Model(away, away, away, says("back"), says("still"), away), Second(says("hello")))
     with capture_logs() as logs:
@@ -285,7 +285,7 @@ async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_end
     assert [line["event"] for line in logs] == ["model_steps_aside", "model_is_back", "model_steps_aside"]
 
 
-def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
+def test_a_reopened_provider_is_not_paused() -> None:
     providers: dict[str, ChatProvider] = {"staged": Model()}
     models = ModelRegistry(providers, AgentKeys())
     cooldowns = models.choose().cooldowns
@@ -295,7 +295,7 @@ def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
     assert models.choose().cooldowns.remaining("staged:model") is None
 
 
-def test_no_more_models_are_remembered_than_people_may_have_a_use_for() -> None:
+def test_a_bounded_number_of_paused_models_is_remembered() -> None:
     cooldowns = Cooldowns(lambda: 0.0)
     for number in range(REMEMBERED + 10):
         cooldowns.begin(f"openai:{number}", RateLimited("Slow down.", retry_after=40.0))
@@ -303,7 +303,7 @@ def test_no_more_models_are_remembered_than_people_may_have_a_use_for() -> None:
     assert cooldowns.remaining("openai:10") is not None
 
 
-async def test_a_model_alone_fails_with_its_own_words() -> None:
+async def test_a_model_without_fallbacks_fails_with_its_own_error() -> None:
     staged = stage(Model(breaks(Unreachable("The host cannot be reached."))))
     async with staged.playing():
         ended = await hear(staged, "hi")
@@ -312,7 +312,7 @@ async def test_a_model_alone_fails_with_its_own_words() -> None:
     assert ended.error.sentence == "The host cannot be reached."
 
 
-async def test_a_provider_that_failed_again_and_again_is_left_alone_and_tried_later() -> None:
+async def test_a_provider_that_failed_repeatedly_is_skipped_and_tried_later() -> None:
     first, second = Model(*[breaks(Unreachable("away"))] * OPENS_AFTER, says("back")), Second(says("hello"))
     staged = stage(first, second)
     async with staged.playing():
@@ -325,7 +325,7 @@ async def test_a_provider_that_failed_again_and_again_is_left_alone_and_tried_la
     assert staged.told(ModelReplied)[-1].text == "back"
 
 
-async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> None:
+async def test_a_model_without_fallbacks_says_until_when_its_provider_is_skipped() -> None:
     staged = stage(Model(breaks(Unreachable("away"))))
     async with staged.playing():
         for number in range(OPENS_AFTER + 1):
@@ -350,7 +350,7 @@ async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> 
     assert "Ana" not in ended.error.sentence
 
 
-async def test_nor_do_those_of_a_model_that_rests() -> None:
+async def test_one_persons_words_in_the_error_of_a_paused_model_reach_no_other_session() -> None:
     limited = RateLimited("Slow down with: Ana's bank is 4711", retry_after=40.0)
     models = ModelRegistry(
         {"staged": Model(breaks(limited)), "second": Second(breaks(Unreachable("away")))},
@@ -376,7 +376,7 @@ async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status
         assert "- Trouble: agent.fallback_models names 'nobody:model'" in await client.command("/status")
 
 
-def test_a_provider_that_is_opened_anew_has_no_past() -> None:
+def test_a_reopened_provider_has_a_new_breaker() -> None:
     providers = {"staged": Model()}
     models = ModelRegistry(providers, AgentKeys())
     before = models.choose().breaker

@@ -137,7 +137,7 @@ async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a
     ]
 
 
-def test_a_checkpoint_knows_what_was_told() -> None:
+def test_a_checkpoint_knows_the_reported_files() -> None:
     transcript = Transcript(withheld=frozenset({("m", "a" * 64), ("m", "b" * 64)}))
     assert from_checkpoint(to_checkpoint(transcript)) == transcript
 

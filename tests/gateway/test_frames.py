@@ -98,7 +98,7 @@ def test_the_refusal_carries_the_id_where_the_frame_shows_one() -> None:
         json.dumps
     )
 )
-def test_no_text_does_more_than_be_refused(text: str) -> None:
+def test_any_text_is_at_most_refused(text: str) -> None:
     with pytest.raises(InvalidFrame):
         parse(text)
 

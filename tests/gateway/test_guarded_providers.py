@@ -56,7 +56,7 @@ class Guarded:
 
 @pytest.mark.parametrize("absurd", ABSURD, ids=lambda value: repr(value)[:20])
 @pytest.mark.parametrize("field", ["window", "output"])
-def test_an_absurd_limit_is_unknown_and_named_and_the_others_hold(field: str, absurd: Any) -> None:
+def test_an_absurd_limit_is_unknown_and_reported_and_the_others_apply(field: str, absurd: Any) -> None:
     other = {"window": "output", "output": "window"}[field]
     given: dict[str, Any] = {other: 4096, "small": True}
     guarded = Guarded(ModelLimits(**given, **{field: absurd}))
@@ -169,7 +169,7 @@ async def test_vectors_of_numbers_are_lists_of_floats(sound: Any) -> None:
     assert guarded.failures == {"embed": ""}
 
 
-async def test_a_failure_that_the_provider_states_is_not_its_fault() -> None:
+async def test_an_error_that_the_provider_raises_properly_is_not_reported_as_a_fault() -> None:
     guarded = Guarded(Unreachable("The server is away."))
     with pytest.raises(Unreachable, match=r"The server is away\."):
         await guarded.provider.embed(["a"], "note")

@@ -210,7 +210,7 @@ async def test_a_reply_with_more_arguments_than_are_taken_ends_the_turn_and_runs
     assert (ended.outcome, ended.error.code, tool.runs) == ("failed", "bad_answer", 0)
 
 
-async def test_of_the_output_of_a_tool_a_bounded_part_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_output_of_a_tool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_calls, "OUTPUT_CHARS", 10)
     stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", lambda: "x" * 1234))
     async with stage.playing():
@@ -628,7 +628,7 @@ async def test_a_file_of_somebody_is_downloaded_and_runs_nothing(tmp_path: Path)
             assert given.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_a_page_of_a_host_that_is_not_ours_is_none_of_ours_though_it_names_itself() -> None:
+def test_an_origin_at_a_foreign_host_is_refused_even_if_the_host_header_matches() -> None:
     """Signing in and cookies rely on this check; the rule for all requests refuses such a `Host` before."""
     rules = access()
     assert rules.is_own_page("http://127.0.0.1:7117", "127.0.0.1:7117")

@@ -256,7 +256,7 @@ def sometimes(chance: random.Random) -> Model:
 
 
 @pytest.mark.parametrize("mode", [*MODES, "changing"])
-async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
+async def test_of_a_thousand_messages_none_is_lost_duplicated_or_reordered(
     mode: QueueMode | Literal["changing"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.conversations.routing.conversation.COLLECT_SECONDS", 0.002)

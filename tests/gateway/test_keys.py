@@ -224,7 +224,7 @@ def register_embedding_providers():
 
 
 @pytest.mark.parametrize(("said", "recalled"), [({}, False), ({"memory.recall.min_cosine": 0.9}, True)])
-async def test_from_which_cosine_on_a_note_bears_on_a_message(
+async def test_the_least_cosine_of_a_relevant_note_is_configurable(
     said: dict[str, Any], recalled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Shelf(tmp_path / "shelf", monkeypatch).install("aliking", "alike", ALIKE)

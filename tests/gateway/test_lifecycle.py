@@ -55,7 +55,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return Shelf(tmp_path / "shelf", monkeypatch)
 
 
-async def test_a_plugin_hears_of_the_start_each_turn_and_the_end(tmp_path: Path, shelf: Shelf) -> None:
+async def test_a_plugin_is_notified_of_the_start_each_turn_and_the_stop(tmp_path: Path, shelf: Shelf) -> None:
     shelf.install("exuvia_diary:plugin", "diary", DIARY)
     settings = {"plugins.allow": ["diary"], "plugins.diary.word": "good morning"}
 
@@ -77,7 +77,7 @@ async def test_a_plugin_hears_of_the_start_each_turn_and_the_end(tmp_path: Path,
     ]
 
 
-async def test_a_plugin_that_fails_to_hear_is_named_in_the_log_and_switched_off(tmp_path: Path, shelf: Shelf) -> None:
+async def test_a_plugin_whose_notification_fails_is_logged_and_switched_off(tmp_path: Path, shelf: Shelf) -> None:
     shelf.install("exuvia_grumpy", "grumpy", GRUMPY)
 
     async with gateway(tmp_path / "home", settings={"plugins.allow": ["grumpy"]}) as g:

@@ -46,7 +46,7 @@ def shown(stage: Stage, path: str) -> str:
     return text.partition(f"# {path}\n\n")[2].partition("\n\n# ")[0]
 
 
-async def test_memory_and_the_days_notes_stand_fenced_behind_the_instructions(workspace: Path) -> None:
+async def test_memory_and_the_days_notes_are_fenced_after_the_instructions(workspace: Path) -> None:
     (workspace / TODAY).write_text("## 11:20 main\n\n- Tea.\n\n<!-- exuvia 0123456789abcdef -->\n")
     stage = Stage(Model(says("hello")), workspace=workspace)
     async with stage.playing():
@@ -58,7 +58,7 @@ async def test_memory_and_the_days_notes_stand_fenced_behind_the_instructions(wo
     assert "<!--" not in shown(stage, TODAY)
 
 
-async def test_the_files_in_which_a_day_goes_on_stand_there_too(workspace: Path) -> None:
+async def test_the_further_files_of_a_day_are_included(workspace: Path) -> None:
     for path in ("memory/2026-11-20-2.md", "memory/2026-11-21-2.md", "memory/2026-11-21-4.md"):
         (workspace / path).write_text(f"This is {path}.\n")
     stage = Stage(Model(says("hello")), workspace=workspace)

@@ -56,7 +56,7 @@ def test_text_reads_from_left_to_right() -> None:
     )
 
 
-def test_json_holds_when_how_grave_who_and_what() -> None:
+def test_json_has_time_level_logger_and_event() -> None:
     entry = as_json(count=3, ratio=0.5, nothing=None, items=["a", {"b": 1}])
     assert entry.pop("at")[10] == "T"
     fields = {"count": 3, "ratio": 0.5, "nothing": None, "items": ["a", {"b": 1}]}
@@ -160,7 +160,7 @@ def test_the_standard_library_and_warnings_go_the_same_way() -> None:
     assert len(said) == 4
 
 
-def test_a_stream_that_is_gone_fails_nobody() -> None:
+def test_a_closed_stream_raises_nothing() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     log = structlog.get_logger("exuvia")
@@ -169,7 +169,7 @@ def test_a_stream_that_is_gone_fails_nobody() -> None:
     log.info("second")
 
 
-def test_lines_of_threads_do_not_mix() -> None:
+def test_lines_of_several_threads_are_not_mixed() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     log = structlog.get_logger("exuvia")
@@ -191,7 +191,7 @@ def test_by_default_the_standard_error_is_used() -> None:
     assert (done.stdout, json.loads(done.stderr)["event"]) == ("", "b")
 
 
-def test_a_logger_that_floods_is_cut_off_once_and_heard_again_later() -> None:
+def test_a_flooding_logger_is_silenced_once_and_resumes_later() -> None:
     now = [0.0]
     floods = logs.LogRateLimit(lambda: now[0])
     logger = type("Logger", (), {"name": "noisy"})()

@@ -52,7 +52,7 @@ async def test_the_page_computes_each_request_of_a_session_that_was_compacted_an
 
 
 @pytest.mark.parametrize("factor", [1.4, 2.0])
-async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_refuses_anything(
+async def test_a_tokenizer_that_counts_more_than_estimated_is_learnt_before_it_refuses_anything(
     factor: float, tmp_path: Path
 ) -> None:
     """Newest results that are too long by themselves are shortened before the request (`Compactor._unstuck`)."""
@@ -66,7 +66,7 @@ async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_r
     assert by.count("model_summary") > 0.9 * len(by)  # where there is little room an extract may stand for one
 
 
-async def test_what_one_flush_was_asked_about_is_asked_about_in_no_other(tmp_path: Path) -> None:
+async def test_no_message_is_flushed_twice(tmp_path: Path) -> None:
     """Failure 9. The guard is `covered`, from which a flush of the same cycle continues."""
     model = StrictModel(32_000, seed=4)
     growing = CompactionKeys(memory_flush=FlushKeys(force_bytes=40_000))

@@ -42,7 +42,7 @@ async def status(client: Client, wanted: str) -> str:
     return told
 
 
-async def test_status_says_what_can_be_found_and_who_makes_the_vectors(tmp_path: Path) -> None:
+async def test_status_reports_the_index_and_the_embedding_provider(tmp_path: Path) -> None:
     async with OpenAIEmbeddingServer().serving() as server, gateway(tmp_path, file=configured(server)) as running:
         (tmp_path / "workspace" / "MEMORY.md").write_text("# Tea\n\ngreen\n\n# Coffee\n\nblack\n")
         told = await status(
@@ -68,7 +68,7 @@ async def test_without_full_text_search_the_notes_are_found_and_status_says_wher
         memory_commands.show_status(call, datetime(2026, 11, 22, tzinfo=UTC))
 
 
-async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(tmp_path: Path) -> None:
+async def test_without_keyword_search_nothing_is_reported_as_found_by_keywords(tmp_path: Path) -> None:
     keys = MemoryKeys(search=SearchKeys(keywords=False))
     notes = Notes(tmp_path)
     (tmp_path / "MEMORY.md").write_text("# Tea\n\ngreen\n")
@@ -97,7 +97,7 @@ def described_index(keys: MemoryKeys) -> list[str]:
     return memory_commands._status_lines(IndexStats(), None, 0, keys, None)
 
 
-async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_log_until_it_does(tmp_path: Path) -> None:
+async def test_a_server_that_makes_no_vectors_is_a_problem_and_one_log_line_until_it_does(tmp_path: Path) -> None:
     logged = io.StringIO()
     logs.configure("info", "json", logged)
     refusing = OpenAIEmbeddingServer(Fault(status=403, body=b"no"))
