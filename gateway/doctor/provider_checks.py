@@ -77,7 +77,7 @@ async def check_models(
 
 
 def _check_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
-    wanted, known = config.agent.context_window, chosen.provider.limits(chosen.model).window
+    wanted, known = config.agent.context_window, chosen.limits.window
     if wanted is not None and known is not None and wanted > known:
         yield Finding(
             f"agent.context_window is {wanted:,} tokens, and {chosen.name} accepts {known:,}.",

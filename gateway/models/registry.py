@@ -109,6 +109,11 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return f"{self.provider.name}:{self.model}"
 
+    @property
+    def limits(self) -> ModelLimits:
+        """The limits that the provider reports now."""
+        return self.provider.limits(self.model)
+
 
 class ModelRegistry:
     """The open chat providers, in the order in which `auto` tries them. `now` is a monotonic clock in seconds."""

@@ -10,6 +10,7 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
 from gateway.conversations.routing import chat as chats
+from gateway.conversations.turn import recalling
 from tests.gateway.listing import Listing, Serve
 
 
@@ -25,6 +26,13 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
         return listing
 
     return start
+
+
+@pytest.fixture
+def unhurried_recall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let recall take as long as a busy machine needs."""
+    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+    monkeypatch.setattr(recalling, "PATIENCE", 30.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from gateway.conversations.notes.appending import NoteNotWritten
 from gateway.conversations.notes.day_notes import DayNotes, as_section, day_note, digest_of
 from plugins.tools import file_target
 
-PATH = day_note("2026-11-21")
+PATH = day_note(date(2026, 11, 21))
 SECOND = "memory/2026-11-21-2.md"
 TEXT = "## 12:00 main\n\n- The sky is green."
 
@@ -133,7 +134,7 @@ async def test_a_note_that_is_locked_is_left_alone_and_a_folder_that_is_locked_i
     assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == SECOND
     monkeypatch.setattr(file_target.FileTarget, "replace", locked)
     with pytest.raises(NoteNotWritten, match=r"^memory/2026-11-22\.md cannot be written: Permission denied\.$"):
-        await DayNotes(tmp_path).append(day_note("2026-11-22"), TEXT, "d1")
+        await DayNotes(tmp_path).append(day_note(date(2026, 11, 22)), TEXT, "d1")
 
 
 async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(

@@ -64,7 +64,7 @@ def extracted(on: Gateway) -> list[tuple[int, bool]]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry failures almost at once."""
     monkeypatch.setattr(fact_requests, "FIRST_PAUSE", 0.05)
 
@@ -83,7 +83,7 @@ async def test_a_turn_that_the_provider_refuses_is_marked_and_the_next_one_is_pr
     assert "will be retried" not in status
 
 
-async def test_a_turn_that_always_fails_is_abandoned_after_three_tries(tmp_path: Path, impatient: None) -> None:
+async def test_a_turn_that_always_fails_is_abandoned_after_three_tries(tmp_path: Path, short_pauses: None) -> None:
     async with FactServer(to_poison(GARBLED)).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
         client = await on.connect()
         await client.chat(POISON)
@@ -139,7 +139,7 @@ async def test_a_refused_key_pauses_only_its_model(tmp_path: Path) -> None:
         assert "openai:barred" in await client.command("/status")
 
 
-async def test_a_refusal_of_the_key_alone_marks_no_turn_after_a_few_tries(tmp_path: Path, impatient: None) -> None:
+async def test_a_refusal_of_the_key_alone_marks_no_turn_after_a_few_tries(tmp_path: Path, short_pauses: None) -> None:
     refuses = True
 
     async with (

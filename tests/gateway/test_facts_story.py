@@ -15,7 +15,6 @@ import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
 from gateway.cli.options import Invocation
-from gateway.conversations.turn import recalling
 from gateway.support.home import Home
 from tests.gateway.gateways import gateway
 
@@ -25,10 +24,7 @@ BOBS = {"id": "33333333-bob", "content": "Bob's staging password hint is a fish"
 BY_WORDS = {"memory.embedding.provider": "none"}
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as long as a busy machine needs."""
-    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+pytestmark = pytest.mark.usefixtures("unhurried_recall")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.turn import recalling
 from sessions.state.context import canonical
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import Gateway, gateway
@@ -18,10 +17,7 @@ QUESTION = "What is my favourite language?"
 BY_WORDS = {"memory.embedding.provider": "none"}
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as long as a busy machine needs."""
-    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+pytestmark = pytest.mark.usefixtures("unhurried_recall")
 
 
 def asked(on: Gateway, journal: int) -> list[list[dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.stories import lines_of, opened
 from tests.waiting import deadline, until
 
-YESTERDAY, TODAY = day_note("2026-11-20"), day_note("2026-11-21")
+YESTERDAY, TODAY = day_note(date(2026, 11, 20)), day_note(date(2026, 11, 21))
 
 
 @pytest.fixture

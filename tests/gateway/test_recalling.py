@@ -68,11 +68,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as long as a busy machine needs."""
-    monkeypatch.setattr(recalling, "WITHIN", 30.0)
-    monkeypatch.setattr(recalling, "PATIENCE", 30.0)
+pytestmark = pytest.mark.usefixtures("unhurried_recall")
 
 
 @asynccontextmanager

@@ -14,7 +14,6 @@ from gateway.config.settings import Settings
 from gateway.conversations.notes.appending import NoteNotWritten
 from gateway.conversations.notes.day_notes import DayNotes, digest_of
 from gateway.conversations.notes.memory_writer import LONGEST, MemoryWriter
-from gateway.conversations.turn import recalling
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
@@ -36,11 +35,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         yield memory
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as long as a busy machine needs."""
-    monkeypatch.setattr(recalling, "WITHIN", 30.0)
-    monkeypatch.setattr(recalling, "PATIENCE", 30.0)
+pytestmark = pytest.mark.usefixtures("unhurried_recall")
 
 
 @pytest.fixture

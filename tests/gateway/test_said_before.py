@@ -116,7 +116,7 @@ async def test_a_question_that_nobody_answered_is_not_found_when_it_is_asked_aga
 async def test_the_message_that_is_being_answered_is_not_found_by_the_models_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transcripts, "GROWN", 1)  # a journal is read on whenever something stands in it
+    monkeypatch.setattr(transcripts, "NEW_BYTES", 1)  # a journal is read again after each event
     keep(tmp_path / "home", "memory/keys.md", NOTE)
     search: dict[str, Any] = {"tool": "memory_search", "arguments": {"query": "the spare key of the boathouse"}}
     story: list[dict[str, Any]] = [

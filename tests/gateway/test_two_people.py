@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gateway.conversations.notes import workspace_memory
-from gateway.conversations.turn import recalling
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.waiting import until
 
@@ -24,9 +23,8 @@ SHARED = {"AGENTS.md": "Be kind.\n", "shared/house.md": "The boiler stands in th
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait as long as a busy machine needs, and do due indexing soon."""
-    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+def prompt_indexing(monkeypatch: pytest.MonkeyPatch, unhurried_recall: None) -> None:
+    """Index soon."""
     monkeypatch.setattr(workspace_memory, "SOON", 0.05)
 
 

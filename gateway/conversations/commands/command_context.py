@@ -92,7 +92,7 @@ class CommandContext(MemoryView):
         try:
             chosen = self._conversation.models.choose()
             model, name, window = chosen.why, chosen.name, chosen.window
-            vision = chosen.provider.limits(chosen.model).vision
+            vision = chosen.limits.vision
         except GatewayError as error:
             model, name, window, vision = str(error), None, None, None
         return describe(
@@ -224,7 +224,7 @@ class CommandContext(MemoryView):
         transcript = self._transcript
         try:
             chosen = self._conversation.models.choose()
-            name, window, vision = chosen.name, chosen.window, chosen.provider.limits(chosen.model).vision
+            name, window, vision = chosen.name, chosen.window, chosen.limits.vision
         except GatewayError:
             name, window, vision = "", None, None
         total, context = self._size(name, vision), assemble(transcript)

@@ -336,7 +336,7 @@ class Compactor:
             lost=summary.lost,
             model=summary.model,
             usage=summary.usage,
-            path=own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}")) if writes else "",
+            path=own_note(self._transcript.person, day_note(rules.today)) if writes else "",
         )
         await self._recorder.append_durable(event, turn=self._turn)
         self.notes.write_in_background()

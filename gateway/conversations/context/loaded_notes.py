@@ -192,7 +192,7 @@ def _at_opening(
 
 def _read(workspace: Path, person: str, wanted: _Conditions) -> tuple[LoadedNote, ...]:
     """Return a person's notes in order of time; the longest are cut until all fit the budget."""
-    days = [own_note(person, day_note(f"{wanted.day - timedelta(days=ago)}")) for ago in (1, 0)]
+    days = [own_note(person, day_note(wanted.day - timedelta(days=ago))) for ago in (1, 0)]
     main = [] if wanted.group else [own_note(person, MAIN)]
     texts = {path: read_text(workspace, path) or "" for path in chain(main, *(files_of(workspace, day) for day in days))}
     texts = {path: replace_surrogates(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}

@@ -43,7 +43,6 @@ class SessionModels:
     def vision(self) -> VisionSupport | None:
         """Return the vision support of the model that answers; None if there is no model."""
         try:
-            model = self.choose()
+            return self.choose().limits.vision
         except GatewayError:
             return None
-        return model.provider.limits(model.model).vision

@@ -104,7 +104,7 @@ class Summarization:
         if flushed.outcome == "written":
             # The day is that on which the flush began, though it ends after midnight.
             text = replace_surrogates(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
-            path = own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}"))
+            path = own_note(self._transcript.person, day_note(rules.today))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
         await self._recorder.append_durable(event, turn=self._turn)
         await self.notes.write()
@@ -184,7 +184,7 @@ class Summarization:
     def _is_too_small(self) -> bool:
         """Return True if the model is too small for this."""
         model = self._model()
-        return model is not None and model.provider.limits(model.model).small
+        return model is not None and model.limits.small
 
     def _model(self) -> ChosenModel | None:
         try:

@@ -47,7 +47,7 @@ class FactRequests:
         A configured model is used whatever its size. Raises GatewayError if there is no model.
         """
         model = self.chosen(used)
-        return None if model.provider.limits(model.model).small and not self._keys.model else model
+        return None if model.limits.small and not self._keys.model else model
 
     def chosen(self, used: str | None) -> ChosenModel:
         """Return the configured model, else the one that the session used. Raises GatewayError."""

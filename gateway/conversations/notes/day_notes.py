@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from datetime import date
 from pathlib import Path
 
 import structlog
@@ -138,9 +139,9 @@ class PendingNotes:
         return ""
 
 
-def day_note(day: str) -> str:
-    """Return the path of a day's note in the workspace; `day` is YYYY-MM-DD."""
-    return f"{FOLDER}/{day}.md"
+def day_note(day: date) -> str:
+    """Return the path of a day's note in the workspace."""
+    return f"{FOLDER}/{day:%Y-%m-%d}.md"
 
 
 def digest_of(text: str) -> str:

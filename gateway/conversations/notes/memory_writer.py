@@ -49,7 +49,7 @@ class MemoryWriter:
         The item names its author and date. Raises NoteNotWritten.
         """
         now = self._clock.now().astimezone(self._settings.zone)
-        path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
+        path = own_note(person, day_note(now) if group else MAIN)
         line_text = " ".join(replace_surrogates(text).split())
         if not line_text:
             raise NoteNotWritten("There is nothing to remember.")

@@ -85,7 +85,7 @@ class ReplyRequest:
         return 0 if window is None else self._compacting.reserve(window)
 
     def _size(self, model: ChosenModel) -> int:
-        return self._prepared(model.provider.limits(model.model).vision, model.name).tokens
+        return self._prepared(model.limits.vision, model.name).tokens
 
     def measure(self, vision: VisionSupport | None, model: str) -> TokenFeatures:
         """Return the size of the next request to a `provider:model` with this vision support. Costs only what is new
@@ -102,7 +102,7 @@ class ReplyRequest:
 
     async def _fitted(self, model: ChosenModel) -> PreparedRequest:
         """Return the next request to this model, after pruning and compaction."""
-        vision = model.provider.limits(model.model).vision
+        vision = model.limits.vision
         await self._pruner.prune(model.window, self.reserve(model.window))
         view, prepared = self._recorder.transcript.view, self._prepared(vision, model.name)
         await self._compacting.before_request(model.window, prepared.tokens)

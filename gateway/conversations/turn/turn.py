@@ -248,7 +248,7 @@ class TurnPreparation:
     async def prepare(self, model: ChosenModel) -> None:
         """Record the instructions of the open turn, write what it asks to be remembered, or else recall what is relevant to
         it."""
-        small = model.provider.limits(model.model).small
+        small = model.limits.small
         self._record_instructions(await self._notes.load(model.window, small), small)
         if not await self._explicit_memory.write_requested(small):
             await self._recall.recall(model.window, small)

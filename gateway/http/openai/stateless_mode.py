@@ -144,7 +144,7 @@ def _with_vision(chosen: ChosenModel, parsed: ParsedRequest) -> ChosenModel:
 
 def _unseen(model: ChosenModel, parsed: ParsedRequest) -> str:
     """Return what the model would not see of the pictures, as a sentence; empty if it sees all."""
-    renderings = attachment_visibility(parsed.context.messages, model.provider.limits(model.model).vision, model.name)
+    renderings = attachment_visibility(parsed.context.messages, model.limits.vision, model.name)
     return next((f"{placeholder_line(each)[1:-1]}." for each in renderings if each.form != "picture"), "")
 
 

@@ -1,4 +1,4 @@
-"""Requests for facts use a response format where the service supports one, and none elsewhere."""
+"""Requests for facts use a response format where the service supports one; failures begin pauses that grow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.conversations.facts.fact_requests import FIRST_PAUSE, LONGEST_PAUSE, FactPauses
 from plugins.facts.model_answers import response_format
+from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.gateway.gateways import Gateway, gateway
@@ -57,3 +61,33 @@ async def test_a_service_that_refuses_the_form_is_asked_without_it_and_that_is_r
         events = await chat_and_find(tmp_path, server)
     assert ["response_format" in body for body in about_facts(server)] == [True, False, False]
     assert [event["entries"][0]["content"] for event in events] == ["Tea is green", "Tea is green"]
+
+
+def test_each_failure_in_a_row_doubles_the_pause_of_its_name_alone_up_to_the_longest() -> None:
+    pauses = FactPauses(ManualClock())
+    assert [pauses.fail("model a", "No.") for _ in range(3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert [pauses.fail("model a", "No.") for _ in range(40)][-1] == LONGEST_PAUSE
+    assert pauses.is_paused("model a")
+    assert not pauses.is_paused("model b")
+    pauses.succeed("model a")
+    assert not pauses.is_paused("model a")
+    assert pauses.fail("model a", "No.") == FIRST_PAUSE
+
+
+def test_a_pause_lasts_as_long_as_a_provider_asks() -> None:
+    clock = ManualClock()
+    pauses = FactPauses(clock)
+    assert pauses.fail("model a", "Wait.", least=1000.0) == 1000.0
+    clock.move(999)
+    assert pauses.is_paused("model a")
+    clock.move(2)
+    assert not pauses.is_paused("model a")
+
+
+@pytest.mark.parametrize(("hours", "told"), [(0.5, ["No."]), (2, [])])
+def test_a_failure_is_no_longer_reported_long_after_its_pause(hours: float, told: list[str]) -> None:
+    clock = ManualClock()
+    pauses = FactPauses(clock)
+    pauses.fail("model a", "No.")
+    clock.move(FIRST_PAUSE + 3600 * hours)
+    assert pauses.sentences() == told
