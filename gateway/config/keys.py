@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from gateway.config.secret_references import References
-from gateway.config.sources import Sources, merge, misspelt
+from gateway.config.sources import Sources, merge, misspelt_variables
 from gateway.config.validation import Seconds, Timezone, Validator
 from gateway.support import logs
 from gateway.support.errors import ConfigRefused
@@ -196,12 +196,16 @@ def fit_config(sources: Sources, references: References) -> Config:
     """Validate the merged sources; ConfigRefused at the first invalid key."""
     people = sources.tree.get("people")
     for name, table in (people if isinstance(people, dict) else {}).items():
-        # Fitted with the rest below; msgspec would not say there whose table a fault is in.
+        # Validated again below, where msgspec would not name the table of a fault.
         Validator(sources, references).fit(table, PersonKeys, f"people.{name}")
-    fitting = Validator(sources, references)
-    sections = fitting.fit(_with_plugin_tables(sources.tree), Sections)
+    validator = Validator(sources, references)
+    sections = validator.fit(_with_plugin_tables(sources.tree), Sections)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
-    warnings = (*fitting.warnings, *misspelt(references.environment), *_unknown_language(sections.agent.language, sources))
+    warnings = (
+        *validator.warnings,
+        *misspelt_variables(references.environment),
+        *_unknown_language(sections.agent.language, sources),
+    )
     return Config(**known, warnings=warnings, sources=sources, references=references)
 
 
@@ -211,7 +215,7 @@ def _unknown_language(code: str, sources: Sources) -> list[str]:
         return []
     key = "agent.language"
     there = ", ".join(language.CODES)
-    return [f"{sources.place(key)}: {key} is {code!r}, which is not known; English is used. There are {there}."]
+    return [f"{sources.place(key)}: {key} is {code!r}, which is not available; English is used. The languages are {there}."]
 
 
 def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
@@ -238,8 +242,8 @@ def provider_settings(config: Config, name: str, form: type[T]) -> T:
 
 def fit_provider(config: Config, name: str, form: type[T]) -> tuple[T, list[str]]:
     """Return a provider's settings as `provider_settings` does, with the warnings about them."""
-    fitting = Validator(config.sources, config.references)
-    return fitting.fit(config.providers.get(name, {}), form, f"providers.{name}"), fitting.warnings
+    validator = Validator(config.sources, config.references)
+    return validator.fit(config.providers.get(name, {}), form, f"providers.{name}"), validator.warnings
 
 
 def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> None:
@@ -248,15 +252,14 @@ def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> 
     for name in config.providers:
         if name not in known:
             key = f"providers.{name}"
-            there = f"{', '.join(known)}{_lying_there(config, name)}"
-            raise ConfigRefused(
-                f"{config.sources.place(key)}: {key} is for a provider that does not exist; there are {there}.", key=key
-            )
+            known_names = f"{', '.join(known)}{_not_allowed(config, name)}"
+            reason = f"is for a provider that does not exist; the providers are {known_names}."
+            raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}", key=key)
     for name, kind in kinds.items():
         fit_provider(config, name, kind.Settings)
 
 
-def check_condensers(config: Config, summarizers: Collection[str], flushes: Collection[str]) -> None:
+def check_summarizers(config: Config, summarizers: Collection[str], flushes: Collection[str]) -> None:
     """Raise ConfigRefused if `[compaction]` names a summarizer or flush that no plugin provides."""
     compaction = config.compaction
     for key, name, known in (
@@ -264,42 +267,44 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
         ("compaction.memory_flush.by", compaction.memory_flush.by, flushes),
     ):
         if name not in known:
-            raise _nobody(config, key, name, sorted(known))
+            raise _unknown_name(config, key, name, sorted(known))
 
 
 def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
     """Raise ConfigRefused if `memory.backend` names one that no plugin provides."""
     name, key = config.memory.backend, "memory.backend"
     if name not in (AUTO, SQLITE) and name not in known():
-        raise _nobody(config, key, name, (AUTO, SQLITE, *known()))
+        raise _unknown_name(config, key, name, (AUTO, SQLITE, *known()))
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:
     """Raise ConfigRefused if `[memory.embedding]` names an unknown provider, or no way to search is left."""
     name, key = config.memory.embedding.provider, "memory.embedding.provider"
     if name not in (AUTO, NONE, *known):
-        raise _nobody(config, key, name, (AUTO, *known, NONE))
+        raise _unknown_name(config, key, name, (AUTO, *known, NONE))
     key = "memory.search.keywords"
-    if not config.memory.search.keywords and not _may_make_vectors(config, known):
+    if not config.memory.search.keywords and not _may_embed(config, known):
         raise ConfigRefused(
-            f"{config.sources.place(key)}: {key} is false and there is no key for vectors; at least one of both is needed:"
-            " set EMBEDDING_API_KEY, or name a memory.embedding.provider, or switch the words on again.",
+            f"{config.sources.place(key)}: {key} is false and no key for embeddings is configured; one of them is needed:"
+            " set EMBEDDING_API_KEY or memory.embedding.provider, or enable keyword search again.",
             key=key,
         )
 
 
-def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
+def _may_embed(config: Config, known: Collection[str]) -> bool:
     """Return False if vectors are certainly unavailable.
 
     Where CoPaw's variable disables keyword search, vectors must be configured explicitly, as in CoPaw: the bundled
     model counts only if it is named.
     """
-    from plugins.providers.hosted.accounts import VARIABLES  # noqa: PLC0415 - only where the words are off
+    from plugins.providers.hosted.accounts import VARIABLES  # noqa: PLC0415 - only without keyword search
     from plugins.providers.local.installable_models import BUNDLED  # noqa: PLC0415 - as above
 
     keys = config.memory.embedding
     account = keys.api_key or keys.base_url
-    there = keys.local_model_path and Path(keys.local_model_path).expanduser().is_file()  # else the next one is asked
+    there = (
+        keys.local_model_path and Path(keys.local_model_path).expanduser().is_file()
+    )  # otherwise the next provider is tried
     if keys.provider != AUTO or account or there or not {LOCAL, "ollama", *VARIABLES}.issuperset(known):
         return True
     environment, tables = config.references.environment, config.providers
@@ -308,16 +313,16 @@ def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
     return config.sources.origin("memory.search.keywords") != "FTS_ENABLED" and BUNDLED.missing() is None
 
 
-def _nobody(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
-    there = f"{', '.join(known)}{_lying_there(config, name)}"
+def _unknown_name(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
+    choices = f"{', '.join(known)}{_not_allowed(config, name)}"
     return ConfigRefused(
-        f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+        f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; choose one of {choices}.", key=key
     )
 
 
-def _lying_there(config: Config, name: str) -> str:
+def _not_allowed(config: Config, name: str) -> str:
     """Return a remark that a plugin of that name is installed and not allowed; nothing of it is imported."""
-    from plugins.host.loading import installed_plugins  # noqa: PLC0415 - only where something is missing
+    from plugins.host.loading import installed_plugins  # noqa: PLC0415 - only for an error
     from plugins.support.untrusted import PluginCallFailed  # noqa: PLC0415 - as above
 
     try:
@@ -326,4 +331,4 @@ def _lying_there(config: Config, name: str) -> str:
         return ""
     if name not in installed or name in config.plugins.allow:
         return ""
-    return f". A plugin {name!r} is installed, which plugins.allow does not list"
+    return f". A plugin {name!r} is installed, but not listed in plugins.allow"

@@ -29,7 +29,7 @@ QUIET = 0.15
 GONE = 3.0
 """Seconds that the file must be missing before it counts as deleted: many programs save by delete and create."""
 
-BETWEEN_LOOKS = 2.0
+POLL_SECONDS = 2.0
 """Seconds between polls of the files."""
 
 _Stamps: TypeAlias = Mapping[Path, tuple[int, int, int] | None]
@@ -56,27 +56,27 @@ class ConfigReloader:
         self._arrived = asyncio.Event()
         self._seen = stamps(self._files())
         if _text_of(settings.current) != settings.current.sources.text:
-            self._seen = {}  # it was saved between being read and now
+            self._seen = {}  # it was saved after it was read
 
-    async def run(self, admit: Callable[[Config], Awaitable[None]], take: Callable[[Config], Awaitable[set[str]]]) -> None:
+    async def run(self, admit: Callable[[Config], Awaitable[None]], apply: Callable[[Config], Awaitable[set[str]]]) -> None:
         """Watch the files and apply changes until cancelled.
 
         Args:
             admit: Applies the people and tokens of a configuration at once; it must not block or wait.
-            take: Applies the other keys, offers the configuration to the settings, and returns the keys that changed.
+            apply: Applies the other keys, offers the configuration to the settings, and returns the keys that changed.
                 It may take long.
 
         Both raise ConfigRefused if the configuration cannot be applied.
         """
-        async with asyncio.TaskGroup() as tasks, contextlib.aclosing(self._news()) as news:
-            tasks.create_task(self._keep_taking(take))
-            async for _ in news:
+        async with asyncio.TaskGroup() as tasks, contextlib.aclosing(self._changes()) as changed:
+            tasks.create_task(self._apply_changes(apply))
+            async for _ in changed:
                 try:
-                    await self._look(admit)
+                    await self._check_files(admit)
                 except Exception as error:
                     self._refuse(f"The reload failed: {sentence_of(error)}", error)
 
-    # --- noticing -----------------------------------------------------------------------------------------------------
+    # --- watching -----------------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
         sources, references = self._usable.sources, self._usable.references
@@ -84,12 +84,12 @@ class ConfigReloader:
 
     def _folders(self) -> set[Path]:
         """Return the folders of the files and of the targets of links."""
-        places = {place for path in self._files() for place in (path.parent, _behind_links(path).parent)}
+        places = {place for path in self._files() for place in (path.parent, _link_target(path).parent)}
         return {place for place in places if place.is_dir()}
 
-    async def _news(self) -> AsyncGenerator[None, None]:
+    async def _changes(self) -> AsyncGenerator[None, None]:
         """Yield whenever something may have changed."""
-        told = False
+        reported = False
         while True:
             try:
                 folders = await asyncio.to_thread(self._folders)
@@ -97,7 +97,7 @@ class ConfigReloader:
                     *folders,
                     watch_filter=None,
                     recursive=False,
-                    rust_timeout=round(BETWEEN_LOOKS * 1000),
+                    rust_timeout=round(POLL_SECONDS * 1000),
                     yield_on_timeout=True,
                 )
                 async with contextlib.aclosing(watch):
@@ -105,14 +105,14 @@ class ConfigReloader:
                         yield
                         if await asyncio.to_thread(self._folders) != folders:
                             break
-            except Exception as error:  # a limit of the system, or the library's own; looking goes on, whatever it is
-                if not told:
-                    log.warning("configuration_not_watched", reason=sentence_of(error), seconds_between_looks=BETWEEN_LOOKS)
-                told = True
-                await asyncio.sleep(BETWEEN_LOOKS)
+            except Exception as error:  # such as a limit of the system; polling continues
+                if not reported:
+                    log.warning("configuration_not_watched", reason=sentence_of(error), seconds_between_looks=POLL_SECONDS)
+                reported = True
+                await asyncio.sleep(POLL_SECONDS)
                 yield
 
-    async def _look(self, admit: Callable[[Config], Awaitable[None]]) -> None:
+    async def _check_files(self, admit: Callable[[Config], Awaitable[None]]) -> None:
         """Read the files if they changed since the last read, or if that read failed."""
         now = await asyncio.to_thread(stamps, self._files())
         if now == self._seen and (self._settings.fault is None or self._wanted is not None):
@@ -145,9 +145,9 @@ class ConfigReloader:
             return fault if str(error) in fault else f"{fault} {error}"
         return fault
 
-    # --- taking -------------------------------------------------------------------------------------------------------
+    # --- applying -----------------------------------------------------------------------------------------------------
 
-    async def _keep_taking(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+    async def _apply_changes(self, apply: Callable[[Config], Awaitable[set[str]]]) -> None:
         """Apply the newest valid configuration, one at a time: a provider may be slow to open."""
         while True:
             await self._arrived.wait()
@@ -157,18 +157,18 @@ class ConfigReloader:
                 continue
             mended, waited = self._settings.fault is not None, self._settings.waiting
             try:
-                changed = await take(config)
+                changed = await apply(config)
             except ConfigRefused as error:
                 self._refuse(str(error))
             except Exception as error:
                 self._refuse(f"The reload failed: {sentence_of(error)}", error)
             else:
-                self._settings.fault = self._fault  # one that was saved meanwhile may have one
-                self._tell(config, changed, mended=mended, waited=waited)
+                self._settings.fault = self._fault  # a later version may have one
+                self._report(config, changed, mended=mended, waited=waited)
             if self._wanted is config:
                 self._wanted = None
 
-    def _tell(self, config: Config, changed: set[str], *, mended: bool, waited: tuple[str, ...]) -> None:
+    def _report(self, config: Config, changed: set[str], *, mended: bool, waited: tuple[str, ...]) -> None:
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
         log.info("configuration_reloaded", changed=sorted(changed), **({"mended": True} if mended else {}))
@@ -192,7 +192,7 @@ class ConfigReloader:
 
     def _refuse(self, sentence: str, unforeseen: Exception | None = None) -> None:
         if sentence != self._settings.fault:
-            log.error("configuration_refused", reason=sentence, in_force="the one before", exc_info=unforeseen)
+            log.error("configuration_refused", reason=sentence, in_force="the previous one", exc_info=unforeseen)
         self._settings.fault = sentence
 
     async def _remember(self, config: Config) -> None:
@@ -221,12 +221,12 @@ def stamps(files: Iterable[Path]) -> _Stamps:
 def _check_deleted(path: Path | None) -> None:
     """Raise ConfigRefused if an empty file is not an intentional deletion. Blocks."""
     if path is None or path.exists():
-        # What a truncating editor leaves for a moment, and a full disk for good.
-        raise ConfigRefused(f"{path} is empty; to have the defaults, delete it.")
+        # An editor may truncate the file before it writes; a full disk may leave it empty.
+        raise ConfigRefused(f"{path} is empty; delete it to use the defaults.")
     if os.path.lexists(path):
-        raise ConfigRefused(f"{path} leads to a file that is gone.")
+        raise ConfigRefused(f"{path} links to a file that does not exist.")
     if not path.parent.is_dir():
-        raise ConfigRefused(f"{path} is gone, and its folder with it.")
+        raise ConfigRefused(f"{path} and its folder no longer exist.")
 
 
 def _resolved_anew(config: Config) -> Config:
@@ -236,7 +236,7 @@ def _resolved_anew(config: Config) -> Config:
     return fit_config(merged, References(references.environment, references.folder))
 
 
-def _behind_links(path: Path) -> Path:
+def _link_target(path: Path) -> Path:
     """Return the target of a path; the path itself if its links are circular."""
     try:
         return path.resolve()

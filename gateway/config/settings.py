@@ -60,7 +60,7 @@ class Settings:
 
 def waiting_sentence(keys: tuple[str, ...]) -> str:
     """Return the sentence that names the keys that need a restart."""
-    return f"A restart will put into force what changed in {', '.join(keys)}."
+    return f"These changes take effect after a restart: {', '.join(keys)}."
 
 
 def changes(before: Sections, after: Sections) -> set[str]:

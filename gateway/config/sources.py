@@ -54,7 +54,7 @@ _EMBEDDING: dict[KeyPath, str] = {
     ("memory", "embedding", "cache"): "2000",
 }
 
-_TOGETHER = (
+_BORROWED_DEFAULTS = (
     (tuple(name for name in NAMED if name.startswith("COPAW_")), _COPAW),
     (("EMBEDDING_API_KEY",), _EMBEDDING),
 )
@@ -112,7 +112,7 @@ def _begins(lines: Sequence[str], first: int, keys: Sequence[str]) -> bool:
 def _holds(tree: Any, keys: Sequence[str]) -> bool:
     for key in keys:
         if not isinstance(tree, dict):
-            return True  # an array of tables: which of them is not told
+            return True  # an array of tables; which of them is unknown
         if key not in tree:
             return False
         tree = tree[key]
@@ -125,7 +125,7 @@ class RawConfig(str):
     __slots__ = ()
 
 
-def switched(text: str) -> bool | None:
+def parse_switch(text: str) -> bool | None:
     """Return the boolean that a variable's text means, in any case; None if it is neither on nor off."""
     return _SWITCH.get(text.strip().lower())
 
@@ -181,20 +181,20 @@ def merge(
     tree = {} if path is None else _parsed(path, text)
     sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):
-        if _is_meant(name, sources.tree, environment):
+        if _applies(name, sources.tree, environment):
             _put(sources, keys, value, name)
-    for any_of, defaults in _TOGETHER:
-        meant = (name for name in any_of if environment.get(name) and _is_meant(name, sources.tree, environment))
-        if brought := next(meant, ""):
+    for any_of, defaults in _BORROWED_DEFAULTS:
+        used = (name for name in any_of if environment.get(name) and _applies(name, sources.tree, environment))
+        if variable := next(used, ""):
             for keys, value in defaults.items():
-                if not _is_wished(sources, keys):
-                    _put(sources, keys, RawConfig(value), brought)
+                if not _is_set(sources, keys):
+                    _put(sources, keys, RawConfig(value), variable)
     for keys, value in _leaves(overrides):
         _put(sources, keys, value, "the command line")
     return sources
 
 
-def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
+def misspelt_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """Return a sentence for each variable whose name is close to that of a known one."""
     ours = [*(name for name in NAMED if name.startswith("EXUVIA_")), "EXUVIA_HOME"]
     for name in environment:
@@ -264,7 +264,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
     for name, keys in NAMED.items():
         value = environment.get(name)
         if name == "EMBEDDING_CACHE_ENABLED":
-            if value and (on := switched(value)) is not True:
+            if value and (on := parse_switch(value)) is not True:
                 if on is None:
                     raise ConfigRefused(f"{name} must be true or false, not text.")
                 yield name, keys, RawConfig("0")
@@ -274,7 +274,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
             yield name, keys, RawConfig(value.lower() if name == "EXUVIA_LOG_LEVEL" else value)
 
 
-def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+def _applies(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     """Return True if a variable applies.
 
     The `EMBEDDING_` variables describe an OpenAI-compatible service: with another provider neither key nor model
@@ -283,13 +283,13 @@ def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]
     if not name.startswith("EMBEDDING_") or NAMED[name][-1] == "cache":
         return True
     embedding = _at(tree, ("memory", "embedding"))
-    told = embedding if isinstance(embedding, dict) else {}
-    provider = told.get("provider", "auto")
-    account = environment.get("EMBEDDING_API_KEY") or told.get("api_key") or told.get("base_url")
+    given = embedding if isinstance(embedding, dict) else {}
+    provider = given.get("provider", "auto")
+    account = environment.get("EMBEDDING_API_KEY") or given.get("api_key") or given.get("base_url")
     return provider == "openai" or (provider == "auto" and bool(account))
 
 
-def _is_wished(sources: Sources, keys: KeyPath) -> bool:
+def _is_set(sources: Sources, keys: KeyPath) -> bool:
     """Return True if the user set a key to a value of their own, or a parent of it to something that is no table.
 
     The latter is reported by the validation.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from gateway.config.secret_references import FORMS, References, is_reference
-from gateway.config.sources import RawConfig, Sources, switched
+from gateway.config.sources import RawConfig, Sources, parse_switch
 from gateway.support.errors import ConfigRefused
 from gateway.support.printable import one_line
 from plugins.support.addresses import FAULT
@@ -160,7 +160,7 @@ def _typed(value: RawConfig, forms: set[Any]) -> Any:
 
     Booleans may be written as is usual in environments.
     """
-    if bool in forms and (on := switched(value)) is not None:
+    if bool in forms and (on := parse_switch(value)) is not None:
         return on
     try:
         parsed = tomllib.loads(f"value = {value}")

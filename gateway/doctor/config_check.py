@@ -14,9 +14,9 @@ from gateway.auth.token import HOW_TO_GENERATE, is_loopback, token_weakness
 from gateway.config.keys import (
     Config,
     check_backend,
-    check_condensers,
     check_embedding,
     check_providers,
+    check_summarizers,
     fit_config,
     fit_provider,
 )
@@ -81,7 +81,7 @@ def check(
     _collect_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
     _collect_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
     _collect_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
-    _collect_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
+    _collect_faults(lambda: check_summarizers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
     faults += [
         *_token_faults(config),
         *_people_faults(config),

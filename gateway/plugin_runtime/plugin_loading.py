@@ -42,12 +42,12 @@ def plugin_tables(config: Config) -> Fit:
     """Return a function that validates a plugin's table `[plugins.NAME]`, with secrets resolved and warnings logged."""
 
     def fit(name: str, form: type[Any]) -> Any:
-        fitting = Validator(config.sources, config.references)
+        validator = Validator(config.sources, config.references)
         try:
-            settings = fitting.fit(config.plugins.tables.get(name, {}), form, f"plugins.{name}")
+            settings = validator.fit(config.plugins.tables.get(name, {}), form, f"plugins.{name}")
         except ConfigRefused as refused:
             raise SettingsRefused(str(refused)) from refused
-        for warning in fitting.warnings:
+        for warning in validator.warnings:
             log.warning("configuration", warning=warning)
         return settings
 
@@ -58,7 +58,7 @@ def unread_tables(config: Config, hooks: Hooks) -> list[str]:
     """Return a sentence for each table `[plugins.NAME]` whose plugin is neither loaded nor refused."""
     known = {*hooks.plugins, *config.plugins.allow}
     return [
-        f"{config.sources.place(f'plugins.{name}')}: plugins.{name} is read by nobody; plugins.allow does not name {name!r}."
+        f"{config.sources.place(f'plugins.{name}')}: plugins.{name} is not used; plugins.allow does not list {name!r}."
         for name in config.plugins.tables
         if name not in known
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from gateway import VERSION
-from gateway.config.keys import Config, check_backend, check_condensers, check_embedding, check_providers
+from gateway.config.keys import Config, check_backend, check_embedding, check_providers, check_summarizers
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -351,4 +351,4 @@ def check(config: Config, hooks: Hooks) -> None:
     check_providers(config, hooks.chat_providers())
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
-    check_condensers(config, hooks.summarizers(), hooks.flushes())
+    check_summarizers(config, hooks.summarizers(), hooks.flushes())

@@ -206,7 +206,7 @@ class Daemon:
             asyncio.create_task(
                 reloading.run(
                     admit=lambda config: self._admit(config, services.access),
-                    take=lambda config: self._apply(config, gateway),
+                    apply=lambda config: self._apply(config, gateway),
                 )
             ),
         ]

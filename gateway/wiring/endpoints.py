@@ -107,10 +107,10 @@ def console_endpoints(gateway: Application, counters: Counters, overview: Callab
 def _later(method: Callable[[], Admitted]) -> Admitted:
     """Return a handler that looks up its method at each request."""
 
-    async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
+    async def handle(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await method()(request, admission)
 
-    return give
+    return handle
 
 
 def openai_endpoints(gateway: Application, services: ConnectionServices, in_flight: InFlight) -> list[Endpoint]:

@@ -150,7 +150,7 @@ def test_check_names_every_fault_with_its_place(tmp_path: Path) -> None:
             "line 11: agent.temperature must be at most 2.0.",
             "line 14: providers.openai.api_key cannot be resolved: the environment variable NOT_SET is not set.",
             "line 15: providers.openai.base_ulr is not a known key; did you mean providers.openai.base_url?",
-            "line 17: providers.opnai is for a provider that does not exist; there are"
+            "line 17: providers.opnai is for a provider that does not exist; the providers are"
             " anthropic, gemini, llama_server, lm_studio, local, ollama, openai, scripted.",
             "EXUVIA__SESSIONS__RESUME: sessions.resume must be auto or offer or never, not 'maybe'.",
             "EXUVIA_LOG_LEVEL: log.level must be debug or info or warning or error, not 'loud'.",
@@ -191,7 +191,10 @@ def test_check_says_that_all_is_well_and_what_should_not_stay(tmp_path: Path) ->
             '[compaction]\nmodel = "gpt-5"\n',
             "line 2: compaction.model names 'gpt-5', which is not provider:model with one of",
         ),
-        ('[compaction]\nsummarizer = "poet"\n', "line 2: compaction.summarizer is 'poet', which does not exist; there are"),
+        (
+            '[compaction]\nsummarizer = "poet"\n',
+            "line 2: compaction.summarizer is 'poet', which does not exist; choose one of",
+        ),
         ('[people.ana]\ntoken = "short"\n', "line 2: people.ana.token is shorter than 24 characters."),
         ("[people.ana]\n[people.ben]\n", "people.ana.token is missing.\n"),
         ("[people.ana]\n[people.ben]\n", "people.ben.token is missing.\n"),

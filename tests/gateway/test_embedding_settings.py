@@ -94,8 +94,8 @@ def test_nothing_to_search_by_is_refused(tmp_path: Path) -> None:
 
 
 NEITHER = (
-    r"memory\.search\.keywords is false and there is no key for vectors; at least one of both is needed:"
-    r" set EMBEDDING_API_KEY, or name a memory\.embedding\.provider, or switch the words on again\.$"
+    r"memory\.search\.keywords is false and no key for embeddings is configured; one of them is needed:"
+    r" set EMBEDDING_API_KEY or memory\.embedding\.provider, or enable keyword search again\.$"
 )
 
 
@@ -258,8 +258,8 @@ def test_a_provider_whose_plugin_is_installed_and_not_allowed_is_refused_with_wh
     with pytest.raises(ConfigRefused) as refused:
         check_embedding(loaded(tmp_path, 'provider = "lumen"'), ["local"])
     assert str(refused.value).endswith(
-        "is 'lumen', which does not exist; there are auto, local, none."
-        " A plugin 'lumen' is installed, which plugins.allow does not list."
+        "is 'lumen', which does not exist; choose one of auto, local, none."
+        " A plugin 'lumen' is installed, but not listed in plugins.allow."
     )
     assert "exuvia_lumen" not in sys.modules
 

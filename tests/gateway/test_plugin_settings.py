@@ -91,7 +91,7 @@ def test_a_check_names_what_does_not_fit_and_what_nobody_reads(tmp_path: Path, f
     answer = json.loads(out.getvalue())
     assert "plugins.weather.key cannot be resolved" in answer["faults"][0]
     assert [w for w in answer["warnings"] if "tides" in w] == [
-        f"{path}, line 13: plugins.tides is read by nobody; plugins.allow does not name 'tides'."
+        f"{path}, line 13: plugins.tides is not used; plugins.allow does not list 'tides'."
     ]
 
 

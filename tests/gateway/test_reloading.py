@@ -79,7 +79,7 @@ def _by_reports_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         looks.append(files)
         return plain(files)
 
-    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 60.0)
+    monkeypatch.setattr(reloading, "POLL_SECONDS", 60.0)
     monkeypatch.setattr(reloading, "stamps", counted)
 
 
@@ -153,7 +153,7 @@ async def test_a_saved_file_is_in_force_from_the_next_turn_on(save: Callable[[Pa
         ('[agent]\nmodel = "scripted:script"\nmoddel = 1\n', "line 3: agent.moddel is not a known key"),
         ('[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscirpt = "x"\n', "line 4: providers.scripted.scirpt is"),
         ('[agent]\nmodel = "scripted:script"\n[providers.nobody]\n', "providers.nobody is for a provider that does not"),
-        ("", "config.toml is empty; to have the defaults, delete it."),
+        ("", "config.toml is empty; delete it to use the defaults."),
     ],
 )
 async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_mended(
@@ -212,7 +212,7 @@ async def test_a_file_that_is_gone_with_its_folder_or_cannot_be_read_keeps_the_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reloading, "GONE", 0.3)
-    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.5)  # no report comes of a folder that is moved
+    monkeypatch.setattr(reloading, "POLL_SECONDS", 0.5)  # no report comes of a folder that is moved
     real = tmp_path / "mounted"
     real.mkdir()
     (real / "config.toml").write_text(ECHO)
@@ -223,7 +223,7 @@ async def test_a_file_that_is_gone_with_its_folder_or_cannot_be_read_keeps_the_o
             on.file.symlink_to(real / "config.toml")
 
         await on.reloaded(link)
-        assert await on.refused(lambda: real.rename(tmp_path / "away")) == f"{on.file} leads to a file that is gone."
+        assert await on.refused(lambda: real.rename(tmp_path / "away")) == f"{on.file} links to a file that does not exist."
         assert await on.reloaded(lambda: (tmp_path / "away").rename(real)) == set()
 
         def put_folder() -> None:
@@ -329,7 +329,7 @@ async def test_a_key_that_needs_a_restart_waits_and_is_named_once(tmp_path: Path
         text = f'{ECHO}workspace = "elsewhere"\ntool_rounds = 5\n[gateway]\nallowed_hosts = ["a:1"]\n'
         assert await on.reloaded(lambda: on.file.write_text(text)) == {"agent.tool_rounds"}
         (waits,) = on.logged("configuration_waits")
-        assert waits["reason"] == ("A restart will put into force what changed in gateway.allowed_hosts, agent.workspace.")
+        assert waits["reason"] == ("These changes take effect after a restart: gateway.allowed_hosts, agent.workspace.")
         assert f"- Configuration: {waits['reason']}" in await on.client.command("/status")
         assert on.daemon.config.agent.workspace == "workspace"
 
@@ -469,7 +469,7 @@ async def test_without_reports_of_the_system_the_files_are_looked_at(
         raise kind("the limit is reached")  # of the whole machine, which a test cannot reach for itself
 
     monkeypatch.setattr("watchfiles.awatch", refuse)
-    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(reloading, "POLL_SECONDS", 0.05)
     async with stage(tmp_path, ECHO) as on:
         assert await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}
         (told,) = on.logged("configuration_not_watched")
@@ -485,7 +485,7 @@ async def test_a_gateway_that_watches_stops_at_once(tmp_path: Path) -> None:
 async def test_what_was_saved_between_being_read_and_being_watched_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.2)
+    monkeypatch.setattr(reloading, "POLL_SECONDS", 0.2)
     async with gateway(tmp_path, file=ECHO) as running:
         rename_over(tmp_path / "config.toml", ECHO + "tool_rounds = 9\n")  # before anything watches the folder
         await until(lambda: running.daemon.config.agent.tool_rounds == 9)

@@ -72,7 +72,7 @@ def test_an_unknown_language_in_the_configuration_is_english_with_a_warning(code
     assert language(chosen.agent.language) == language("en")
     place = f"{tmp_path}/config.toml, line 2"
     assert chosen.warnings == (
-        f"{place}: agent.language is {code!r}, which is not known; English is used. There are en, zh.",
+        f"{place}: agent.language is {code!r}, which is not available; English is used. The languages are en, zh.",
     )
 
 
