@@ -57,7 +57,9 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-async def test_no_depth_of_json_harms_a_route(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deeply_nested_json_does_not_harm_any_route(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
         for method, route in routes:
             if method == "GET" or route == "/attachments":
@@ -72,7 +74,7 @@ async def test_no_depth_of_json_harms_a_route(name: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_depth_of_json_harms_a_frame(kind: str, tmp_path: Path) -> None:
+async def test_deeply_nested_json_does_not_harm_the_websocket(kind: str, tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         for deep in DEEP.values():
@@ -155,7 +157,7 @@ async def test_thousands_of_subscriptions_and_ids_are_refused_or_served(tmp_path
         await is_well(g)
 
 
-async def test_many_small_frames_of_one_client_keep_no_other_waiting(tmp_path: Path) -> None:
+async def test_many_small_frames_of_one_client_do_not_delay_others(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         flooding, other = await g.connect(), await g.connect()
         done = asyncio.Event()
@@ -198,7 +200,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-async def test_no_head_without_an_end_takes_memory_or_the_gateway(name: str, tmp_path: Path) -> None:
+async def test_endless_headers_use_bounded_memory_and_do_not_stop_the_gateway(name: str, tmp_path: Path) -> None:
     async with gateway_process(tmp_path) as running, aiohttp.ClientSession() as http:
         before = peak_of(running.process.pid)
 
@@ -223,7 +225,7 @@ async def test_no_head_without_an_end_takes_memory_or_the_gateway(name: str, tmp
 # --- what once froze the gateway --------------------------------------------------------------------------------------
 
 
-async def test_what_once_froze_the_gateway_does_not_freeze_the_next_start(tmp_path: Path) -> None:
+async def test_texts_that_once_blocked_the_gateway_do_not_block_the_next_start(tmp_path: Path) -> None:
     """A home as an older gateway left it: its journal, notes and facts hold the texts that once took minutes or for ever.
 
     The start is as quick as ever, and the gateway answers while the memory reads all of it.

@@ -95,7 +95,7 @@ def logged(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_what_is_no_http_is_refused_with_a_sentence(
+async def test_invalid_http_is_refused_with_a_sentence(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with gateway(tmp_path) as g:
@@ -110,7 +110,7 @@ async def test_what_is_no_http_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_no_answer_names_the_software_and_each_has_the_headers_of_all(name: str, tmp_path: Path) -> None:
+async def test_no_response_names_the_software_and_each_has_the_common_headers(name: str, tmp_path: Path) -> None:
     line, headers, status = ODD[name]
     async with gateway(tmp_path) as g:
         answer = await answered(g, f"{line} HTTP/1.1\r\n{HOST}Connection: close\r\n{headers}\r\n".encode())
@@ -133,7 +133,7 @@ async def test_a_broken_sign_in_is_refused_and_leaves_no_traceback(
 
 @pytest.mark.parametrize("path", ["/api/sign-in", "/api/notes/memory/a.md", "/v1/chat/completions", "/attachments"])
 @pytest.mark.parametrize("body", ["Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5\r\n{"])
-async def test_a_body_that_is_cut_leaves_no_traceback(
+async def test_a_truncated_body_leaves_no_traceback(
     path: str, body: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     method = "PUT" if "notes" in path else "POST"
@@ -156,7 +156,7 @@ async def test_a_body_that_is_cut_leaves_no_traceback(
         (RuntimeError("can't start new thread"), 503, "busy"),
     ],
 )
-async def test_a_fault_of_the_gateway_is_a_sentence_to_the_client_and_is_logged(
+async def test_an_internal_error_is_a_sentence_for_the_client_and_is_logged(
     error: Exception, status: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(_: web.Request) -> web.StreamResponse:

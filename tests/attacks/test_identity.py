@@ -113,7 +113,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", [None, *WRONG])
-async def test_no_route_answers_without_a_token_or_with_a_wrong_one(
+async def test_no_route_answers_without_a_valid_token(
     name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = WRONG[name] if name else {}
@@ -126,7 +126,7 @@ async def test_no_route_answers_without_a_token_or_with_a_wrong_one(
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "api_key", "authorization"])
-async def test_no_route_takes_a_token_from_the_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_route_accepts_a_token_in_the_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
         closed = [route for route in routes if route not in OPEN and (route[1] != "/ws" or "token" in name)]
         statuses = {route: (await asked(g, route, upgrade(route), f"?{name}={TOKEN}"))[0] for route in closed}
@@ -154,7 +154,7 @@ async def test_no_route_is_reached_under_another_name(host: str, tmp_path: Path,
     ["null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1.evil.example", "http://127.0.0.1:{port}/x", "file://",
      "http://127.0.0.1:{port}@evil.example", "chrome-extension://abc", "http://[::1", "http://127.0.0.1:{port} x"],
 )  # fmt: skip
-async def test_no_route_serves_a_page_of_another_origin(
+async def test_no_route_answers_a_page_of_another_origin(
     origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
@@ -166,7 +166,7 @@ async def test_no_route_serves_a_page_of_another_origin(
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_cookie_that_another_site_has_sent_counts_for_no_route(
+async def test_a_cookie_sent_from_another_site_is_accepted_by_no_route(
     site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
@@ -187,7 +187,7 @@ async def test_a_cookie_without_an_origin_changes_nothing(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("header", ["Origin", "Authorization"])  # aiohttp's client sends one Host: test_http_errors
-async def test_no_route_takes_a_header_twice(header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_route_accepts_a_repeated_header(header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
         right = {"Host": g.url.removeprefix("http://"), "Origin": g.url, "Authorization": f"Bearer {TOKEN}"}
         for method, path in routes:
@@ -199,7 +199,7 @@ async def test_no_route_takes_a_header_twice(header: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("token", [ANA, BEN])
-async def test_what_is_the_owners_is_refused_to_everybody_else(
+async def test_routes_of_the_owner_are_refused_to_everybody_else(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):

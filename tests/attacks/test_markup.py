@@ -87,7 +87,7 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # --- characters -------------------------------------------------------------------------------------------------------
 
 
-def test_every_format_character_there_is_has_been_decided_on() -> None:
+def test_every_format_character_of_unicode_is_classified() -> None:
     """Those of other scripts are seen, or belong to how these are written."""
     codes = map(chr, range(sys.maxunicode + 1))
     stay = [each for each in codes if unicodedata.category(each) in _UNSEEN and printable(each) == each]
@@ -96,7 +96,7 @@ def test_every_format_character_there_is_has_been_decided_on() -> None:
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_no_text_acts_on_a_terminal(name: str) -> None:
+def test_no_text_controls_a_terminal(name: str) -> None:
     attack = ESCAPES[name]
     for shown in (printable(attack), one_line(attack, 80), rendered(attack, 60), rendered(f"`{attack}`\n\n> {attack}", 60)):
         assert harmless_on_a_terminal(shown), shown
@@ -106,20 +106,20 @@ def test_no_text_acts_on_a_terminal(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", KEPT)
-def test_what_people_write_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert printable(text) == text
     assert sanitized_name(text.replace("\t", "").replace("\n", "")) == text.replace("\t", "").replace("\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in ESCAPES if name != "half of a pair"])
-def test_json_on_a_terminal_is_harmless_and_the_same(name: str) -> None:
+def test_json_on_a_terminal_is_escaped_and_equal(name: str) -> None:
     document = msgspec.json.encode({ESCAPES[name]: ESCAPES[name]}).decode()
     assert harmless_on_a_terminal(escaped(document))
     assert json.loads(escaped(document)) == {ESCAPES[name]: ESCAPES[name]}
 
 
 @pytest.mark.parametrize("name", ["marks", "overrides", "isolates", "tags", "C1", "colours"])
-def test_a_model_that_summarises_is_shown_no_character_that_is_not_seen(name: str) -> None:
+def test_the_summarizing_model_is_sent_no_invisible_characters(name: str) -> None:
     """Tags spell out orders that no person sees."""
     shown = harmless(ESCAPES[name])
     assert all(each in "\n\t" or unicodedata.category(each) not in _UNSEEN for each in shown)
@@ -188,7 +188,7 @@ def hostile_events(text: str) -> Iterator[tuple[int | None, Event]]:
 
 @pytest.mark.parametrize("name", [*(name for name in ESCAPES if name != "half of a pair"), "all of them"])
 @pytest.mark.parametrize("styled", [False, True])
-def test_no_event_acts_on_the_terminal_that_shows_it(name: str, styled: bool) -> None:
+def test_no_event_controls_the_terminal_that_shows_it(name: str, styled: bool) -> None:
     text = ESCAPES.get(name, EVIL)
     out = io.StringIO()
     shown = screen.Screen(PlainRenderer(out, styled=styled), address="a", session="main")
@@ -230,7 +230,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_command_prints_what_a_terminal_acts_on(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_no_command_prints_terminal_control_sequences(command: tuple[str, ...], tmp_path: Path) -> None:
     write(tmp_path, hostile_events(EVIL))
     seen = "".join(each for each in EVIL if each not in "\0/\ud800")
     (tmp_path / "sessions" / f"a{seen[:40]}.jsonl").write_text("nothing")
@@ -251,7 +251,7 @@ def test_no_command_prints_what_a_terminal_acts_on(command: tuple[str, ...], tmp
     ]
 
 
-async def test_a_chat_in_a_pipe_and_on_a_terminal_is_given_nothing_to_act_on(tmp_path: Path) -> None:
+async def test_a_chat_prints_no_control_sequences_in_a_pipe_or_on_a_terminal(tmp_path: Path) -> None:
     """From the provider to the screen, through all that lies between."""
     calls = [{"tool": "no" + EVIL, "arguments": {EVIL: EVIL}}]
     script: list[dict[str, Any]] = [
@@ -292,7 +292,7 @@ async def test_a_chat_in_a_pipe_and_on_a_terminal_is_given_nothing_to_act_on(tmp
 
 
 @pytest.mark.parametrize("name", [name for name in ESCAPES if name != "half of a pair"])
-async def test_a_title_reads_as_it_is(name: str, tmp_path: Path) -> None:
+async def test_a_title_has_no_control_sequences(name: str, tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.command("/whoami")
@@ -375,7 +375,7 @@ async def test_no_name_is_markup_on_any_page(name: str, tmp_path: Path, browser:
 
 
 @IN_BROWSER
-async def test_no_name_reads_as_another_in_the_console(tmp_path: Path, browser: Browser) -> None:
+async def test_no_name_looks_like_another_in_the_console(tmp_path: Path, browser: Browser) -> None:
     trick = f"a\u202egpj\u2066.\u200e\u061cb{TAGGED}\u200b\x9b"
     write(tmp_path, hostile_events(trick))
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
@@ -427,7 +427,7 @@ SLOW = [
 
 
 @IN_BROWSER
-async def test_no_code_holds_up_the_page_that_colours_it(tmp_path: Path, browser: Browser) -> None:
+async def test_no_code_block_blocks_the_page_that_highlights_it(tmp_path: Path, browser: Browser) -> None:
     """The page stood still for minutes: highlight.js is not linear."""
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()
@@ -449,7 +449,7 @@ async def test_no_code_holds_up_the_page_that_colours_it(tmp_path: Path, browser
 
 
 @IN_BROWSER
-async def test_honest_code_is_coloured_to_its_end(tmp_path: Path, browser: Browser) -> None:
+async def test_ordinary_code_is_highlighted_completely(tmp_path: Path, browser: Browser) -> None:
     part = 'def add(one: int, other: int) -> int:\n    """Add.\n\n    Both.\n    """\n    return one + other\n\n\n'
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()
@@ -469,9 +469,7 @@ async def test_honest_code_is_coloured_to_its_end(tmp_path: Path, browser: Brows
 
 
 @IN_BROWSER
-async def test_an_answer_without_a_sentence_is_announced_in_time_that_grows_with_its_length(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_announcing_an_answer_without_sentences_takes_linear_time(tmp_path: Path, browser: Browser) -> None:
     """Each piece is looked at once: the text was searched from its beginning again for each."""
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()

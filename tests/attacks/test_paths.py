@@ -172,7 +172,7 @@ def leaks(said: str | bytes) -> bool:
     return SECRET in said or "root:x:0" in said or TOKEN in said
 
 
-async def test_no_path_of_a_model_leaves_the_workspace(trap: Trap) -> None:
+async def test_no_path_from_a_model_leaves_the_workspace(trap: Trap) -> None:
     """Each tool that takes a path, with each spelling; what was refused is said and the turn goes on."""
 
     def calls(path: str) -> list[dict[str, Any]]:
@@ -204,7 +204,7 @@ async def test_no_path_of_a_model_leaves_the_workspace(trap: Trap) -> None:
     assert harm == {}
 
 
-async def test_no_command_reads_or_changes_a_file_elsewhere(trap: Trap) -> None:
+async def test_no_command_reads_or_changes_a_file_outside_the_workspace(trap: Trap) -> None:
     harm: dict[str, object] = {}
     async with gateway(trap.home, settings=SETTINGS) as g:
         client = await g.connect()
@@ -218,7 +218,7 @@ async def test_no_command_reads_or_changes_a_file_elsewhere(trap: Trap) -> None:
     assert harm == {}
 
 
-async def test_no_url_leads_to_a_file(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_url_reaches_a_file(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every route that has a part of a path in it, with the spelling as it is, encoded and encoded twice."""
     harm: dict[str, object] = {}
     async with routed(trap.home, monkeypatch, **SETTINGS) as (g, routes):
@@ -243,7 +243,7 @@ async def test_no_url_leads_to_a_file(trap: Trap, monkeypatch: pytest.MonkeyPatc
     assert harm == {}
 
 
-async def test_no_name_of_an_upload_is_a_path(trap: Trap) -> None:
+async def test_the_name_of_an_upload_is_never_used_as_a_path(trap: Trap) -> None:
     async with gateway(trap.home, settings=SETTINGS) as g:
         client = await g.connect()
         url, headers = f"{g.url}/attachments", {"Authorization": f"Bearer {TOKEN}"}
@@ -263,7 +263,7 @@ async def test_no_name_of_an_upload_is_a_path(trap: Trap) -> None:
         assert trap.changed() == set()
 
 
-async def test_no_name_of_a_session_is_a_path(trap: Trap) -> None:
+async def test_the_name_of_a_session_is_never_used_as_a_path(trap: Trap) -> None:
     """Keys and ids have letters of their own, so most spellings are no name; the rest names no file."""
     fields: dict[str, dict[str, Any]] = {
         "send": {"text": "hi"}, "subscribe": {}, "history": {}, "fork": {}, "rename": {"title": "x"}, "cancel": {},
@@ -300,7 +300,7 @@ async def test_no_name_of_a_session_is_a_path(trap: Trap) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in PATHS if set(PATHS[name]) - set("abcdefghijklmnopqrstuvwxyz.") - set("\0\ud800")]
 )
-def test_no_argument_of_a_command_line_is_a_path_to_a_journal(name: str, trap: Trap) -> None:
+def test_no_command_line_argument_is_used_as_a_path_of_a_journal(name: str, trap: Trap) -> None:
     write(trap.home, told(["hello"]))
     journal = trap.home / "sessions" / f"{SESSION}.jsonl"
     before = journal.read_bytes()
@@ -320,7 +320,7 @@ def test_no_argument_of_a_command_line_is_a_path_to_a_journal(name: str, trap: T
 
 
 @pytest.mark.parametrize("name", [name for name in PATHS if name not in ("half of a pair", "a folder")])
-def test_no_name_of_a_plugin_is_a_path(name: str, trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_plugin_is_never_used_as_a_path(name: str, trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """`plugins new` makes a folder by its name, in the folder where one stands."""
     monkeypatch.chdir(trap.workspace)
     path = trap.spelled(name)
@@ -333,7 +333,7 @@ def test_no_name_of_a_plugin_is_a_path(name: str, trap: Trap, monkeypatch: pytes
 @pytest.mark.parametrize(
     "person", ["../x", "a/b", "..", ".", "", "A", "ana ", "a\0", "\u202ea", "x" * 200, "*", "a\\b", "~"]
 )
-async def test_nobody_is_called_by_a_path(person: str, trap: Trap) -> None:
+async def test_the_name_of_a_person_is_never_used_as_a_path(person: str, trap: Trap) -> None:
     """A person's files lie in a folder of their name."""
     with pytest.raises(ValueError, match="is not a person's id"):
         meant(("MEMORY.md",), person)
@@ -379,7 +379,7 @@ def swapping(shown: Path, others: list[Path]) -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize("note", ["MEMORY.md", "memory/2026-11-20.md"])
-async def test_a_note_that_becomes_a_link_or_a_pipe_while_it_is_read_shows_nothing_else(
+async def test_a_note_replaced_by_a_link_or_a_pipe_while_it_is_read_reveals_nothing(
     note: str, trap: Trap, tmp_path: Path
 ) -> None:
     """The request, the index, the endpoints and the tools all read it meanwhile. No model writes
@@ -436,7 +436,7 @@ OF_THE_HOME = (
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link in a circle", "an endless device", "a socket"])
-async def test_a_start_waits_for_no_file_that_is_none(kind: str, tmp_path: Path) -> None:
+async def test_a_start_does_not_wait_for_pipes_and_devices(kind: str, tmp_path: Path) -> None:
     """It starts, or says in a sentence what is wrong with which file; the next start is tried without that one."""
     for name in OF_THE_HOME:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -143,7 +143,7 @@ def named(g: Gateway, status: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [*RAISED, *RETURNED])
-async def test_a_plugin_that_misbehaves_in_every_hook_ends_nothing_and_is_named(
+async def test_a_plugin_that_misbehaves_in_every_hook_stops_nothing_and_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = RAISED.get(name) or RETURNED[name]
@@ -173,7 +173,7 @@ IMPORTS = {
 
 
 @pytest.mark.parametrize("name", IMPORTS)
-async def test_a_plugin_that_cannot_be_imported_is_left_out_by_name(
+async def test_a_plugin_that_cannot_be_imported_is_named_and_skipped(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "IMPORT_SECONDS", 1.0)
@@ -225,9 +225,7 @@ OF_TOOLS = {
 
 
 @pytest.mark.parametrize("name", OF_TOOLS)
-async def test_a_tool_that_misbehaves_fails_its_call_alone(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_misbehaving_tool_fails_only_its_call(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call = {"tool": "evil", "arguments": {"a": 1}}
     script: list[dict[str, Any]] = [
         {"calls": [call, {"tool": "read", "arguments": {"path": "."}}]},
@@ -336,7 +334,7 @@ async def turn(client: Client) -> dict[str, Any]:
 
 @pytest.mark.parametrize("raised", ENDING)
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_provider_that_raises_in_a_method_is_named_and_ends_nothing(
+async def test_a_provider_that_raises_in_a_method_is_named_and_stops_nothing(
     method: str, raised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure("info", "text")
@@ -358,7 +356,7 @@ async def test_a_provider_that_raises_in_a_method_is_named_and_ends_nothing(
 
 
 @pytest.mark.parametrize("returned", RETURNED)
-async def test_a_provider_that_returns_something_else_in_each_method_is_named_and_ends_nothing(
+async def test_a_provider_that_returns_wrong_types_is_named_and_stops_nothing(
     returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = ("default_model", "model", "dimensions", "explain_default", "limits", "models", "discover_server", "embed")
@@ -372,7 +370,7 @@ async def test_a_provider_that_returns_something_else_in_each_method_is_named_an
 
 
 @pytest.mark.parametrize("returned", ["None", "[[None] * 2 for _ in texts]", "['1.0' for _ in texts]", "[[[1.0]]]", "[]"])
-async def test_a_provider_that_embeds_wrongly_is_named(
+async def test_a_provider_with_invalid_vectors_is_named(
     returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedding = METHODS["embed"].format(body=f"return {returned}")
@@ -410,7 +408,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_a_stream_that_misbehaves_fails_its_turn_with_a_sentence_that_names_the_provider(
+async def test_a_misbehaving_stream_fails_its_turn_with_a_sentence_that_names_the_provider(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call, "CUT_RETRIES", 0)
@@ -424,9 +422,7 @@ async def test_a_stream_that_misbehaves_fails_its_turn_with_a_sentence_that_name
         await client.command("/compact")
 
 
-async def test_a_reply_with_a_huge_usage_is_counted_as_much_as_one_request_can_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_huge_usage_is_limited_to_what_one_request_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = (
         "async def stream(self, request):\n        from exuvia import Usage\n"
         "        yield Reply(text='a', model='x', stop='end', usage=Usage(input=10**400, output=2**63))"

@@ -53,7 +53,7 @@ async def ask(http: aiohttp.ClientSession, port: int, **body: Any) -> tuple[int,
         return response.status, await response.text()
 
 
-async def test_names_of_models_of_megabytes_are_refused_and_not_kept(tmp_path: Path) -> None:
+async def test_model_names_of_megabytes_are_refused_and_not_kept(tmp_path: Path) -> None:
     async with gateway_process(tmp_path) as running, aiohttp.ClientSession() as http, deadline():
         for number in range(20):
             status, _ = await ask(http, running.port, model=f"openai:{number}" + "x" * 20 * MEGABYTE)
@@ -80,7 +80,7 @@ async def test_large_requests_at_once_are_admitted_by_a_budget(tmp_path: Path) -
         assert (await ask(http, running.port))[0] == 200
 
 
-async def test_a_person_who_fills_their_budget_leaves_room_for_others(
+async def test_a_person_who_uses_up_their_budget_leaves_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana = "token-of-ana-0123456789-abcdef"
@@ -112,7 +112,7 @@ async def status_of(g: Gateway, **more: Any) -> int:
         return response.status
 
 
-def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_held() -> None:
+def test_request_bodies_have_a_budget_for_each_person_and_in_total_and_release_it() -> None:
     quota = Quota(of_one=10, of_all=15)
     with BodyShare.of(quota, "ben") as bens:
         with BodyShare.of(quota, "ana") as anas:
@@ -125,7 +125,7 @@ def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_hel
         bens.grow(10)
 
 
-def test_results_of_long_texts_are_not_kept() -> None:
+def test_results_for_long_texts_are_not_cached() -> None:
     calls: list[int] = []
 
     @bounded_cache(10)
@@ -139,7 +139,7 @@ def test_results_of_long_texts_are_not_kept() -> None:
     assert known_limits("anthropic", "x" * 10_000).window is None
 
 
-def test_no_cache_keeps_texts_of_any_length() -> None:
+def test_every_cache_bounds_the_length_of_its_texts() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{function.lineno}"
         for package in ("gateway", "plugins", "sessions")
@@ -171,7 +171,7 @@ def test_a_gateway_does_not_start_with_too_little_address_space(tmp_path: Path) 
     assert len(done.stderr.splitlines()) == 1
 
 
-async def test_the_address_space_that_is_asked_for_is_enough_for_many_conversations_at_once(tmp_path: Path) -> None:
+async def test_the_required_address_space_suffices_for_many_simultaneous_conversations(tmp_path: Path) -> None:
     limit = resource_limits.address_space_needed()
     async with gateway_process(tmp_path, wrap=["prlimit", f"--as={limit}"]) as running, aiohttp.ClientSession() as http:
         async with deadline():
@@ -187,14 +187,14 @@ async def test_the_address_space_that_is_asked_for_is_enough_for_many_conversati
         assert "resources_exhausted" not in running.log.read_text()
 
 
-def test_more_processors_need_more_address_space_up_to_the_most_threads() -> None:
+def test_the_required_address_space_grows_with_the_processors_up_to_the_maximum_of_threads() -> None:
     assert [resource_limits.address_space_needed(count) // MEGABYTE for count in (2, 28, 256)] == [2032, 3904, 3904]
     assert resource_limits.address_space_shortage(resource.RLIM_INFINITY) is None
     assert resource_limits.address_space_shortage(resource_limits.address_space_needed()) is None
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.EMFILE, "Too many")])
-async def test_a_frame_for_which_nothing_is_left_is_busy_and_the_connection_goes_on(
+async def test_a_frame_beyond_the_budget_is_answered_busy_and_the_connection_continues(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(tmp_path) as g:
@@ -231,7 +231,7 @@ async def sign_in_begun(
             await writer.wait_closed()
 
 
-async def test_a_sign_in_that_drips_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_sign_in_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.console.signing_in.SIGN_IN_SECONDS", 0.1)
     async with gateway(tmp_path) as g, sign_in_begun(g) as (reader, writer), deadline():
         answered = asyncio.create_task(reader.readline())
@@ -244,7 +244,7 @@ async def test_a_sign_in_that_drips_is_ended(tmp_path: Path, monkeypatch: pytest
         assert (await reader.read()).endswith(b"}"), "the connection ends with the answer"
 
 
-async def test_a_note_that_drips_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slowly_sent_note_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_bodies, "PIECE_SECONDS", 0.1)
     never = asyncio.Event()
 
@@ -272,7 +272,7 @@ async def answer_to(g: Gateway, address: str) -> bytes:
         writer.close()
 
 
-async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
+async def test_endless_sign_ins_from_one_address_do_not_block_other_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource_limits, "most_connections", lambda: 40)
@@ -286,7 +286,7 @@ async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
         assert not any(reader.at_eof() for reader, _ in begun)
 
 
-async def test_beyond_the_most_connections_the_next_one_waits_until_another_ends(
+async def test_beyond_the_maximum_of_connections_the_next_one_waits_until_another_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource_limits, "most_connections", lambda: 2)
@@ -306,7 +306,7 @@ async def test_beyond_the_most_connections_the_next_one_waits_until_another_ends
         assert (await answers[2]).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_whoever_was_let_in_counts_no_longer_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signed_in_connection_no_longer_counts_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_limits, "most_unauthenticated", lambda: 2)
     async with gateway(tmp_path) as g, deadline():
         clients = [await g.connect() for _ in range(5)]
@@ -330,7 +330,7 @@ class Connection:
         self.transport = transport
 
 
-def test_an_address_has_room_again_once_one_of_its_connections_has_ended() -> None:
+def test_an_address_may_connect_again_after_one_of_its_connections_has_ended() -> None:
     counted, held = UnauthenticatedLimit(most=2), [Connection(Open()), Connection(Open())]
     for connection in held:
         assert counted.has_room("a")

@@ -78,7 +78,7 @@ def repeating(vendor: Vendor) -> list[Fault | RawResponse]:
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-async def test_a_providers_key_that_a_server_repeats_reaches_nobody(
+async def test_a_providers_key_repeated_by_the_server_is_shown_to_nobody(
     vendor: Vendor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ""
@@ -103,7 +103,7 @@ async def test_a_providers_key_that_a_server_repeats_reaches_nobody(
             assert vendor.key[:length] not in place
 
 
-async def test_the_key_of_an_embedding_service_that_repeats_it_reaches_nobody(
+async def test_an_embedding_services_key_repeated_by_the_server_is_shown_to_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
@@ -176,7 +176,7 @@ async def turn_ended(turn):
 """
 
 
-async def test_what_a_plugin_says_of_its_own_key_reaches_nobody(
+async def test_a_key_in_a_plugins_error_is_shown_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEAKY_ACCESS_KEY", ENVIRONMENT)
@@ -199,7 +199,7 @@ async def test_what_a_plugin_says_of_its_own_key_reaches_nobody(
             assert secret[:12] not in place
 
 
-async def test_what_a_command_repeats_is_scrubbed_in_a_new_session_and_in_one_that_is_opened_again(tmp_path: Path) -> None:
+async def test_secrets_in_a_commands_answer_are_redacted_in_a_new_and_in_a_reopened_session(tmp_path: Path) -> None:
     hide(Secret(TOOL_KEY))
     for _ in range(2):
         async with gateway(tmp_path) as g:
@@ -211,7 +211,7 @@ async def test_what_a_command_repeats_is_scrubbed_in_a_new_session_and_in_one_th
 # --- the one place ------------------------------------------------------------------------------------------------------
 
 
-def test_every_sentence_of_an_event_is_scrubbed_and_nothing_that_a_person_or_a_model_wrote() -> None:
+def test_every_sentence_of_an_event_is_redacted_but_not_the_words_of_people_and_models() -> None:
     hide(Secret(TOOL_KEY))
     text = f"It says {TOOL_KEY}."
     call = CallRef(of=1, index=0)
@@ -244,7 +244,7 @@ def test_every_sentence_of_an_event_is_scrubbed_and_nothing_that_a_person_or_a_m
         assert without_secrets(event) is event
 
 
-def test_a_sentence_is_scrubbed_before_it_is_cut() -> None:
+def test_a_sentence_is_redacted_before_it_is_truncated() -> None:
     hide(Secret(TOOL_KEY))
     for margin in range(1, len(TOOL_KEY)):
         for cut, length in ((sentence_of, 500), (error_text, 300), (lambda error: error_message(str(error).encode()), 300)):
@@ -259,7 +259,7 @@ def test_a_header_is_hidden_with_its_scheme_and_without_it() -> None:
     assert scrubbed("refused: header-value-0815") == f"refused: {HIDDEN}"
 
 
-def test_the_longer_of_two_secrets_is_replaced_whole() -> None:
+def test_the_longer_of_two_overlapping_secrets_is_replaced_completely() -> None:
     hide(Secret("prefix-0815"))
     hide(Secret("prefix-0815-and-more"))
     assert scrubbed("refused prefix-0815-and-more") == f"refused {HIDDEN}"
@@ -280,7 +280,7 @@ def test_the_longer_of_two_secrets_is_replaced_whole() -> None:
         ("LM_API_KEY", "lm-studio", False),
     ],
 )
-def test_a_variable_holds_a_secret_by_its_name_unless_it_says_where_one_is_or_that_none_is_needed(
+def test_a_variable_holds_a_secret_by_its_name_unless_it_names_a_location_or_that_none_is_needed(
     name: str, value: str, expected: bool
 ) -> None:
     hide_keys_of({name: value})

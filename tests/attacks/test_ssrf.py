@@ -37,7 +37,7 @@ async def test_no_redirect_of_a_model_server_is_followed(location: str, code: in
 
 
 @pytest.mark.parametrize("location", SPELLINGS)
-async def test_no_address_of_a_picture_is_asked(location: str, tmp_path: Path) -> None:
+async def test_no_url_of_a_picture_is_requested(location: str, tmp_path: Path) -> None:
     async with RawServer(says(status(200))).serving() as inside, gateway(tmp_path) as g:
         picture = {"type": "image_url", "image_url": {"url": spelled(location, inside.url)}}
         body = {"model": "exuvia", "messages": [{"role": "user", "content": [picture]}]}

@@ -26,7 +26,7 @@ KINDS = sorted(each.__struct_config__.tag for each in get_args(ClientFrame))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_frame_shows_or_changes_a_session_of_somebody_else(kind: str, tmp_path: Path) -> None:
+async def test_no_frame_shows_or_changes_somebody_elses_session(kind: str, tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BOTH) as g:
         ana, ben = await g.connect(ANA), await g.connect(BEN)
         await ana.chat(SECRET)
@@ -49,7 +49,7 @@ async def test_no_frame_shows_or_changes_a_session_of_somebody_else(kind: str, t
         assert await ana.chat("still mine") == "still mine"
 
 
-async def test_no_route_shows_what_somebody_else_has_or_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_route_shows_or_changes_somebody_elses_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = tmp_path / "workspace" / "people" / "ana"
     notes.mkdir(parents=True)
     (notes / "MEMORY.md").write_text(f"- {SECRET}\n")
@@ -82,7 +82,7 @@ async def test_no_route_shows_what_somebody_else_has_or_changes_it(tmp_path: Pat
             assert response.status == 200, "hers is there, for her"
 
 
-async def test_a_race_for_one_name_ends_with_a_session_for_each(tmp_path: Path) -> None:
+async def test_a_race_for_one_name_gives_each_person_a_session(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BOTH) as g:
         clients = [await g.connect(token) for token in (ANA, BEN) * 4]
         said = [f"{'ana' if number % 2 == 0 else 'ben'} {number}" for number in range(len(clients))]

@@ -141,12 +141,12 @@ BROKEN = {
 }
 
 
-def test_each_check_has_what_fails_it() -> None:
+def test_every_check_has_a_backend_that_fails_it() -> None:
     assert BROKEN.keys() == checks_of(MemoryBackendConformance)
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_what_is_broken_fails_the_check_for_it(check: str, tmp_path: Path) -> None:
+def test_a_broken_backend_fails_the_check_for_it(check: str, tmp_path: Path) -> None:
     for folder in ("sound", "broken"):
         (tmp_path / folder).mkdir()
     bites(MemoryBackendConformance, check, {"backend": LocalBackend}, {"backend": BROKEN[check]}, tmp_path)

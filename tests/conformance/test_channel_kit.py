@@ -216,7 +216,7 @@ def test_every_check_has_a_channel_that_fails_it() -> None:
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_a_broken_channel_fails_the_check_for_it_and_a_sound_one_does_not(
+def test_a_broken_channel_fails_the_check_for_it_and_a_correct_one_does_not(
     check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kit, "PATIENCE", 1.0)

@@ -128,5 +128,5 @@ def test_every_check_has_a_command_that_fails_it() -> None:
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_a_broken_command_fails_the_check_for_it_and_a_sound_one_does_not(check: str, tmp_path: Path) -> None:
+def test_a_broken_command_fails_the_check_for_it_and_a_correct_one_does_not(check: str, tmp_path: Path) -> None:
     bites(Case, check, {"command": Sound}, {"command": BROKEN[check], "seconds": 0.2}, tmp_path)

@@ -265,5 +265,5 @@ def test_every_check_has_a_provider_that_fails_it() -> None:
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_a_broken_provider_fails_the_check_for_it_and_a_sound_one_does_not(check: str, tmp_path: Path) -> None:
+def test_a_broken_provider_fails_the_check_for_it_and_a_correct_one_does_not(check: str, tmp_path: Path) -> None:
     bites(SoundCase, check, {"provider": Sound}, {"provider": BROKEN[check]}, tmp_path)

@@ -62,7 +62,7 @@ async def test_calls_are_recorded_once_without_the_key_and_replayed_without_the_
     assert await author_runs(tmp_path) == 0
 
 
-async def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
+async def test_a_request_that_was_not_recorded_is_reported(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="`pytest --record` makes it"):
         async with replaying(tmp_path / "none.json"):
             pass

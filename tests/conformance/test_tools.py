@@ -152,5 +152,5 @@ def test_every_check_has_a_tool_that_fails_it() -> None:
 
 
 @pytest.mark.parametrize("check", BROKEN)
-def test_a_broken_tool_fails_the_check_for_it_and_a_sound_one_does_not(check: str, tmp_path: Path) -> None:
+def test_a_broken_tool_fails_the_check_for_it_and_a_correct_one_does_not(check: str, tmp_path: Path) -> None:
     bites(Case, check, {"tool": Sound}, {"tool": BROKEN[check], "seconds": 0.2}, tmp_path)

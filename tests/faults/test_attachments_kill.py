@@ -58,7 +58,7 @@ class Sender:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_killed_while_files_come_in_nothing_that_was_answered_for_is_lost(tmp_path: Path, seed: int) -> None:
+async def test_a_kill_during_uploads_loses_no_acknowledged_file(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     senders = []
     for round_ in range(3):

@@ -113,7 +113,7 @@ def assert_each_section_stands_once(home: Path) -> None:
 
 # Failure 7: the guard is `close_cycle`.
 @pytest.mark.parametrize("moment", ["flush", "summary"])
-async def test_killed_while_a_compaction_asks_the_model_it_is_done_after_the_start(tmp_path: Path, moment: str) -> None:
+async def test_a_compaction_killed_during_its_request_is_completed_after_the_start(tmp_path: Path, moment: str) -> None:
     async with Condenser().serving() as server:
         server.silent_to = moment
         async with gateway_process(tmp_path, settings=settings(server)) as gateway, aiohttp.ClientSession() as http:
@@ -130,7 +130,9 @@ async def test_killed_while_a_compaction_asks_the_model_it_is_done_after_the_sta
 
 
 @pytest.mark.parametrize("kind", ["memory_flushed", "context_compacted", "note_appended"])
-async def test_killed_right_behind_an_event_of_a_compaction_no_section_is_lost_or_doubled(tmp_path: Path, kind: str) -> None:
+async def test_a_kill_after_any_event_of_a_compaction_neither_loses_nor_duplicates_a_section(
+    tmp_path: Path, kind: str
+) -> None:
     async with Condenser().serving() as server:
         async with gateway_process(tmp_path, settings=settings(server)) as gateway, aiohttp.ClientSession() as http:
             client = await gateway.connect(http)
@@ -140,7 +142,9 @@ async def test_killed_right_behind_an_event_of_a_compaction_no_section_is_lost_o
 
 
 @pytest.mark.parametrize("wait", [False, True])
-async def test_killed_in_a_revert_it_is_done_or_not_done_and_the_session_goes_on(tmp_path: Path, wait: bool) -> None:
+async def test_a_revert_killed_at_any_step_is_complete_or_absent_and_the_session_continues(
+    tmp_path: Path, wait: bool
+) -> None:
     async with Condenser().serving() as server:
         async with gateway_process(tmp_path, settings=settings(server)) as gateway, aiohttp.ClientSession() as http:
             client = await gateway.connect(http)

@@ -78,7 +78,7 @@ def noted(home: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("settled", [["never mind"], ["tea is ready"], ["never mind", "tea is ready", "never again"]])
-async def test_killed_in_a_delivery_only_that_one_comes_again(tmp_path: Path, settled: list[str]) -> None:
+async def test_after_a_kill_during_a_delivery_only_that_one_is_repeated(tmp_path: Path, settled: list[str]) -> None:
     home = tmp_path / "home"
     environment = install(tmp_path / "shelf", home)
     folder = home / "plugins" / "pigeon"

@@ -76,7 +76,7 @@ async def test_a_person_may_begin_more_conversations_than_there_are_descriptors(
     assert await verify(tmp_path) == 0
 
 
-async def test_connections_that_say_nothing_take_no_descriptor_from_conversations(tmp_path: Path) -> None:
+async def test_silent_connections_do_not_use_up_the_descriptors_of_conversations(tmp_path: Path) -> None:
     async with limited_gateway(tmp_path) as gateway, aiohttp.ClientSession() as http:
         client = await gateway.connect(http)
         await begin(client, ["before"])
@@ -119,7 +119,7 @@ async def as_many_as_possible(gateway: GatewayProcess, http: aiohttp.ClientSessi
     return clients
 
 
-async def test_the_websockets_of_one_person_leave_room_for_others_and_those_of_all_for_health_checks(tmp_path: Path) -> None:
+async def test_the_websockets_of_one_person_leave_room_for_others_and_all_together_for_health_checks(tmp_path: Path) -> None:
     people = {"EXUVIA__PEOPLE__ANA__TOKEN": ANA, "EXUVIA__PEOPLE__BEN__TOKEN": BEN}
     async with (
         limited_gateway(tmp_path, people) as gateway,
@@ -149,7 +149,7 @@ def test_a_start_raises_the_limit_of_descriptors_as_far_as_it_may() -> None:
     assert done.stdout == "(4096, 4096)\n"
 
 
-async def test_what_comes_while_no_descriptor_is_left_is_refused_and_is_no_fault_of_the_gateways(tmp_path: Path) -> None:
+async def test_without_descriptors_requests_are_refused_and_not_logged_as_errors_of_the_gateway(tmp_path: Path) -> None:
     asked = {"model": "exuvia", "messages": [{"role": "user", "content": "hi"}]}
     headers = {"Authorization": f"Bearer {TOKEN}", "X-Exuvia-Session": "main"}
     async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:

@@ -88,7 +88,7 @@ async def read(client: Client, accepted: Accepted) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_whatever_comes_together_each_message_is_kept_and_dealt_with_once(
+async def test_under_all_faults_together_each_message_is_kept_and_answered_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     dice, trouble, accepted = random.Random(seed), True, Accepted()

@@ -101,7 +101,7 @@ async def run(
 
 
 @pytest.mark.parametrize("moment", ["asked", "found", "before"])
-async def test_killed_in_an_extraction_each_turn_is_looked_through_once(tmp_path: Path, moment: str) -> None:
+async def test_after_a_kill_during_an_extraction_each_turn_is_extracted_once(tmp_path: Path, moment: str) -> None:
     async with FactModel().serving() as server:
         quiet = 600 if moment == "before" else 0.05
         server.silent_to = "extraction" if moment == "asked" else ""
@@ -121,7 +121,7 @@ async def test_killed_in_an_extraction_each_turn_is_looked_through_once(tmp_path
 
 
 @pytest.mark.parametrize("moment", ["asked", "distilled"])
-async def test_killed_in_a_distillation_each_fact_is_kept_once(tmp_path: Path, moment: str) -> None:
+async def test_after_a_kill_during_a_distillation_each_fact_is_kept_once(tmp_path: Path, moment: str) -> None:
     async with FactModel().serving() as server:
         await run(
             tmp_path, settings(server), range(TURNS), lambda: len(told(tmp_path, "facts_extracted")) == TURNS, kill=False
@@ -142,9 +142,7 @@ async def test_killed_in_a_distillation_each_fact_is_kept_once(tmp_path: Path, m
 
 @needs_strace
 @pytest.mark.parametrize("call", ["write", "fdatasync"])
-async def test_killed_in_an_import_all_of_a_document_came_in_or_nothing_and_it_comes_in_once(
-    tmp_path: Path, call: str
-) -> None:
+async def test_an_import_killed_at_any_step_is_complete_or_absent_and_not_repeated(tmp_path: Path, call: str) -> None:
     document = tmp_path / "facts.json"
     rows = [{"content": f"crab {n} lives in pond {n}{n}", "layer": "daily"} for n in range(200)]
     document.write_text(json.dumps(rows))

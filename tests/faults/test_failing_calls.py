@@ -18,12 +18,12 @@ from tests.faults.stage import (
     said,
     writer,
 )
-from tests.sessions.journal_stories import Ear, journals_in, some_lines
+from tests.sessions.journal_stories import CommitListener, journals_in, some_lines
 from tests.stored import stored
 
 
 @needs_strace
-def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_synced_again(tmp_path: Path) -> None:
+def test_after_a_failed_sync_nothing_is_acknowledged_or_synced_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     faults = ["-e", "trace=fdatasync,fsync,pwrite64,ftruncate", "-e", "inject=fdatasync:error=EIO:when=5"]
     lines = said(writer(tmp_path, "--lines", "9", "--threads", "1", strace=faults, log=log))
@@ -34,7 +34,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_nothing_synced_again(tm
 
 
 @needs_strace
-def test_a_failed_sync_of_one_journal_ends_the_acknowledging_of_all(tmp_path: Path) -> None:
+def test_after_a_failed_sync_of_one_journal_nothing_is_acknowledged_in_any(tmp_path: Path) -> None:
     faults = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=5"]
     lines = said(writer(tmp_path, "--journals", "4", "--lines", "30", strace=faults))
     first = lines.index(next(line for line in lines if line.startswith("failed")))
@@ -62,7 +62,7 @@ def test_the_folder_is_synced_once_between_a_new_files_first_sync_and_its_report
 
 
 @needs_strace
-def test_a_failed_write_is_cut_back_and_the_journal_goes_on_when_it_is_opened_again(tmp_path: Path) -> None:
+def test_a_failed_write_is_truncated_and_the_journal_continues_when_opened_again(tmp_path: Path) -> None:
     faults = ["-e", "trace=pwrite64", "-e", "inject=pwrite64:error=EIO:when=5"]
     lines = said(writer(tmp_path, "--lines", "9", "--threads", "1", strace=faults))
     assert lines == [
@@ -76,7 +76,7 @@ def test_a_failed_write_is_cut_back_and_the_journal_goes_on_when_it_is_opened_ag
 
 @needs_strace
 @pytest.mark.parametrize("call", ["ftruncate", "fsync"])
-def test_a_cut_that_fails_is_fatal(tmp_path: Path, call: str) -> None:
+def test_a_failed_truncation_is_fatal(tmp_path: Path, call: str) -> None:
     when = {"ftruncate": 1, "fsync": 2}[call]  # the first fsync is that of the new file's folder
     faults = ["-e", f"trace=pwrite64,{call}", "-e", "inject=pwrite64:error=EIO:when=5"]
     lines = said(
@@ -86,7 +86,7 @@ def test_a_cut_that_fails_is_fatal(tmp_path: Path, call: str) -> None:
 
 
 @needs_strace
-def test_a_failed_write_of_one_journal_disturbs_no_other(tmp_path: Path) -> None:
+def test_a_failed_write_of_one_journal_does_not_affect_others(tmp_path: Path) -> None:
     faults = ["-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC:when=20"]
     lines = said(writer(tmp_path, "--journals", "4", "--lines", "15", "--threads", "1", strace=faults))
     (failed,) = [line for line in lines if line.startswith("failed")]
@@ -96,7 +96,7 @@ def test_a_failed_write_of_one_journal_disturbs_no_other(tmp_path: Path) -> None
     check_nothing_reported_is_lost(tmp_path, reported(lines))
 
 
-def test_a_file_that_may_not_grow_is_written_short_cut_back_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_file_at_its_size_limit_is_truncated_after_a_short_write_and_continues_later(tmp_path: Path) -> None:
     lines = said(writer(tmp_path, "--lines", "20", "--fsize", "3000"))
     durable = lines.index("failed j0 cut")
     assert 5 < durable < 19
@@ -107,7 +107,7 @@ def test_a_file_that_may_not_grow_is_written_short_cut_back_and_goes_on_later(tm
 
 
 @pytest.mark.skipif(NOT_ROOT, reason="a small disk of its own is mounted, for which one must be root")
-def test_on_a_full_disk_a_journal_is_cut_back_others_go_on_and_it_recovers(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_journal_is_truncated_others_continue_and_it_recovers(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
     try:
         asyncio.run(_fill(tmp_path))
@@ -119,18 +119,18 @@ async def _fill(disk: Path) -> None:
     lines = some_lines(3, 1000)
     async with journals_in(disk) as journals:
         greedy, modest = await journals.create("greedy"), await journals.create("modest")
-        ears = Ear(greedy), Ear(modest)
+        listeners = CommitListener(greedy), CommitListener(modest)
         greedy.append(lines[0], urgent=True)
-        await ears[0].until(len(lines[0]))
+        await listeners[0].until(len(lines[0]))
         for _ in range(12):
             greedy.append(b"z" * 9000 + b"\n", urgent=True)
-        failure = await ears[0].until_failed()
+        failure = await listeners[0].until_failed()
         assert "No space left" in str(failure)
         assert not failure.fatal
         assert journals.path("greedy").read_bytes() == lines[0]
         modest.append(lines[0], urgent=True)
         await modest.close()
-        assert ears[1].durable == [len(lines[0])]
+        assert listeners[1].durable == [len(lines[0])]
         again, last = await journals.open("greedy", fold=lambda _: None)
         assert last.seq == 1
         again.append(lines[1], urgent=True)

@@ -49,9 +49,7 @@ def parent(tmp_path: Path) -> Path:
         pytest.param("fsync", 2, True, id="before that is durable"),
     ],
 )
-def test_a_fork_that_was_killed_is_there_whole_or_not_at_all(
-    tmp_path: Path, parent: Path, call: str, when: int, there: bool
-) -> None:
+def test_a_killed_fork_is_complete_or_absent(tmp_path: Path, parent: Path, call: str, when: int, there: bool) -> None:
     content = parent.read_bytes()
     killed = fork(tmp_path, "-e", f"inject={call}:signal=KILL:when={when}")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -62,7 +60,7 @@ def test_a_fork_that_was_killed_is_there_whole_or_not_at_all(
 
 
 @needs_strace
-async def test_after_a_fork_that_was_killed_the_gateway_starts_and_the_next_fork_clears_up(
+async def test_after_a_killed_fork_the_gateway_starts_and_the_next_fork_removes_what_was_left(
     tmp_path: Path, parent: Path
 ) -> None:
     fork(tmp_path, "-e", "inject=write:signal=KILL:when=3")

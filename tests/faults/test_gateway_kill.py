@@ -67,7 +67,7 @@ async def until_settled(home: Path, count: int) -> None:
 
 # Failure 16: the guard is that `accepted` waits for the disk (`Chat.until_durable`).
 @pytest.mark.parametrize("seed", range(3))
-async def test_killed_at_any_instant_everything_accepted_is_there_once_and_is_answered(tmp_path: Path, seed: int) -> None:
+async def test_after_a_kill_at_any_instant_everything_accepted_is_there_once_and_answered(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     install_tool(tmp_path / "plugins")
     home = tmp_path / "home"

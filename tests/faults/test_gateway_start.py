@@ -41,7 +41,7 @@ def start(home: Path, *options: str, **environment: str) -> subprocess.Completed
         ((), {"EXUVIA__SESSIONS__QUEUE_LIMIT": '"seven"'}, "sessions.queue_limit"),
     ],
 )
-def test_a_wrong_start_is_refused_in_one_line(
+def test_a_failed_start_is_explained_in_one_line(
     tmp_path: Path, options: tuple[str, ...], environment: dict[str, str], words: str
 ) -> None:
     refused = start(tmp_path / "home", *options, **environment)
@@ -51,14 +51,14 @@ def test_a_wrong_start_is_refused_in_one_line(
     assert "Traceback" not in refused.stderr
 
 
-async def test_a_second_gateway_on_a_home_is_refused(tmp_path: Path) -> None:
+async def test_a_second_gateway_for_the_same_home_is_refused(tmp_path: Path) -> None:
     async with gateway_process(tmp_path):
         refused = start(tmp_path, EXUVIA_TOKEN="another-token-that-is-long-enough")
         assert refused.returncode == 2
         assert "in use by another gateway" in refused.stderr
 
 
-async def test_what_cannot_be_printed_ends_no_gateway(tmp_path: Path) -> None:
+async def test_output_that_cannot_be_printed_does_not_end_the_gateway(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *["/bin/sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "-"],
         *[sys.executable, "-m", "exuvia", "run", "--home", str(tmp_path), "--port", str(port := free_port())],

@@ -105,7 +105,7 @@ async def test_after_a_failed_sync_nothing_more_is_acknowledged_and_the_gateway_
     check_each_message_once(tmp_path, accepted | {"after"})
 
 
-async def test_nothing_is_acknowledged_in_a_folder_that_was_moved_away_and_the_gateway_ends(tmp_path: Path) -> None:
+async def test_nothing_is_acknowledged_after_the_folder_was_moved_away_and_the_gateway_ends(tmp_path: Path) -> None:
     async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
         client = await gateway.connect(http)
         await client.chat("hello")
@@ -148,7 +148,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(home)], check=True)
 
 
-async def test_on_a_full_disk_messages_are_refused_and_taken_again_when_there_is_room(small_disk: Path) -> None:
+async def test_on_a_full_disk_messages_are_refused_and_accepted_again_when_there_is_space(small_disk: Path) -> None:
     filler = small_disk / "filler"
     async with gateway_process(small_disk) as gateway, aiohttp.ClientSession() as http:
         client = await gateway.connect(http)
@@ -177,7 +177,7 @@ async def test_on_a_full_disk_messages_are_refused_and_taken_again_when_there_is
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
-async def test_a_damaged_journal_stops_its_key_alone_and_is_left_as_it_is(tmp_path: Path, with_checkpoint: bool) -> None:
+async def test_a_damaged_journal_stops_only_its_key_and_is_left_unchanged(tmp_path: Path, with_checkpoint: bool) -> None:
     async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
         client = await gateway.connect(http)
         await client.chat("hello")

@@ -67,7 +67,7 @@ async def _all_open(home: Path, names: list[str]) -> None:
             await journal.close()
 
 
-def test_readers_meet_no_damage_while_another_process_appends(tmp_path: Path) -> None:
+def test_readers_see_no_damage_while_another_process_appends(tmp_path: Path) -> None:
     process = writer(tmp_path, "--lines", "400")
     pid_of(process)
     path, seen = journal_of(tmp_path), [0]

@@ -22,7 +22,7 @@ from sessions.events.events import Recorded
 from sessions.files import committer
 from sessions.files.journals import Journal, Journals
 from sessions.store.protocols import START, Position
-from tests.sessions.journal_stories import Ear, journals_in
+from tests.sessions.journal_stories import CommitListener, journals_in
 from tests.stories import AT, received
 
 
@@ -46,18 +46,18 @@ async def _write(store: Journals, name: str, lines: int) -> None:
 
 async def _append(journal: Journal, name: str, position: Position, lines: int) -> bool:
     """Append until the journal has `lines` lines; whether it could."""
-    ear = Ear(journal)
+    listener = CommitListener(journal)
     digest = position.sum
     for seq in range(position.seq + 1, lines + 1):
         event = received(f"{name} {seq} " + "x" * (seq * 7 % 200), f"m{seq}")
         line, digest = encode(Recorded(seq=seq, at=AT, turn=None, event=event), digest)
         try:
             journal.append(line, urgent=True)
-            await ear.until(journal.end)
+            await listener.until(journal.end)
         except StorageFailed as failure:
-            ear.failures.append(failure)
-        if ear.failures:
-            _say(f"failed {name} {'fatal' if ear.failures[0].fatal else 'cut'}")
+            listener.failures.append(failure)
+        if listener.failures:
+            _say(f"failed {name} {'fatal' if listener.failures[0].fatal else 'cut'}")
             return False
         _say(f"durable {name} {seq}")
     return True

@@ -1,4 +1,4 @@
-"""What the stories of journals are told with: journals in a folder, an ear for their reports, and lines."""
+"""What the stories of journals are told with: journals in a folder, an listener for their reports, and lines."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def journals_in(home: Path) -> AsyncIterator[Journals]:
         yield Journals(home / "sessions", home / "quarantine", committer)
 
 
-class Ear:
-    """Hears what a journal reports, and lets a test wait for it."""
+class CommitListener:
+    """Records what a journal reports, and lets a test wait for it."""
 
     def __init__(self, journal: Journal) -> None:
         self.durable: list[int] = []
@@ -61,8 +61,8 @@ def some_lines(count: int, size: int = 10) -> list[bytes]:
     return lines_of([opened(SESSION), *(received(f"{n} " + "x" * size, f"m{n}") for n in range(1, count))])
 
 
-def lay(home: Path, content: bytes, session: str = SESSION) -> Path:
-    """Put bytes where the session's journal lies."""
+def write_raw(home: Path, content: bytes, session: str = SESSION) -> Path:
+    """Write bytes as the journal of a session."""
     path = home / "sessions" / f"{session}.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)

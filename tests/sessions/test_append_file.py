@@ -55,7 +55,7 @@ def test_a_short_write_that_cannot_be_continued_leaves_what_was_durable(
     file.close()
 
 
-def test_a_line_is_written_once_and_nothing_else_however_long_the_file_is(
+def test_appending_writes_only_the_new_line_to_a_file_of_any_length(
     file: AppendFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failure 12: the guard is that a file only grows at its end."""
@@ -73,7 +73,7 @@ def test_a_line_is_written_once_and_nothing_else_however_long_the_file_is(
     file.close()
 
 
-def test_a_file_at_rest_takes_no_descriptor(tmp_path: Path) -> None:
+def test_an_idle_file_uses_no_descriptor(tmp_path: Path) -> None:
     files = [create_to_append(tmp_path / f"{number}.jsonl") for number in range(5)]
     assert open_below(tmp_path) == []
     for file in files:
@@ -96,7 +96,7 @@ def test_without_a_descriptor_nothing_is_written_and_nothing_is_lost(
     assert (tmp_path / "s.jsonl").stat().st_size == 9
 
 
-def test_without_a_descriptor_for_its_folder_a_new_file_is_emptied_again_and_the_storage_goes_on(
+def test_without_a_descriptor_for_its_folder_a_new_file_is_truncated_and_the_storage_continues(
     file: AppendFile, tmp_path: Path, take_all_descriptors: Callable[[], None]
 ) -> None:
     file.write(b"one line\n")
@@ -118,7 +118,7 @@ def test_a_failed_sync_is_fatal(file: AppendFile, monkeypatch: pytest.MonkeyPatc
     assert caught.value.fatal
 
 
-def test_a_file_that_is_gone_is_not_written_and_fails_alone(file: AppendFile, tmp_path: Path) -> None:
+def test_a_missing_file_is_not_written_and_only_its_journal_fails(file: AppendFile, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").unlink()
     with pytest.raises(StorageFailed, match=r"s\.jsonl is missing") as caught:
         file.write(b"one line\n")
@@ -126,7 +126,7 @@ def test_a_file_that_is_gone_is_not_written_and_fails_alone(file: AppendFile, tm
 
 
 @pytest.mark.parametrize("essential", [True, False])
-def test_a_folder_that_is_gone_fails_the_storage_where_it_is_essential(tmp_path: Path, essential: bool) -> None:
+def test_a_missing_folder_fails_the_storage_if_it_is_essential(tmp_path: Path, essential: bool) -> None:
     folder, away = tmp_path / "sessions", tmp_path / "away"
     folder.mkdir()
     file = create_to_append(folder / "s.jsonl", essential=essential)
@@ -140,7 +140,7 @@ def test_a_folder_that_is_gone_fails_the_storage_where_it_is_essential(tmp_path:
     assert caught.value.fatal is essential
 
 
-def test_a_file_that_another_process_changed_is_not_written(file: AppendFile, tmp_path: Path) -> None:
+def test_a_file_changed_by_another_process_is_not_written(file: AppendFile, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_bytes(b"one line of somebody else\n")
     with pytest.raises(StorageFailed, match="changed by another process") as caught:
         file.write(b"one line\n")

@@ -41,7 +41,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_a_file_is_kept_under_its_hash_for_its_person_and_described_from_its_bytes(tmp_path: Path) -> None:
+async def test_a_file_is_stored_by_hash_for_its_person_and_described_from_its_content(tmp_path: Path) -> None:
     attachments, content = kept(tmp_path), png(300, 200)
     attachment = await attachments.store(content, "anna", claimed="text/html", name="a.png")
     digest = sha256(content).hexdigest()
@@ -55,13 +55,13 @@ async def test_a_file_is_kept_under_its_hash_for_its_person_and_described_from_i
     assert modes == {0o600}
 
 
-async def test_an_empty_file_is_a_text(tmp_path: Path) -> None:
+async def test_an_empty_file_is_text(tmp_path: Path) -> None:
     attachment = await kept(tmp_path).store(b"", "anna", claimed="", name="")
     assert (attachment.media, attachment.bytes) == ("text/plain", 0)
     assert await kept(tmp_path).read(attachment.sha256) == b""
 
 
-async def test_who_knows_a_hash_has_not_the_file(tmp_path: Path) -> None:
+async def test_knowing_a_hash_gives_no_access_to_the_file(tmp_path: Path) -> None:
     attachments = kept(tmp_path)
     digest = (await attachments.store(b"secret", "anna", claimed="", name="diary.txt")).sha256
     for person in ("bert", "Anna", "anna/", "", "../anna", ".", "..", "%41nna"):
@@ -72,7 +72,7 @@ async def test_who_knows_a_hash_has_not_the_file(tmp_path: Path) -> None:
             await attachments.read(odd)
 
 
-async def test_two_persons_may_send_the_same_and_each_calls_it_as_they_do(tmp_path: Path) -> None:
+async def test_two_people_may_send_the_same_file_under_different_names(tmp_path: Path) -> None:
     attachments = kept(tmp_path)
     for person in ("anna", "Анна", "a.b", "ANNA"):
         attachment = await attachments.store(b"same", person, claimed="", name=f"{person}.txt")
@@ -81,7 +81,7 @@ async def test_two_persons_may_send_the_same_and_each_calls_it_as_they_do(tmp_pa
     assert {path.name.lower() for path in (tmp_path / "attachments" / "owners").iterdir()} >= {"anna", "%41%4e%4e%41"}
 
 
-async def test_an_altered_file_is_not_given_out_and_sending_it_again_mends_it(tmp_path: Path) -> None:
+async def test_an_altered_file_is_not_returned_and_sending_it_again_repairs_it(tmp_path: Path) -> None:
     attachments = kept(tmp_path)
     digest = (await attachments.store(b"as it was", "anna", claimed="", name="")).sha256
     attachments.path(digest).write_bytes(b"as it is!")
@@ -91,7 +91,7 @@ async def test_an_altered_file_is_not_given_out_and_sending_it_again_mends_it(tm
     assert await attachments.read(digest) == b"as it was"
 
 
-async def test_the_content_is_on_the_disk_before_its_record_and_both_before_the_answer(
+async def test_the_content_is_durable_before_its_record_and_both_before_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attachments = kept(tmp_path)
@@ -116,7 +116,7 @@ async def test_the_content_is_on_the_disk_before_its_record_and_both_before_the_
 
 
 @pytest.mark.parametrize("step", ["fdatasync", "fsync"])
-async def test_what_could_not_be_synced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_a_file_that_cannot_be_synced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     attachments = kept(tmp_path)
     await attachments.store(b"before", "anna", claimed="", name="")
 
@@ -149,7 +149,7 @@ def naming(*attachments: Attachment) -> MessageReceived:
     return msgspec.structs.replace(received("see", "n1"), attachments=attachments)
 
 
-async def test_a_journal_is_asked_for_what_it_names(tmp_path: Path) -> None:
+async def test_the_references_of_a_journal_are_its_attachments(tmp_path: Path) -> None:
     one, two = (Attachment(sha256=letter * 64, media="image/png", bytes=3, width=1, height=1) for letter in "ab")
     whole = ToolReturned(call=CallRef(of=3, index=0), outcome="returned", output="…", cut_from=9, whole="c" * 64)
     lying = received(f'"attachments":[{{"sha256":"{"d" * 64}"', "n3")
@@ -165,7 +165,7 @@ async def test_a_journal_is_asked_for_what_it_names(tmp_path: Path) -> None:
         assert digests_in(lines) == {letter * 64 for letter in "abc"}
 
 
-async def test_an_upload_that_nobody_named_goes_after_a_day_and_no_other(tmp_path: Path) -> None:
+async def test_only_an_unused_upload_is_removed_after_a_day(tmp_path: Path) -> None:
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     named = await attachments.store(b"named", "owner", claimed="", name="")
     settled = await attachments.store(b"settled", "owner", claimed="", name="")
@@ -194,7 +194,7 @@ async def test_an_upload_that_nobody_named_goes_after_a_day_and_no_other(tmp_pat
     assert attachments.remove_orphans(JournalFolder(journals), time() - DAY) == 0
 
 
-async def test_a_name_in_a_damaged_line_protects_its_file(tmp_path: Path) -> None:
+async def test_a_reference_in_a_damaged_line_protects_its_file(tmp_path: Path) -> None:
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     named = await attachments.store(b"named", "owner", claimed="", name="")
     path, _, _ = write_journal(journals, 1, naming(named))
@@ -217,7 +217,7 @@ async def test_nothing_is_removed_while_a_journal_cannot_be_read(tmp_path: Path)
     assert await attachments.read(orphan.sha256) == b"orphan"
 
 
-async def test_an_old_upload_that_a_message_is_about_to_name_stays(tmp_path: Path) -> None:
+async def test_an_old_upload_that_a_message_is_about_to_use_is_kept(tmp_path: Path) -> None:
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     waiting = await attachments.store(b"waiting", "owner", claimed="", name="")
     age(tmp_path, 2 * DAY)
@@ -226,7 +226,7 @@ async def test_an_old_upload_that_a_message_is_about_to_name_stays(tmp_path: Pat
     assert await attachments.read(waiting.sha256) == b"waiting"
 
 
-async def test_records_that_were_lost_come_back_from_the_journals(tmp_path: Path) -> None:
+async def test_lost_records_are_restored_from_the_journals(tmp_path: Path) -> None:
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     named = await attachments.store(png(), "owner", claimed="", name="p.png")
     write_journal(journals, 1, naming(named))
@@ -250,7 +250,7 @@ async def test_without_the_journals_nothing_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"{", b'{"name": "\xff"}'])
-async def test_a_record_that_cannot_be_read_is_none_and_is_written_anew(damage: bytes, tmp_path: Path) -> None:
+async def test_an_unreadable_record_is_ignored_and_written_again(damage: bytes, tmp_path: Path) -> None:
     attachments = kept(tmp_path)
     sent = await attachments.store(b"x", "anna", claimed="", name="x.txt")
     await attachments.settle("anna", (sent,))

@@ -82,7 +82,7 @@ async def answers(file: Path, folder: Path) -> dict[str, object]:
 
 
 # Failure 15: the guard is `scan_folder`, which reads only journals whose size or time has changed.
-async def test_a_kept_catalog_vouches_for_what_has_not_changed(file: Path, folder: Path) -> None:
+async def test_an_intact_catalog_confirms_unchanged_journals(file: Path, folder: Path) -> None:
     await filled(file, folder)
     async with SqliteCatalog(file, folder) as catalog:
         assert catalog.rebuilt is None
@@ -136,7 +136,7 @@ def deleted_beside_a_hot_journal(file: Path) -> None:
     "harm",
     [deleted, emptied, halved, replaced_by_noise, written_by_another_version, deleted_beside_a_hot_journal],
 )
-async def test_a_harmed_file_loses_nothing_and_says_so(file: Path, folder: Path, harm: object) -> None:
+async def test_a_damaged_catalog_loses_nothing_and_is_reported(file: Path, folder: Path, harm: object) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
     assert callable(harm)
@@ -147,7 +147,7 @@ async def test_a_harmed_file_loses_nothing_and_says_so(file: Path, folder: Path,
 
 
 @pytest.mark.parametrize("harm", [deleted, halved, replaced_by_noise, written_by_another_version])
-async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: Path, folder: Path, harm: object) -> None:
+async def test_a_rebuilt_catalog_confirms_nothing_and_says_why(file: Path, folder: Path, harm: object) -> None:
     await filled(file, folder)
     assert callable(harm)
     harm(file)
@@ -169,7 +169,7 @@ def strew(file: Path, whole: bytes, chance: random.Random) -> None:
     file.write_bytes(blob)
 
 
-async def test_random_bytes_anywhere_in_the_file_change_no_answer(file: Path, folder: Path) -> None:
+async def test_random_bytes_anywhere_in_the_catalog_change_no_result(file: Path, folder: Path) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
     whole = contents(file)
@@ -178,7 +178,7 @@ async def test_random_bytes_anywhere_in_the_file_change_no_answer(file: Path, fo
         assert await answers(file, folder) == before
 
 
-async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, folder: Path) -> None:
+async def test_damage_while_the_catalog_is_open_stops_nothing_and_is_repaired(file: Path, folder: Path) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
     async with SqliteCatalog(file, folder) as catalog:
@@ -193,7 +193,7 @@ async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, fol
     assert await answers(file, folder) == before
 
 
-async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path, folder: Path) -> None:
+async def test_a_grown_journal_is_read_again_and_not_confirmed(file: Path, folder: Path) -> None:
     await filled(file, folder)
     transcript, _ = extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12), SessionClosed(reason="new"))
     async with SqliteCatalog(file, folder) as catalog:
@@ -204,7 +204,7 @@ async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path,
         assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(2)))
 
 
-async def test_a_journal_that_was_written_again_with_as_many_bytes_is_not_vouched_for(file: Path, folder: Path) -> None:
+async def test_a_journal_rewritten_with_the_same_size_is_not_confirmed(file: Path, folder: Path) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(2)}.jsonl"
     async with SqliteCatalog(file, folder) as catalog:
@@ -214,7 +214,7 @@ async def test_a_journal_that_was_written_again_with_as_many_bytes_is_not_vouche
         assert not is_unchanged(JournalFolder(folder), catalog.row(path.stem))
 
 
-async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start(file: Path, folder: Path) -> None:
+async def test_a_journal_that_was_only_read_is_not_confirmed_at_the_next_start(file: Path, folder: Path) -> None:
     write_journal(folder, 1, *messages(1, 2))
     for _ in range(2):
         async with SqliteCatalog(file, folder) as catalog:
@@ -222,7 +222,7 @@ async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start
             assert len(await catalog.unsettled()) == 1
 
 
-async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path, folder: Path) -> None:
+async def test_an_unsettled_session_is_not_confirmed(file: Path, folder: Path) -> None:
     path, transcript, _ = write_journal(folder, 1, *messages(1, 1))
     async with SqliteCatalog(file, folder) as catalog:
         catalog.put(row_of(path, transcript, settled=False))
@@ -234,7 +234,7 @@ async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path
 
 
 @pytest.mark.parametrize("how", ["gone", "cut"])
-async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_forgotten(
+async def test_the_loss_of_events_is_reported_at_every_start_until_it_is_forgotten(
     file: Path, folder: Path, how: str
 ) -> None:
     await filled(file, folder)
@@ -261,7 +261,7 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
         assert catalog.unreadable == {}
 
 
-async def test_what_is_forgotten_of_a_session_leaves_nothing_behind(file: Path, folder: Path) -> None:
+async def test_forgetting_a_session_removes_everything_about_it(file: Path, folder: Path) -> None:
     await filled(file, folder)
     forget(file, session_id(2))
     async with connect(file, patience=1) as db:
@@ -270,7 +270,7 @@ async def test_what_is_forgotten_of_a_session_leaves_nothing_behind(file: Path, 
             assert list(rows) == []
 
 
-async def test_without_a_descriptor_no_message_id_is_taken_for_unknown(
+async def test_without_a_descriptor_no_message_id_is_treated_as_unknown(
     file: Path, folder: Path, take_all_descriptors: Callable[[], None]
 ) -> None:
     await filled(file, folder)
@@ -282,7 +282,7 @@ async def test_without_a_descriptor_no_message_id_is_taken_for_unknown(
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_for_unknown(
+async def test_while_a_journal_cannot_be_read_its_message_ids_are_not_treated_as_unknown(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     await filled(file, folder)
@@ -299,7 +299,7 @@ async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_f
         assert (await catalog.receipts("owner", "main")).find("m9")
 
 
-async def test_without_a_descriptor_the_file_is_not_given_up(
+async def test_without_a_descriptor_the_catalog_is_not_replaced(
     file: Path, folder: Path, take_all_descriptors: Callable[[], None]
 ) -> None:
     await filled(file, folder)
@@ -322,7 +322,7 @@ async def test_a_torn_tail_hides_no_event_before_it(file: Path, folder: Path) ->
         assert [(row.head, row.at) for row in found.changed] == [(4, AT)]
 
 
-async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: Path, folder: Path) -> None:
+async def test_a_journal_without_a_valid_header_does_not_affect_others(file: Path, folder: Path) -> None:
     good, _, _ = write_journal(folder, 1)
     harmed, _, _ = write_journal(folder, 2, key="work")
     harmed.write_bytes(harmed.read_bytes().replace(b'"work"', b'"wark"'))
@@ -341,9 +341,7 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
 
 
 @pytest.mark.parametrize("left", [b"", b'{"seq":1,"at":"2026', bytes(5000), b'{"seq":1,' + bytes(5000) + b"\n"])
-async def test_a_journal_whose_first_line_never_reached_the_disk_had_not_begun(
-    file: Path, folder: Path, left: bytes
-) -> None:
+async def test_a_journal_whose_first_line_was_never_durable_counts_as_empty(file: Path, folder: Path, left: bytes) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(4)}.jsonl"
     path.write_bytes(left)
@@ -352,9 +350,7 @@ async def test_a_journal_whose_first_line_never_reached_the_disk_had_not_begun(
         assert catalog.row(session_id(4)) is None
 
 
-async def test_a_journal_that_is_known_or_was_succeeded_has_begun_and_is_lost_when_it_is_empty(
-    file: Path, folder: Path
-) -> None:
+async def test_an_empty_journal_that_is_known_or_has_a_successor_is_damaged(file: Path, folder: Path) -> None:
     await filled(file, folder)
     known, succeeded = folder / f"{session_id(3)}.jsonl", folder / f"{session_id(1)}.jsonl"
     known.write_bytes(b"")
@@ -366,7 +362,7 @@ async def test_a_journal_that_is_known_or_was_succeeded_has_begun_and_is_lost_wh
         assert (catalog.empty, set(catalog.unreadable)) == ([known.stem], {succeeded.stem})
 
 
-async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_goes_on(
+async def test_an_unknown_journal_that_cannot_be_read_stops_the_start_because_it_may_belong_to_any_key(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(file, folder)
@@ -388,7 +384,7 @@ async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_
 
 
 @pytest.mark.parametrize("why", ["disk I/O error", "database or disk is full", "out of memory"])
-async def test_a_catalog_that_the_disk_refuses_to_read_is_not_made_anew(
+async def test_a_catalog_that_the_disk_fails_to_read_is_not_replaced(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     await filled(file, folder)
@@ -435,7 +431,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
         assert catalog.successor(session_id(2)) is None
 
 
-async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: Path, folder: Path) -> None:
+async def test_a_cycle_of_successions_causes_no_endless_loop(file: Path, folder: Path) -> None:
     for number, other in ((1, 2), (2, 1), (3, 3)):
         write_journal(folder, number, succeeds=Succession(session=session_id(other), seq=1))
     async with SqliteCatalog(file, folder) as catalog:
@@ -445,7 +441,7 @@ async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: 
         assert [row.session for row in catalog.chain(session_id(1))] == [session_id(2)]
 
 
-async def test_a_row_is_known_at_once_and_written_when_the_catalog_closes(file: Path, folder: Path) -> None:
+async def test_a_row_is_visible_at_once_and_written_when_the_catalog_closes(file: Path, folder: Path) -> None:
     async with SqliteCatalog(file, folder) as catalog:
         path, transcript, _ = write_journal(folder, 1)
         catalog.put(row_of(path, transcript))
@@ -454,7 +450,7 @@ async def test_a_row_is_known_at_once_and_written_when_the_catalog_closes(file: 
         assert catalog.row(session_id(1)) == row_of(path, transcript)
 
 
-async def test_what_was_put_is_written_even_when_the_block_is_left_by_an_error(file: Path, folder: Path) -> None:
+async def test_changes_are_written_even_if_the_block_raises(file: Path, folder: Path) -> None:
     path, transcript, _ = write_journal(folder, 1)
 
     async def fail() -> None:
@@ -468,7 +464,7 @@ async def test_what_was_put_is_written_even_when_the_block_is_left_by_an_error(f
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
-async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder: Path) -> None:
+async def test_changes_are_written_even_if_the_task_is_cancelled(file: Path, folder: Path) -> None:
     path, transcript, _ = write_journal(folder, 1)
     put = asyncio.Event()
 
@@ -487,7 +483,7 @@ async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder:
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
-async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, folder: Path) -> None:
+async def test_a_second_writer_is_refused_and_the_file_unchanged(file: Path, folder: Path) -> None:
     await filled(file, folder)
     async with connect(file, patience=1) as db:
         await db.execute("BEGIN EXCLUSIVE")
@@ -499,7 +495,7 @@ async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, fo
         await db.execute("ROLLBACK")
 
 
-async def test_a_catalog_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path, folder: Path) -> None:
+async def test_a_catalog_that_cannot_be_created_raises_an_error_with_the_reason(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(StorageFailed, match="cannot be created"):
         async with SqliteCatalog(tmp_path / "missing" / "catalog.sqlite", folder):
             raise AssertionError("it was opened")
@@ -513,7 +509,7 @@ async def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not become true")
 
 
-async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
+async def test_a_full_disk_is_reported_and_changes_are_written_later(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sessions.catalog.sqlite_catalog.PAUSE", 0.01)
@@ -533,7 +529,7 @@ async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) -> None:
+async def test_a_checkpoint_is_read_as_it_was_saved(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3), ended())
     async with SqliteCatalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(1)) is None
@@ -544,9 +540,7 @@ async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) ->
         assert await catalog.checkpoint(session_id(1)) == (end, transcript)
 
 
-async def test_a_checkpoint_that_cannot_be_written_costs_neither_the_catalog_nor_what_else_there_is(
-    file: Path, folder: Path
-) -> None:
+async def test_a_checkpoint_that_cannot_be_encoded_affects_nothing_else(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3))
     async with SqliteCatalog(file, folder) as catalog:
         catalog.put(row_of(path, transcript))
@@ -617,7 +611,7 @@ def write_until_killed(home: Path, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("millis", [3, 40, 170])
-async def test_a_catalog_whose_writer_was_killed_opens_and_is_right(tmp_path: Path, millis: int) -> None:
+async def test_a_catalog_whose_writer_was_killed_opens_with_correct_content(tmp_path: Path, millis: int) -> None:
     await asyncio.to_thread(write_until_killed, tmp_path, millis / 1000)
     async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         assert catalog.rebuilt is None

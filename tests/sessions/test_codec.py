@@ -17,7 +17,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(text=TEXT, id_=TEXT, turn=st.none() | st.integers(1, 2**40), seq=st.integers(1, 2**50))
-def test_what_is_encoded_decodes_to_the_same_event(text: str, id_: str, turn: int | None, seq: int) -> None:
+def test_an_encoded_event_decodes_to_the_same_event(text: str, id_: str, turn: int | None, seq: int) -> None:
     recorded = Recorded(seq=seq, at=AT, turn=turn, event=received(text, id_))
     line, digest = encode(recorded, FIRST)
     assert decode(line) == recorded
@@ -49,7 +49,7 @@ def test_an_event_of_an_unknown_kind_survives_as_it_is() -> None:
     assert decode(line).event == UnknownEvent(kind="moon_landed", line=line)
 
 
-def test_a_field_that_a_later_version_added_is_passed_over() -> None:
+def test_a_field_added_by_a_later_version_is_ignored() -> None:
     (line,) = lines_of([received("hi")])
     newer = line.replace(b'"attachments":[]', b'"attachments":[],"mood":"good"')
     assert decode(newer).event == received("hi")
@@ -67,12 +67,12 @@ def test_a_field_that_a_later_version_added_is_passed_over() -> None:
         b'\xff{"seq":1}\n',
     ],
 )
-def test_what_is_no_line_is_refused_with_a_reason(line: bytes) -> None:
+def test_an_invalid_line_is_refused_with_a_reason(line: bytes) -> None:
     with pytest.raises(InvalidLine):
         decode(line)
 
 
-def test_a_flipped_bit_anywhere_is_found() -> None:
+def test_a_flipped_bit_anywhere_is_detected() -> None:
     (line,) = lines_of([received("hello")])
     for index in range(len(line)):
         flipped = line[:index] + bytes([line[index] ^ 1]) + line[index + 1 :]
@@ -80,7 +80,7 @@ def test_a_flipped_bit_anywhere_is_found() -> None:
             verify(flipped, FIRST, 1)
 
 
-def test_a_line_in_another_place_is_found() -> None:
+def test_a_line_in_another_position_is_detected() -> None:
     first, second, third = lines_of([opened(), received("a"), received("b", "m2")])
     with pytest.raises(InvalidLine, match="its seq is 3, expected 2"):
         verify(third, first[-19:-3], 2)

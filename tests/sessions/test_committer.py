@@ -14,7 +14,7 @@ import pytest
 from sessions.events.errors import StorageFailed
 from sessions.files.committer import THREADS, UNSYNCED, Committer
 from sessions.files.journals import Journals
-from tests.sessions.journal_stories import Ear, journals_in, some_lines
+from tests.sessions.journal_stories import CommitListener, journals_in, some_lines
 from tests.waiting import deadline
 
 
@@ -78,7 +78,7 @@ async def test_a_slow_journal_does_not_delay_the_reports_of_others() -> None:
         assert committer.syncs == 4
 
 
-async def test_all_that_waits_is_written_before_any_of_it_is_synced() -> None:
+async def test_all_waiting_journals_are_written_before_any_is_synced() -> None:
     steps: list[str] = []
     async with Committer() as committer:
         busy = [Slow([], "busy") for _ in range(THREADS)]
@@ -96,7 +96,7 @@ async def test_all_that_waits_is_written_before_any_of_it_is_synced() -> None:
     assert [step.split()[0] for step in steps] == ["write"] * 5 + ["sync"] * 5
 
 
-async def test_however_much_waits_only_a_bounded_part_of_it_is_written_and_not_yet_synced() -> None:
+async def test_the_number_of_written_but_unsynced_journals_is_bounded() -> None:
     steps: list[str] = []
     async with Committer() as committer:
         busy = [Slow([], "busy") for _ in range(THREADS)]
@@ -115,7 +115,7 @@ async def test_however_much_waits_only_a_bounded_part_of_it_is_written_and_not_y
     assert max(open_at_once) == UNSYNCED + 1  # one thread works, and holds one itself
 
 
-async def test_after_a_failed_sync_nothing_is_reported_durable_or_written_and_everybody_is_told() -> None:
+async def test_after_a_failed_sync_nothing_is_written_or_reported_durable_and_every_journal_fails() -> None:
     steps: list[str] = []
     async with Committer() as committer:
         failing, under_way, idle = Slow([], "f", _lose_pages), Slow([], "u"), quick(steps, "idle")
@@ -139,7 +139,7 @@ async def test_after_a_failed_sync_nothing_is_reported_durable_or_written_and_ev
     assert None not in later
 
 
-async def test_a_mistake_of_our_own_in_a_commit_is_fatal_and_not_silent() -> None:
+async def test_an_unexpected_exception_in_a_commit_is_fatal() -> None:
     async with Committer() as committer:
         commit = Slow([], "mistaken", _make_a_mistake)
         commit.go_on.set()
@@ -148,7 +148,7 @@ async def test_a_mistake_of_our_own_in_a_commit_is_fatal_and_not_silent() -> Non
         assert committer.failure.done()
 
 
-async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) -> None:
+async def test_a_failing_listener_does_not_prevent_other_reports(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
 
@@ -160,19 +160,19 @@ async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) 
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         for name in ("one", "two", "three"):
             (await journals.create(name)).on_commit(fail, fail)
-        ear = Ear(await journals.create("four"))
+        listener = CommitListener(await journals.create("four"))
         committer.fail(StorageFailed("the disk is gone", fatal=True))
-        assert len(ear.failures) == 1
+        assert len(listener.failures) == 1
     assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError] * 3
 
 
-async def test_the_end_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
+async def test_closing_finishes_commits_in_progress_and_refuses_new_ones(tmp_path: Path) -> None:
     (line,) = some_lines(1)
     async with Committer() as committer:
         (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         busy, idle = await journals.create("busy"), await journals.create("idle")
-        ears = Ear(busy), Ear(idle)
+        ears = CommitListener(busy), CommitListener(idle)
         busy.append(line, urgent=True)
         idle.append(line, urgent=False)
     assert ears[0].durable == [len(line)]
@@ -188,13 +188,13 @@ async def test_many_journals_are_each_reported_once_for_each_commit(tmp_path: Pa
     lines = some_lines(6)
     async with journals_in(tmp_path) as journals:
         open_ = [await journals.create(f"s{n}") for n in range(40)]
-        ears = [Ear(journal) for journal in open_]
+        ears = [CommitListener(journal) for journal in open_]
         for line in lines:
             for journal in open_:
                 journal.append(line, urgent=True)
             await asyncio.sleep(0)
-        for journal, ear in zip(open_, ears, strict=True):
-            await ear.until(journal.end)
-            assert ear.durable == sorted(set(ear.durable))
+        for journal, listener in zip(open_, ears, strict=True):
+            await listener.until(journal.end)
+            assert listener.durable == sorted(set(listener.durable))
             await journal.close()
             assert journals.path(f"s{open_.index(journal)}").read_bytes() == b"".join(lines)

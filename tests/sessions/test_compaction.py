@@ -51,7 +51,7 @@ def talk(turns: int) -> list[Message]:
     return told
 
 
-def test_what_is_recent_stays_and_the_cut_is_at_a_message_of_a_person_or_a_model() -> None:
+def test_recent_messages_stay_and_the_cut_is_at_a_message_of_a_person_or_a_model() -> None:
     view = view_of(talk(10))
     sizes = Sizes(head=100, messages=(100,) * 40)
     window = budget(8_000, RULES)  # keeps 2,400 tokens: 24 messages
@@ -62,7 +62,7 @@ def test_what_is_recent_stays_and_the_cut_is_at_a_message_of_a_person_or_a_model
     assert len(removed_messages(view, found)) == 16
 
 
-def test_the_cut_moves_on_where_the_view_would_not_fit() -> None:
+def test_the_cut_moves_towards_the_end_until_the_view_fits() -> None:
     view = view_of(talk(4))
     sizes = Sizes(head=1_500, messages=(10,) * 12 + (1_000, 500, 500, 10))
     window = budget(4_000, RULES)
@@ -74,7 +74,7 @@ def test_the_cut_moves_on_where_the_view_would_not_fit() -> None:
 
 
 # Failure 6: the guard is the number of messages in `_keeping`.
-def test_asked_to_it_keeps_the_last_few_messages_only() -> None:
+def test_a_compaction_on_request_keeps_only_the_last_few_messages() -> None:
     view = view_of(talk(3))
     sizes = Sizes(head=100, messages=(10,) * 12)
     window = budget(200_000, RULES)
@@ -84,7 +84,7 @@ def test_asked_to_it_keeps_the_last_few_messages_only() -> None:
     assert plan(view_of(talk(1)[:1]), Sizes(head=1, messages=(10,)), window, RULES, below=100, least=True) is None
 
 
-def test_the_summary_is_never_cut_alone() -> None:
+def test_a_cut_never_removes_only_the_summary() -> None:
     view = view_of(talk(1)).cut(4, "what was")
     assert [type(message) for message in view.messages] == [UserMessage, AssistantMessage]
     assert cut_points(view) == []
@@ -103,7 +103,7 @@ def test_the_summary_is_never_cut_alone() -> None:
         (Rules(messages=16), 100, "messages"),
     ],
 )
-def test_what_is_configured_counts_only_what_could_leave(rules: Rules, tokens: int, expected: str | None) -> None:
+def test_the_optional_triggers_count_only_removable_messages(rules: Rules, tokens: int, expected: str | None) -> None:
     view, sizes = view_of(talk(10)), Sizes(head=0, messages=(100,) * 40)
     assert compaction_trigger(tokens, view, sizes, budget(8_000, rules), rules) == expected
 
@@ -115,7 +115,7 @@ def test_what_is_configured_counts_only_what_could_leave(rules: Rules, tokens: i
     st.booleans(),
     st.data(),
 )
-def test_any_plan_leaves_pairs_whole_and_the_view_below_what_was_asked(
+def test_every_plan_keeps_calls_with_results_and_the_view_below_the_limit(
     kinds: list[str], tokens: int, least: bool, summarised: bool, data: st.DataObject
 ) -> None:
     view = View()

@@ -53,7 +53,7 @@ def strict_pairing(messages: list[Message]) -> None:
 
 
 @given(MESSAGES)
-def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(messages: list[Message]) -> None:
+def test_in_any_view_each_call_gets_one_result_and_no_text_is_lost(messages: list[Message]) -> None:
     repaired = pair_results(messages)
     strict_pairing(repaired)
     assert is_paired(repaired)
@@ -67,7 +67,7 @@ def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(m
 
 # Failure 8: the guard is the repair in `assemble`.
 @given(st.lists(MESSAGES, max_size=4))
-def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does(steps: list[list[Message]]) -> None:
+def test_incremental_assembly_equals_complete_assembly(steps: list[list[Message]]) -> None:
     view, before = PersistentList[Message](), None
     for step in steps:
         for message in step:
@@ -78,7 +78,7 @@ def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does
         strict_pairing(list(before.messages))
 
 
-def test_a_lost_result_is_said_to_be_lost() -> None:
+def test_a_missing_result_is_replaced_by_a_notice() -> None:
     view: PersistentList[Message] = PersistentList(
         [AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")]
     )
@@ -104,7 +104,7 @@ def test_the_hash_is_that_of_the_documented_canonical_json(messages: list[Messag
 
 
 @given(st.lists(MESSAGES, max_size=4))
-def test_measuring_step_by_step_gives_what_measuring_at_once_does(steps: list[list[Message]]) -> None:
+def test_incremental_measurement_equals_complete_measurement(steps: list[list[Message]]) -> None:
     gauge, view = Gauge(), PersistentList[Message]()
     for step in steps:
         for message in step:
@@ -113,7 +113,7 @@ def test_measuring_step_by_step_gives_what_measuring_at_once_does(steps: list[li
         assert gauge.measure(context) == Gauge().measure(context)
 
 
-def test_a_changed_beginning_is_measured_anew() -> None:
+def test_a_changed_beginning_is_measured_again() -> None:
     gauge = Gauge()
     one, two, three = UserMessage(text="one"), UserMessage(text="two"), UserMessage(text="three")
     gauge.measure(context_of([one, two]))
@@ -132,7 +132,7 @@ def test_the_context_is_the_instructions_in_force_and_the_view() -> None:
     )
 
 
-def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_does() -> None:
+def test_a_gauge_that_follows_edits_and_cuts_equals_a_new_gauge() -> None:
     chance, gauge = random.Random(5), Gauge()
     messages: list[Message] = []
     for step in range(400):
@@ -147,7 +147,7 @@ def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_
 
 
 # Failure 14: the guard is the gauge's marks, so that no request costs what the conversation holds.
-def test_a_message_is_counted_once_however_often_the_conversation_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_counted_once_in_repeated_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Message] = []
 
     def of_message(message: Message) -> TokenFeatures:

@@ -112,14 +112,14 @@ class _Text(str):
         Trim(of=5, head=10**30, tail=3),
     ],
 )
-def test_what_is_no_edit_of_a_tool_result_is_refused_and_the_others_stay(offer: object) -> None:
+def test_proposals_that_are_not_edits_of_a_tool_result_are_refused_and_the_others_kept(offer: object) -> None:
     good = Clear(of=6, note="gone")
     checked = validate_edits(view_of("x" * 99, "y" * 99), [offer, good], "test")
     assert checked.edits == (Clear(of=6, note="gone", by="test"),)
     assert len(checked.refused) == 1
 
 
-def test_an_edit_that_would_save_nothing_is_passed_over_without_a_word() -> None:
+def test_an_edit_that_would_save_nothing_is_silently_ignored() -> None:
     view = view_of("x" * 99, "abc", edits=(Clear(of=5, note="gone"),))
     idle = [Clear(of=5, note="gone"), Trim(of=5, head=1, tail=1), Clear(of=6, note="long"), Trim(of=6, head=1, tail=1)]
     checked = validate_edits(view, idle, "test")
@@ -130,7 +130,7 @@ def test_fewer_characters_that_are_more_tokens_save_nothing() -> None:
     assert validate_edits(view_of("abcdefgh"), [Clear(of=5, note="日本日本")], "test").edits == ()
 
 
-def test_one_event_takes_only_so_many_edits() -> None:
+def test_the_number_of_edits_in_an_event_is_bounded() -> None:
     outputs = ["x" * 20] * (AT_ONCE + 5)
     view = view_of(*outputs)
     proposed = [Clear(of=FIRST + index, note="") for index in range(len(outputs))]
@@ -138,16 +138,14 @@ def test_one_event_takes_only_so_many_edits() -> None:
     assert len(merge_proposals(view, proposed)) == AT_ONCE
 
 
-def test_who_proposed_and_what_it_saves_is_not_the_proposers_to_say() -> None:
+def test_the_proposer_and_the_savings_are_not_taken_from_the_proposal() -> None:
     view = view_of("x" * 99)
     checked = validate_edits(view, [Clear(of=5, note="gone", by="somebody else", saved=10**6)], "test")
     assert merge_proposals(view, checked.edits) == (Clear(of=5, note="gone", by="test", saved=95),)
 
 
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=3), st.lists(edits_of(5, 6), max_size=4))
-def test_edits_of_several_plugins_amount_to_the_same_in_any_order_and_when_repeated(
-    outputs: list[str], edits: list[Edit]
-) -> None:
+def test_edits_of_several_plugins_combine_in_any_order_and_when_repeated(outputs: list[str], edits: list[Edit]) -> None:
     view = view_of(*outputs)
     admitted_edits = [edit for by in "ab" for edit in validate_edits(view, [e for e in edits if e.by == by], by).edits]
     outcomes = {merge_proposals(view, order) for order in permutations(admitted_edits)}
@@ -156,7 +154,7 @@ def test_edits_of_several_plugins_amount_to_the_same_in_any_order_and_when_repea
 
 
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=4), st.lists(st.lists(edits_of(*range(1, 10)), max_size=5)))
-def test_what_is_admitted_makes_the_view_smaller_by_what_it_says_and_parts_no_pair(
+def test_valid_edits_shorten_the_view_as_stated_and_separate_no_call_from_its_result(
     outputs: list[str], rounds: list[list[Edit]]
 ) -> None:
     transcript = project(story(*outputs))
@@ -179,12 +177,12 @@ def test_a_checkpoint_among_edits_gives_the_same_view_as_the_whole_journal(edits
     assert project(lines[cut:], rested) == project(lines)
 
 
-def test_what_was_freed_is_not_held_by_the_view() -> None:
+def test_the_view_does_not_keep_removed_text_in_memory() -> None:
     transcript = project(story("x" * 200_000, edits=(Clear(of=5, note="gone"),)))
     assert len(to_checkpoint(transcript)) < 2000
 
 
-def test_a_message_of_a_person_is_edited_where_the_gateway_itself_says_so() -> None:
+def test_the_gateway_itself_may_trim_a_message_of_a_person() -> None:
     lines = lines_of(
         [opened(), received("a long message"), (TurnStarted(takes=(2,), provider="", model="", window=1, reserve=0), 1)]
     )

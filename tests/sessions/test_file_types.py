@@ -23,19 +23,19 @@ def test_the_four_kinds_are_recognised_with_their_size(width: int, height: int) 
         assert detect_picture(webp(kind, width, height)) == Picture("image/webp", width, height)
 
 
-def test_a_jpeg_is_measured_behind_a_cameras_notes_and_not_inside_them() -> None:
+def test_a_jpeg_is_measured_after_a_cameras_metadata_and_not_inside_it() -> None:
     assert detect_picture(jpeg(4000, 3000, notes=9, progressive=True)) == Picture("image/jpeg", 4000, 3000)
 
 
 @pytest.mark.parametrize("filling", [b"\xff\xe1\0\2", b"\xff\xd0", b"\xff"])
-def test_the_frame_of_a_jpeg_is_looked_for_behind_a_bounded_number_of_markers(filling: bytes) -> None:
+def test_the_frame_of_a_jpeg_is_searched_after_a_bounded_number_of_markers(filling: bytes) -> None:
     whole = jpeg(3, 4)
     assert detect_picture(whole[:2] + filling * 1000 + whole[2:]) == Picture("image/jpeg", 3, 4)
     assert detect_picture(whole[:2] + filling * 10_000 + whole[2:]) is None, "an upload of them would take seconds"
 
 
 @pytest.mark.parametrize("whole", [png(3, 4), gif(3, 4), jpeg(3, 4), *(webp(k, 3, 4) for k in (b"VP8 ", b"VP8L", b"VP8X"))])
-def test_a_picture_that_is_cut_off_has_no_wrong_size(whole: bytes) -> None:
+def test_a_truncated_picture_has_no_wrong_size(whole: bytes) -> None:
     for length in range(len(whole)):
         found = detect_picture(whole[:length])
         assert found is None or (found.width, found.height) == (3, 4)
@@ -43,7 +43,7 @@ def test_a_picture_that_is_cut_off_has_no_wrong_size(whole: bytes) -> None:
 
 
 @given(st.sampled_from([png(), gif(), jpeg(), webp(b"VP8 "), webp(b"VP8L"), webp(b"VP8X")]), st.data())
-def test_no_bytes_break_the_reading(whole: bytes, data: st.DataObject) -> None:
+def test_arbitrary_bytes_raise_no_error(whole: bytes, data: st.DataObject) -> None:
     broken = bytearray(whole)
     for _ in range(4):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
@@ -66,10 +66,10 @@ def test_no_bytes_break_the_reading(whole: bytes, data: st.DataObject) -> None:
         (b"\x00\x01", "no media type\r\nSet-Cookie: a=b", UNKNOWN),
     ],
 )
-def test_the_senders_word_counts_only_where_the_bytes_do_not_gainsay_it(content: bytes, claimed: str, media: str) -> None:
+def test_the_stated_type_counts_only_if_the_content_does_not_contradict_it(content: bytes, claimed: str, media: str) -> None:
     assert detect_media_type(content, claimed) == media
 
 
-def test_a_text_may_have_a_character_where_the_reading_stops_to_breathe() -> None:
+def test_a_character_may_be_split_between_two_blocks() -> None:
     assert is_text(b"a" * (1024 * 1024 - 1) + "é".encode() + b"b")
     assert not is_text(b"a" * (1024 * 1024 - 1) + "é".encode()[:1])

@@ -61,12 +61,12 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def born(path: Path) -> JournalHeader:
+def header_of(path: Path) -> JournalHeader:
     with stored(path).read() as lines:
         return read_header(lines)
 
 
-def test_a_fork_is_the_parents_own_bytes_and_one_line(parent: Path) -> None:
+def test_a_fork_is_a_copy_of_the_parents_bytes_and_one_line(parent: Path) -> None:
     before = parent.read_bytes()
     made = forked(parent, NEW, "main-fork", NOW)
     assert made == Fork(session=NEW, key="main-fork", parent=parent.stem, parent_seq=7)
@@ -81,7 +81,7 @@ def test_a_fork_is_the_parents_own_bytes_and_one_line(parent: Path) -> None:
     assert sorted(entry.name for entry in parent.parent.iterdir()) == sorted([parent.name, path.name])
 
 
-def test_it_is_folded_to_a_session_of_its_own_with_the_parents_view(parent: Path) -> None:
+def test_a_fork_is_folded_to_a_separate_session_with_the_parents_view(parent: Path) -> None:
     forked(parent, NEW, "main-fork", NOW, at=4)
     folded, old = project(lines(parent.with_name(f"{NEW}.jsonl"))), project(lines(parent)[:4])
     assert (folded.session, folded.key, folded.person, folded.opened_at) == (
@@ -94,7 +94,7 @@ def test_it_is_folded_to_a_session_of_its_own_with_the_parents_view(parent: Path
     assert (folded.head, folded.turn) == (5, 1)
 
 
-def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork_of_the_fork(tmp_path: Path) -> None:
+def test_the_parents_usage_is_counted_separately_also_in_a_fork_of_a_fork(tmp_path: Path) -> None:
     replied = ModelReplied(
         reply=0, model="m", text="Yes.", calls=(), stop="end", usage=Usage(input=100, output=20, cached=60)
     )
@@ -117,13 +117,15 @@ def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork
         (8, "has no event 8; its last is 7"),
     ],
 )
-def test_inside_a_turn_or_behind_the_end_it_is_refused_with_the_place_before(parent: Path, at: int, sentence: str) -> None:
+def test_a_fork_inside_a_turn_or_after_the_end_is_refused_naming_the_last_possible_event(
+    parent: Path, at: int, sentence: str
+) -> None:
     with pytest.raises(ForkRefused, match=sentence):
         forked(parent, NEW, "main-fork", NOW, at=at)
     assert list(parent.parent.iterdir()) == [parent]
 
 
-def test_what_is_not_done_yet_is_left_out(parent: Path) -> None:
+def test_unfinished_work_is_not_copied(parent: Path) -> None:
     extend_journal(parent, received("waiting", "m9"))
     assert forked(parent, NEW, "a", NOW).parent_seq == 7
     began = CompactionBegan(compaction=1, trigger="command", keep_from=5, tokens_before=9)
@@ -142,7 +144,7 @@ def taking(*seqs: int) -> TurnStarted:
 
 
 @pytest.mark.parametrize("exactly", [True, False])
-def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_is_kept(
+def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_is_copied(
     tmp_path: Path, exactly: bool
 ) -> None:
     parent = queued(tmp_path / "sessions")
@@ -166,7 +168,7 @@ def test_a_message_that_waits_for_its_first_turn_is_not_even_copied(tmp_path: Pa
     assert forked(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
 
 
-def test_what_the_parent_still_has_to_deliver_or_to_note_keeps_no_turn_out_of_a_fork(tmp_path: Path) -> None:
+def test_pending_deliveries_and_notes_of_the_parent_exclude_no_turn_from_a_fork(tmp_path: Path) -> None:
     asked = msgspec.structs.replace(received("text 1", "m1"), channel="lines", reply_to="kitchen")
     said = ModelReplied(reply=0, model="m", text="Yes.", calls=(), stop="end", usage=None)
     flushed = MemoryFlushed(
@@ -179,7 +181,7 @@ def test_what_the_parent_still_has_to_deliver_or_to_note_keeps_no_turn_out_of_a_
     assert project(lines(parent.with_name(f"{NEW}.jsonl"))).finished
 
 
-def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent: Path) -> None:
+def test_a_torn_tail_is_not_copied_and_a_closed_session_continues(parent: Path) -> None:
     extend_journal(parent, SessionClosed(reason="succeeded"))
     with parent.open("ab") as file:
         file.write(b'{"seq":9,"at":"2026')
@@ -189,7 +191,7 @@ def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent:
     assert {row.session: row.closed for row in scan_folder(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
 
 
-def test_the_flush_at_the_end_of_a_session_is_in_its_fork_and_its_end_is_not(parent: Path) -> None:
+def test_a_fork_contains_the_last_flush_of_a_session_but_not_its_end(parent: Path) -> None:
     flushed = MemoryFlushed(
         compaction=1, outcome="written", covers_to=7, path="memory/2026-11-22.md", text="Tea.", digest="d"
     )
@@ -203,7 +205,7 @@ def test_the_flush_at_the_end_of_a_session_is_in_its_fork_and_its_end_is_not(par
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
-def test_a_fork_that_fails_at_the_last_leaves_no_second_session(
+def test_a_fork_that_fails_at_the_last_step_leaves_no_second_session(
     parent: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     plain, calls = getattr(os, call), count(1)
@@ -231,7 +233,7 @@ def test_a_damaged_journal_can_be_forked_before_the_damage_and_only_there(parent
     assert stored(parent.with_name(f"{NEW}.jsonl")).verify().events == 5
 
 
-def test_a_line_that_no_reader_understands_is_damage_too(tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_decoded_is_damage_too(tmp_path: Path) -> None:
     whole = lines_of([*turn(1, 2)])
     path = tmp_path / f"{session_id(1)}.jsonl"
     path.write_bytes(b"".join(line.replace(b'"provider":"p"', b'"provider":7  ') for line in whole))
@@ -247,7 +249,7 @@ def test_without_a_journal_there_is_no_fork(tmp_path: Path) -> None:
         forked(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
 
 
-def test_one_that_cannot_be_written_leaves_nothing_and_one_that_was_stopped_is_swept_up(parent: Path) -> None:
+def test_a_failed_fork_leaves_nothing_and_an_interrupted_one_is_removed_later(parent: Path) -> None:
     (parent.parent / f"{session_id(8)}.jsonl.draft").write_bytes(b"half")
     (parent.parent / f"{NEW}.jsonl").mkdir()
     with pytest.raises(StorageFailed, match="The fork could not be written"):
@@ -257,45 +259,45 @@ def test_one_that_cannot_be_written_leaves_nothing_and_one_that_was_stopped_is_s
     assert not list(parent.parent.glob("*.draft"))
 
 
-def test_a_fork_says_whose_it_is_and_so_does_a_fork_of_a_fork(parent: Path) -> None:
+def test_the_header_of_a_fork_and_of_a_fork_of_a_fork_is_found(parent: Path) -> None:
     extend_journal(parent, received(f'"kind":"session_forked","session":"{NEW}"', "m9"), CLAIM, *turn(3, 10)[2:])
     first, second = forked(parent, NEW, "main-fork", NOW), session_id(5)
     path = parent.with_name(f"{NEW}.jsonl")
     again = forked(path, second, "other", NOW)
     assert (first.parent_seq, again.parent_seq) == (10, 11)
     at = "2026-11-22T09:30:00.000Z"
-    assert born(path) == JournalHeader(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
-    assert born(parent.with_name(f"{second}.jsonl")) == JournalHeader(
+    assert header_of(path) == JournalHeader(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
+    assert header_of(parent.with_name(f"{second}.jsonl")) == JournalHeader(
         session=second, key="other", person="owner", at=at, parent=NEW, seq=12
     )
-    assert born(parent).parent == ""
+    assert header_of(parent).parent == ""
 
 
 CLAIM = TurnStarted(takes=(8,), provider="p", model="m", window=None, reserve=0)
 
 
-def test_a_copy_under_another_name_is_no_session(parent: Path) -> None:
+def test_a_copy_under_another_name_is_not_a_session(parent: Path) -> None:
     forked(parent, NEW, "main-fork", NOW)
     copy = parent.with_name(f"{session_id(7)}.jsonl")
     copy.write_bytes(parent.with_name(f"{NEW}.jsonl").read_bytes())
     with pytest.raises(InvalidLine, match="renamed"):
-        born(copy)
+        header_of(copy)
     altered = parent.with_name(f"{NEW}.jsonl")
     altered.write_bytes(altered.read_bytes().replace(b'"key":"main-fork"', b'"key":"work-fork"'))
     with pytest.raises(InvalidLine, match="renamed"):
-        born(altered)
+        header_of(altered)
 
 
-def test_a_beginning_is_found_wherever_reading_in_blocks_divides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_is_found_wherever_block_boundaries_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal(tmp_path, 1, *turn(1, 2))[0]
     forked(path, NEW, "main-fork", NOW)
     for block in range(60, 140):
         monkeypatch.setattr("sessions.files.journal_folder.SMALLEST_BLOCK", block)
         monkeypatch.setattr("sessions.files.journal_folder.LARGEST_BLOCK", block)
-        assert born(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
+        assert header_of(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
 
 
-async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_ids(parent: Path, tmp_path: Path) -> None:
+async def test_the_catalog_lists_a_fork_under_its_own_name_and_without_message_ids(parent: Path, tmp_path: Path) -> None:
     forked(parent, NEW, "main-fork", NOW)
     path = parent.with_name(f"{NEW}.jsonl")
     for _ in range(2):  # from the journals, then from its own file
@@ -314,7 +316,7 @@ async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_id
         assert receipts.find("m3") is not None
 
 
-def test_files_that_only_a_fork_still_names_are_not_removed(tmp_path: Path) -> None:
+def test_attachments_that_only_a_fork_refers_to_are_kept(tmp_path: Path) -> None:
     attachments = Attachments(tmp_path / "attachments")
     kept = Attachment(sha256="0" * 64, media="text/plain", bytes=3, name="a.txt")
     attachments.folder.mkdir()

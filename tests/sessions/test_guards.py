@@ -33,7 +33,7 @@ from sessions.store.log_writer import LineTooLong
 from sessions.store.protocols import LONGEST_LINE, START
 from sessions.store.recorder import Recorder, open_session
 from tests.sessions.journal_files import messages, row_of, write_journal
-from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
+from tests.sessions.journal_stories import SESSION, CommitListener, end_of, journals_in, reopened, some_lines, write_raw
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
 from tests.stored import forked, stored
 from tests.stories import AT, lines_of, opened, received
@@ -60,7 +60,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, call: str, fails: Callable[[int], b
     monkeypatch.setattr(os, call, fail)
 
 
-def test_a_file_that_takes_no_more_bytes_is_an_error_and_is_not_tried_for_ever(
+def test_a_file_that_accepts_no_bytes_is_an_error_and_not_an_endless_loop(
     file: AppendFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
@@ -76,7 +76,7 @@ def test_a_file_that_takes_no_more_bytes_is_an_error_and_is_not_tried_for_ever(
         file.write(b"one line\n")
 
 
-def test_a_link_in_the_place_of_a_journal_is_not_written_through(file: AppendFile, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_journal_is_not_followed_for_writing(file: AppendFile, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch()
     (tmp_path / "s.jsonl").unlink()
@@ -86,7 +86,9 @@ def test_a_link_in_the_place_of_a_journal_is_not_written_through(file: AppendFil
     assert elsewhere.read_bytes() == b""
 
 
-def test_the_cut_after_a_failed_write_is_synced(file: AppendFile, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_truncation_after_a_failed_write_is_synced(
+    file: AppendFile, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -96,7 +98,7 @@ def test_the_cut_after_a_failed_write_is_synced(file: AppendFile, steps: list[st
     assert (steps, caught.value.fatal) == (["cut", "sync"], False)
 
 
-def test_a_cut_that_cannot_be_synced_after_a_failed_write_is_fatal(
+def test_a_truncation_that_cannot_be_synced_after_a_failed_write_is_fatal(
     file: AppendFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -134,27 +136,27 @@ async def test_after_a_failed_sync_no_thread_syncs_what_was_written_before() -> 
         assert (await written.outcome()) is (await lost.outcome()) is committer._broken
 
 
-async def test_a_torn_tail_is_cut_durably_before_the_journal_is_used(tmp_path: Path, steps: list[str]) -> None:
-    lay(tmp_path, b"".join(some_lines(3)) + b"{")
+async def test_a_torn_tail_is_truncated_durably_before_the_journal_is_used(tmp_path: Path, steps: list[str]) -> None:
+    write_raw(tmp_path, b"".join(some_lines(3)) + b"{")
     await reopened(tmp_path)
     cut = steps.index("cut")
     assert steps[cut : cut + 4] == ["cut", "sync", "sync content", "sync folder"]
 
 
-async def test_a_journal_that_nobody_vouches_for_is_made_durable_with_its_name(tmp_path: Path, steps: list[str]) -> None:
-    lay(tmp_path, b"".join(some_lines(3)))
+async def test_an_unconfirmed_journal_is_made_durable_including_its_name(tmp_path: Path, steps: list[str]) -> None:
+    write_raw(tmp_path, b"".join(some_lines(3)))
     await reopened(tmp_path)
     assert steps == ["sync content", "sync folder"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "fdatasync"])
-async def test_a_cut_or_an_opening_that_cannot_be_synced_fails_the_storage(
+async def test_a_truncation_or_an_opening_that_cannot_be_synced_fails_the_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    path = lay(tmp_path, b"".join(some_lines(3)) + b"{")
+    path = write_raw(tmp_path, b"".join(some_lines(3)) + b"{")
     inode = path.stat().st_ino
     async with journals_in(tmp_path) as journals:
-        other = Ear(await journals.create("other"))
+        other = CommitListener(await journals.create("other"))
         failing(monkeypatch, call, lambda descriptor: os.fstat(descriptor).st_ino == inode)
         with pytest.raises(StorageFailed, match="could not be made durable") as caught:
             await journals.open(SESSION, fold=lambda _: None)
@@ -162,10 +164,10 @@ async def test_a_cut_or_an_opening_that_cannot_be_synced_fails_the_storage(
         assert other.failures == [caught.value]
 
 
-async def test_a_journal_that_ends_before_what_was_acknowledged_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_journal_that_lacks_acknowledged_events_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     lines = some_lines(5)
     content = b"".join(lines[:3]) + lines[3][:9]
-    path = lay(tmp_path, content)
+    path = write_raw(tmp_path, content)
     async with journals_in(tmp_path) as journals:
         with pytest.raises(JournalDamaged, match="acknowledged events are missing: it ends with event 3, but event 4 was"):
             await journals.open(SESSION, fold=lambda _: None, least=4)
@@ -174,25 +176,25 @@ async def test_a_journal_that_ends_before_what_was_acknowledged_is_refused_and_l
         await journal.close()
 
 
-async def test_what_is_no_file_is_not_opened_as_a_journal(tmp_path: Path) -> None:
+async def test_only_a_regular_file_is_opened_as_a_journal(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
     os.mkfifo(tmp_path / "sessions" / f"{SESSION}.jsonl")
     with pytest.raises(StorageFailed, match="it is not a regular file"):
         await reopened(tmp_path)
 
 
-async def test_a_position_at_the_end_whose_sum_is_another_is_not_believed(tmp_path: Path) -> None:
+async def test_a_position_at_the_end_with_another_sum_is_rejected(tmp_path: Path) -> None:
     lines = some_lines(4)
-    lay(tmp_path, b"".join(lines))
+    write_raw(tmp_path, b"".join(lines))
     with pytest.raises(JournalDamaged, match="differs from the acknowledged event") as caught:
         await reopened(tmp_path, msgspec.structs.replace(end_of(lines), sum=b"0" * 16))
     assert caught.value.line == 0
 
 
-async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_with_its_name(
+async def test_a_journal_that_the_catalog_does_not_confirm_is_made_durable_including_its_name(
     tmp_path: Path, steps: list[str]
 ) -> None:
-    lay(tmp_path, b"".join(some_lines(3)))
+    write_raw(tmp_path, b"".join(some_lines(3)))
     async with (
         SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog,
         journals_in(tmp_path) as journals,
@@ -203,14 +205,14 @@ async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_wit
         await found.log.close()
 
 
-async def test_a_session_that_ends_before_what_the_catalog_knows_of_is_refused(tmp_path: Path) -> None:
+async def test_a_session_that_is_shorter_than_in_the_catalog_is_refused(tmp_path: Path) -> None:
     path, transcript, _ = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
     async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         catalog.put(row_of(path, transcript))
     await _refused_when_shortened(tmp_path, path)
 
 
-async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Path) -> None:
+async def test_a_session_that_is_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
     """The row that knew as much is lost: the checkpoint, which the journal contradicts, still says how far it went."""
     path, transcript, end = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
     async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
@@ -230,22 +232,22 @@ async def _refused_when_shortened(home: Path, path: Path) -> None:
             await open_session(journals, catalog, path.stem)
 
 
-async def test_the_failure_of_a_journal_is_raised_for_whatever_is_appended_later(tmp_path: Path) -> None:
+async def test_the_failure_of_a_journal_is_raised_by_every_later_append(tmp_path: Path) -> None:
     async with Committer() as committer:
         (tmp_path / "sessions").mkdir()
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         journal = await journals.create("one")
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         failure = StorageFailed("the disk is gone", fatal=True)
         committer.fail(failure)
         with pytest.raises(StorageFailed) as caught:
             journal.append(b"{}\n", urgent=True)
-        assert caught.value is failure is ear.failures[0]
+        assert caught.value is failure is listener.failures[0]
 
 
 async def test_after_the_storage_has_failed_no_journal_is_touched(tmp_path: Path) -> None:
     content = b"".join(some_lines(3)) + b"{"
-    path = lay(tmp_path, content)
+    path = write_raw(tmp_path, content)
     async with Committer() as committer:
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         committer.fail(StorageFailed("the disk is gone", fatal=True))
@@ -257,7 +259,7 @@ async def test_after_the_storage_has_failed_no_journal_is_touched(tmp_path: Path
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_recorder_takes_no_line_that_no_journal_could_be_read_with(tmp_path: Path) -> None:
+async def test_a_recorder_refuses_an_event_larger_than_a_line_may_be(tmp_path: Path) -> None:
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
         recorder = Recorder(journal, START, Transcript(), lambda: NOW)
@@ -268,9 +270,7 @@ async def test_a_recorder_takes_no_line_that_no_journal_could_be_read_with(tmp_p
         await recorder.close()
 
 
-async def test_a_recorder_keeps_a_bounded_part_of_the_durable_lines_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_recorder_keeps_a_bounded_number_of_bytes_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "RECENT", 2000)
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
@@ -281,9 +281,7 @@ async def test_a_recorder_keeps_a_bounded_part_of_the_durable_lines_in_memory(
         await recorder.close()
 
 
-async def test_an_event_that_cannot_be_folded_is_not_in_the_log_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_event_that_cannot_be_folded_is_not_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Transcript:
         raise OverflowError("a count that no fold takes")
 
@@ -300,7 +298,7 @@ async def test_an_event_that_cannot_be_folded_is_not_in_the_log_either(
         await recorder.close()
 
 
-async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path: Path) -> None:
+async def test_waiting_for_a_line_raises_the_failure_of_the_storage(tmp_path: Path) -> None:
     async with Committer() as committer:
         (tmp_path / "sessions").mkdir()
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
@@ -318,7 +316,7 @@ async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path
         assert late.exception() is failure
 
 
-async def test_subscribers_go_on_before_the_turn_that_waits_for_the_same_line(tmp_path: Path) -> None:
+async def test_subscribers_are_notified_before_the_turn_that_waits_for_the_same_line(tmp_path: Path) -> None:
     went_on: list[str] = []
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
@@ -335,16 +333,16 @@ async def test_subscribers_go_on_before_the_turn_that_waits_for_the_same_line(tm
 
 def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
     lines = some_lines(4)
-    path = lay(tmp_path, b"".join([*lines[:2], lines[2].replace(b"x", b"y", 1), lines[3]]))
+    path = write_raw(tmp_path, b"".join([*lines[:2], lines[2].replace(b"x", b"y", 1), lines[3]]))
     with pytest.raises(JournalDamaged):
         stored(path).lines(2, 10**6)
 
 
-def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_part_of_an_endless_line_is_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_folder, "LONGEST_LINE", 100)
     monkeypatch.setattr(journal_folder, "SMALLEST_BLOCK", 50)
     monkeypatch.setattr(journal_folder, "LARGEST_BLOCK", 50)
-    with open_lines(lay(tmp_path, b"x" * 1000)) as lines:
+    with open_lines(write_raw(tmp_path, b"x" * 1000)) as lines:
         pieces = list(lines.forward(START))
     assert b"".join(pieces) == b"x" * 1000
     assert {len(piece) for piece in pieces} == {150, 100}
@@ -352,14 +350,14 @@ def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeyp
 
 def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     event = msgspec.structs.replace(opened(SESSION), format=FORMAT + 1)
-    path = lay(tmp_path, b"".join(lines_of([event])))
+    path = write_raw(tmp_path, b"".join(lines_of([event])))
     found = scan_folder(tmp_path / "sessions", {})
     assert found.changed == []
     assert "this version supports only up to" in found.unreadable[path.stem]
 
 
-def test_a_head_that_nobody_has_verified_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
-    lay(tmp_path, b"".join(some_lines(5)))
+def test_an_unverified_head_does_not_count_as_acknowledged(tmp_path: Path) -> None:
+    write_raw(tmp_path, b"".join(some_lines(5)))
     (row,) = scan_folder(tmp_path / "sessions", {}).changed
     assert (row.head, row.acknowledged) == (5, 1)
     assert msgspec.structs.replace(row, mtime_ns=1).acknowledged == 5
@@ -370,29 +368,29 @@ def test_an_event_of_an_unknown_kind_is_never_encoded_again() -> None:
         encode(Recorded(seq=1, at=AT, turn=None, event=UnknownEvent(kind="unheard_of", line=b"{}")), FIRST)
 
 
-def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> None:
+def test_lone_surrogates_are_replaced_because_utf8_cannot_encode_them() -> None:
     assert replace_surrogates("a\ud800b") == "a\ufffdb"
 
 
 def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(tmp_path: Path, steps: list[str]) -> None:
-    parent = lay(tmp_path, b"".join(lines_of([opened(SESSION)])))
+    parent = write_raw(tmp_path, b"".join(lines_of([opened(SESSION)])))
     forked(parent, "20261121-120000-bbbbbb", "other", NOW)
     assert steps == ["sync content", "sync folder", "rename", "sync folder"]
 
 
-def test_a_new_file_is_durable_with_its_name(tmp_path: Path, steps: list[str]) -> None:
+def test_a_new_file_is_durable_including_its_name(tmp_path: Path, steps: list[str]) -> None:
     write_new(tmp_path / "new", [b"content"])
     assert steps == ["sync content", "sync folder"]
 
 
-def test_a_new_file_does_not_take_the_place_of_one_that_is_there(tmp_path: Path) -> None:
+def test_a_new_file_does_not_replace_an_existing_one(tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(b"what is there")
     with pytest.raises(FileExistsError):
         write_new(tmp_path / "new", [b"content"])
     assert (tmp_path / "new").read_bytes() == b"what is there"
 
 
-def test_a_folder_that_is_made_is_durable_with_its_name_and_so_are_those_above_it(tmp_path: Path, steps: list[str]) -> None:
+def test_a_new_folder_and_its_new_parents_are_durable_including_their_names(tmp_path: Path, steps: list[str]) -> None:
     make_folder(tmp_path / "a" / "b")
     assert steps == ["sync folder", "sync folder"]
 

@@ -23,7 +23,7 @@ with HomeLock(Path(sys.argv[1])):
 """
 
 
-def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ends(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_first_has_ended_in_any_way(tmp_path: Path) -> None:
     lock = tmp_path / "home" / "lock"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -41,9 +41,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ends(tmp
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
-def test_a_disk_that_refuses_the_process_number_refuses_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_a_full_disk_does_not_prevent_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from sessions.events.errors import StorageFailed, UnknownSession
 from sessions.files.journals import CHUNK, Journal, Journals
 from sessions.store.protocols import LONGEST_LINE
-from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, reopened, some_lines
+from tests.sessions.journal_stories import SESSION, CommitListener, end_of, journals_in, reopened, some_lines
 from tests.stories import lines_of, received
 from tests.waiting import deadline, until
 
 
-async def test_an_urgent_line_is_on_the_disk_when_it_is_reported(tmp_path: Path) -> None:
+async def test_an_urgent_line_is_durable_when_it_is_reported(tmp_path: Path) -> None:
     (line,) = some_lines(1)
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         journal.append(line, urgent=True)
         assert (journal.end, journal.durable, journals.pending) == (len(line), 0, len(line))
-        await ear.until(len(line))
+        await listener.until(len(line))
         assert journals.path(SESSION).read_bytes() == line
         assert (journal.durable, journals.pending) == (len(line), 0)
         await journal.close()
@@ -36,30 +36,30 @@ async def test_a_line_that_is_not_urgent_waits_for_the_next_urgent_one(tmp_path:
     lines = some_lines(3)
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         journal.append(lines[0], urgent=False)
         journal.append(lines[1], urgent=False)
         await asyncio.sleep(0.01)
         assert journals.path(SESSION).read_bytes() == b""
         journal.append(lines[2], urgent=True)
-        await ear.until(journal.end)
-        assert ear.durable == [journal.end]
+        await listener.until(journal.end)
+        assert listener.durable == [journal.end]
         assert journals.path(SESSION).read_bytes() == b"".join(lines)
         await journal.close()
 
 
-async def test_a_line_that_is_not_urgent_goes_by_itself_after_a_moment(tmp_path: Path) -> None:
+async def test_a_line_that_is_not_urgent_is_committed_after_a_moment(tmp_path: Path) -> None:
     (line,) = some_lines(1)
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         journal.append(line, urgent=False)
-        await ear.until(len(line))
+        await listener.until(len(line))
         assert journals.path(SESSION).read_bytes() == line
         await journal.close()
 
 
-async def test_closing_commits_what_was_appended_and_ends_the_taking(tmp_path: Path) -> None:
+async def test_closing_commits_what_was_appended_and_refuses_more(tmp_path: Path) -> None:
     lines = some_lines(3)
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
@@ -86,7 +86,7 @@ async def test_a_cancelled_close_still_commits(tmp_path: Path) -> None:
     assert await reopened(tmp_path) == (lines, end_of(lines))
 
 
-async def test_a_cancelled_opening_is_finished_and_lets_go(tmp_path: Path) -> None:
+async def test_a_cancelled_opening_is_finished_and_releases_the_journal(tmp_path: Path) -> None:
     async with journals_in(tmp_path) as journals:
         await (await journals.create(SESSION)).close()
         opening = asyncio.create_task(journals.open(SESSION, fold=lambda _: None))
@@ -101,7 +101,7 @@ async def test_a_cancelled_opening_is_finished_and_lets_go(tmp_path: Path) -> No
         await journal.close()
 
 
-async def test_a_cancelled_making_leaves_no_empty_file(tmp_path: Path) -> None:
+async def test_a_cancelled_creation_leaves_no_empty_file(tmp_path: Path) -> None:
     async with journals_in(tmp_path) as journals:
         making = asyncio.create_task(journals.create(SESSION))
         await asyncio.sleep(0)
@@ -119,15 +119,15 @@ async def _opened_or_none(journals: Journals) -> Journal | None:
         return None
 
 
-async def test_a_long_queue_is_written_in_chunks_and_a_longer_line_whole(tmp_path: Path) -> None:
+async def test_a_long_queue_is_written_in_chunks_and_a_longer_line_at_once(tmp_path: Path) -> None:
     lines = [*some_lines(300, 3000), b"y" * (2 * CHUNK) + b"\n"]
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         for line in lines:
             journal.append(line, urgent=True)
-        await ear.until(journal.end)
-        steps = [end - begin for begin, end in zip([0, *ear.durable], ear.durable, strict=False)]
+        await listener.until(journal.end)
+        steps = [end - begin for begin, end in zip([0, *listener.durable], listener.durable, strict=False)]
         assert all(step <= CHUNK for step in steps[:-1])
         assert steps[-1] == len(lines[-1])
         assert len(steps) >= 4
@@ -140,10 +140,10 @@ async def test_lines_are_found_by_their_seq_among_short_and_long_ones(tmp_path: 
     lines = lines_of([received("x" * size, f"m{n}") for n, size in enumerate(sizes)])
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         for line in lines:
             journal.append(line, urgent=True)
-        await ear.until(journal.end)
+        await listener.until(journal.end)
         for seq in range(1, len(lines) + 1):
             assert await journal.lines(seq, limit=1) == [lines[seq - 1]]
         assert await journal.lines(1, limit=10**9) == lines
@@ -154,20 +154,20 @@ async def test_lines_are_found_by_their_seq_among_short_and_long_ones(tmp_path: 
         await journal.close()
 
 
-async def test_lines_gives_durable_ones_only(tmp_path: Path) -> None:
+async def test_lines_returns_only_durable_lines(tmp_path: Path) -> None:
     lines = some_lines(3)
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
-        ear = Ear(journal)
+        listener = CommitListener(journal)
         journal.append(lines[0], urgent=True)
-        await ear.until(len(lines[0]))
+        await listener.until(len(lines[0]))
         with journals.path(SESSION).open("ab") as file:  # as if written and not yet synced
             file.write(lines[1])
         assert await journal.lines(1, limit=10**6) == lines[:1]
         await journal.close()
 
 
-async def test_a_journal_is_for_the_owner_alone(tmp_path: Path) -> None:
+async def test_a_journal_is_readable_by_the_owner_only(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         async with journals_in(tmp_path) as journals:
@@ -179,7 +179,7 @@ async def test_a_journal_is_for_the_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "../x", "a/b", "a\n", "a\0b", "-a", "x" * 65, ".hidden", "é"])
-async def test_no_text_but_an_id_becomes_a_path(tmp_path: Path, name: str) -> None:
+async def test_only_a_session_id_becomes_a_path(tmp_path: Path, name: str) -> None:
     async with journals_in(tmp_path) as journals:
         with pytest.raises(UnknownSession):
             journals.path(name)
@@ -227,14 +227,14 @@ async def _append_in_any_order(home: Path, steps: list[tuple[int, int, bool, int
     async with journals_in(home) as journals:
         written = [b"", b"", b""]
         open_ = [await journals.create(f"s{n}") for n in range(3)]
-        ears = [Ear(journal) for journal in open_]
+        ears = [CommitListener(journal) for journal in open_]
         for which, size, urgent, millis in steps:
             line = b"%d" % (size % 10) * size + b"\n"
             open_[which].append(line, urgent=urgent)
             written[which] += line
             await asyncio.sleep(millis / 1000)
-            for n, ear in enumerate(ears):
-                durable = ear.durable[-1] if ear.durable else 0
+            for n, listener in enumerate(ears):
+                durable = listener.durable[-1] if listener.durable else 0
                 assert journals.path(f"s{n}").read_bytes()[:durable] == written[n][:durable]
         for n, journal in enumerate(open_):
             await journal.close()

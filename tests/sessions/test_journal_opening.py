@@ -22,7 +22,7 @@ from sessions.files.journals import Journals
 from sessions.files.repair import SUSPECT
 from sessions.store.protocols import LONGEST_LINE
 from sessions.store.reading import VerificationResult
-from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
+from tests.sessions.journal_stories import SESSION, CommitListener, end_of, journals_in, reopened, some_lines, write_raw
 from tests.stored import stored
 from tests.stories import AT, lines_of, received
 
@@ -38,7 +38,7 @@ async def test_a_journal_cut_at_every_byte_of_its_last_three_lines_opens_with_th
 async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[bytes], cut: int) -> None:
     session = f"cut-{cut}"
     content = b"".join(lines)[:cut]
-    path = lay(home, content, session)
+    path = write_raw(home, content, session)
     kept = [line for n, line in enumerate(lines) if sum(map(len, lines[: n + 1])) <= cut]
     end = end_of(kept)
     assert stored(path).verify() == VerificationResult(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
@@ -57,9 +57,9 @@ async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[byt
     [b"\0" * 5000, b"\0" * 5000 + b"\n", b'{"seq":4,"at":' + b"\0" * 300 + b'"}\n', b"\0\n\0\n{", b"{", b"\xff\xfe"],
     ids=["nul", "nul-line", "half-nul", "nul-lines", "brace", "rubbish"],
 )
-async def test_a_tail_of_nul_or_without_a_newline_is_torn(tmp_path: Path, tail: bytes) -> None:
+async def test_a_tail_of_nul_or_without_a_newline_is_a_torn_tail(tmp_path: Path, tail: bytes) -> None:
     lines = some_lines(3)
-    path = lay(tmp_path, b"".join(lines) + tail)
+    path = write_raw(tmp_path, b"".join(lines) + tail)
     assert stored(path).verify().torn == len(tail)
     assert stored(path).lines(2, 10**6) == lines[1:]
     assert await reopened(tmp_path) == (lines, end_of(lines))
@@ -67,9 +67,9 @@ async def test_a_tail_of_nul_or_without_a_newline_is_torn(tmp_path: Path, tail: 
     assert [kept.read_bytes() for kept in (tmp_path / "quarantine").iterdir()] == [tail]
 
 
-async def test_a_journal_goes_on_where_its_torn_tail_was_cut(tmp_path: Path) -> None:
+async def test_a_journal_continues_where_its_torn_tail_was_removed(tmp_path: Path) -> None:
     lines = some_lines(4)
-    lay(tmp_path, b"".join(lines[:2]) + lines[2][:-1])
+    write_raw(tmp_path, b"".join(lines[:2]) + lines[2][:-1])
     async with journals_in(tmp_path) as journals:
         journal, _ = await journals.open(SESSION, fold=lambda _: None)
         journal.append(lines[2], urgent=True)
@@ -104,9 +104,9 @@ _FAULTS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 # Failure 25: the guard is `is_torn`, which never takes a whole line for a tail that may be cut.
 @pytest.mark.parametrize("fault", list(_FAULTS))
-async def test_damage_stops_the_session_and_leaves_it_byte_for_byte(tmp_path: Path, fault: str) -> None:
+async def test_damage_stops_the_session_and_leaves_the_file_unchanged(tmp_path: Path, fault: str) -> None:
     content = b"".join(_FAULTS[fault](some_lines(9)))
-    path = lay(tmp_path, content)
+    path = write_raw(tmp_path, content)
     good = end_of(some_lines(9)[: 5 if fault == "doubled" else 4])
     for open_it in (reopened(tmp_path), reopened(tmp_path)):
         with pytest.raises(JournalDamaged) as caught:
@@ -120,9 +120,9 @@ async def test_damage_stops_the_session_and_leaves_it_byte_for_byte(tmp_path: Pa
     assert json.loads(report.read_bytes())["line"] == good.seq + 1
 
 
-async def test_damage_is_met_behind_a_position_too_and_not_served_as_history(tmp_path: Path) -> None:
+async def test_damage_after_a_position_is_detected_and_not_returned_as_history(tmp_path: Path) -> None:
     lines = some_lines(9)
-    path = lay(tmp_path, b"".join(_flipped(lines)))
+    path = write_raw(tmp_path, b"".join(_flipped(lines)))
     with pytest.raises(JournalDamaged) as caught:
         await reopened(tmp_path, end_of(lines[:2]))
     assert caught.value.line == 5
@@ -133,14 +133,14 @@ async def test_damage_is_met_behind_a_position_too_and_not_served_as_history(tmp
 
 async def test_only_what_follows_the_position_is_read(tmp_path: Path) -> None:
     lines = some_lines(9)
-    lay(tmp_path, b"".join(lines))
+    write_raw(tmp_path, b"".join(lines))
     for known in range(1, 10):
         assert await reopened(tmp_path, end_of(lines[:known]), unchanged=True) == (lines[known:], end_of(lines))
 
 
 async def test_a_position_beyond_the_end_says_that_acknowledged_events_are_missing(tmp_path: Path) -> None:
     lines = some_lines(9)
-    path = lay(tmp_path, b"".join(lines[:6]) + lines[6][:9])
+    path = write_raw(tmp_path, b"".join(lines[:6]) + lines[6][:9])
     with pytest.raises(JournalDamaged, match="missing") as caught:
         await reopened(tmp_path, end_of(lines))
     assert caught.value.line == 0
@@ -148,9 +148,9 @@ async def test_a_position_beyond_the_end_says_that_acknowledged_events_are_missi
 
 
 @pytest.mark.parametrize("change", [{"sum": b"0" * 16}, {"seq": 4}, {"offset": -1}, {"offset": 1}, {"offset": 0}], ids=str)
-async def test_a_position_that_does_not_recompute_is_not_believed(tmp_path: Path, change: dict[str, object]) -> None:
+async def test_a_position_with_a_wrong_sum_is_rejected(tmp_path: Path, change: dict[str, object]) -> None:
     lines = some_lines(9)
-    lay(tmp_path, b"".join(lines))
+    write_raw(tmp_path, b"".join(lines))
     true = end_of(lines[:5])
     if offset := change.get("offset"):
         change = {"offset": true.offset + int(str(offset))}
@@ -158,26 +158,26 @@ async def test_a_position_that_does_not_recompute_is_not_believed(tmp_path: Path
         await reopened(tmp_path, msgspec.structs.replace(true, **change))
 
 
-async def test_a_position_on_a_line_whose_bytes_changed_is_not_believed(tmp_path: Path) -> None:
+async def test_a_position_on_an_altered_line_is_rejected(tmp_path: Path) -> None:
     lines = some_lines(9)
-    lay(tmp_path, b"".join(_flipped(lines)))
+    write_raw(tmp_path, b"".join(_flipped(lines)))
     with pytest.raises(JournalDamaged) as caught:
         await reopened(tmp_path, end_of(lines[:5]))
     assert caught.value.line == 0
 
 
-async def test_opening_a_long_journal_leaves_its_bytes_as_they_are(tmp_path: Path) -> None:
+async def test_opening_a_long_journal_leaves_its_bytes_unchanged(tmp_path: Path) -> None:
     lines = some_lines(400, 2500)
     content = b"".join(lines)
     assert len(content) > 3 * SUSPECT
-    path = lay(tmp_path, content)
+    path = write_raw(tmp_path, content)
     assert await reopened(tmp_path) == (lines, end_of(lines))
     assert path.read_bytes() == content
 
 
-async def test_what_the_fold_raises_reaches_the_caller_and_the_journal_can_be_opened_again(tmp_path: Path) -> None:
+async def test_an_exception_of_the_fold_reaches_the_caller_and_the_journal_can_be_opened_again(tmp_path: Path) -> None:
     lines = some_lines(3)
-    lay(tmp_path, b"".join(lines))
+    write_raw(tmp_path, b"".join(lines))
 
     def refuse(line: bytes) -> None:
         raise ValueError("an event that nobody understands")
@@ -211,12 +211,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="content is synced by another call there")
 @pytest.mark.parametrize("last", [100, 400_000])
-async def test_the_suspect_end_is_written_again_before_the_one_sync_unless_it_is_vouched_for(
+async def test_the_suspect_end_is_rewritten_before_the_sync_unless_the_journal_is_unchanged(
     tmp_path: Path, calls: list[tuple[str, int, int]], last: int
 ) -> None:
     lines = lines_of([*(received("x" * 2500) for _ in range(400)), received("x" * last)])
     end = end_of(lines)
-    lay(tmp_path, b"".join(lines))
+    write_raw(tmp_path, b"".join(lines))
     suspect = max(SUSPECT, len(lines[-1]))
     assert await reopened(tmp_path) == (lines, end)
     assert calls == [("write", end.offset - suspect, suspect), ("sync", 0, 0)]
@@ -226,7 +226,7 @@ async def test_the_suspect_end_is_written_again_before_the_one_sync_unless_it_is
 
 
 async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lay(tmp_path, b"".join(some_lines(3)))
+    write_raw(tmp_path, b"".join(some_lines(3)))
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -235,17 +235,17 @@ async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, 
         (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         other = await journals.create("other")
-        ear = Ear(other)
+        listener = CommitListener(other)
         monkeypatch.setattr("sessions.files.repair.sync_content", fail)
         with pytest.raises(StorageFailed) as caught:
             await journals.open(SESSION, fold=lambda _: None)
-        assert committer.failure.result() is caught.value is ear.failures[0]
+        assert committer.failure.result() is caught.value is listener.failures[0]
         assert caught.value.fatal
         with pytest.raises(StorageFailed):
             await journals.create("another")
 
 
-async def test_a_journal_that_is_missing_is_reported_and_with_its_whole_folder_the_storage_has_failed(
+async def test_a_missing_journal_is_reported_and_a_missing_folder_fails_the_storage(
     tmp_path: Path,
 ) -> None:
     async with Committer() as committer:

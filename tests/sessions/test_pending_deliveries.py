@@ -29,7 +29,7 @@ def message(text: str = "hi", reply_to: str = "#kitchen") -> MessageReceived:
     )
 
 
-def told(*events: Event) -> Transcript:
+def folded(*events: Event) -> Transcript:
     transcript = Transcript()
     for seq, event in enumerate(events, 1):
         transcript = evolve(transcript, Recorded(seq=seq, at="", turn=1, event=event))
@@ -48,11 +48,11 @@ def ended(outcome: TurnOutcome, error: Failure | None = None) -> TurnEnded:
     return TurnEnded(outcome=outcome, millis=1, error=error)
 
 
-def test_the_last_answer_of_a_turn_is_owed_to_where_its_message_came_from_until_it_is_delivered() -> None:
+def test_the_last_answer_of_a_turn_is_pending_for_its_channel_until_it_is_delivered() -> None:
     turn = (message(), started(1), replied("hello"), ended("replied"))
 
-    owing = told(*turn)
-    paid = told(*turn, ReplyDelivered(of=3, channel="irc"))
+    owing = folded(*turn)
+    paid = folded(*turn, ReplyDelivered(of=3, channel="irc"))
 
     assert owing.owed == (PendingDelivery(of=3, to=KITCHEN),)
     assert not owing.finished, "the next start has something to do here"
@@ -60,28 +60,28 @@ def test_the_last_answer_of_a_turn_is_owed_to_where_its_message_came_from_until_
     assert (paid.owed, paid.finished) == ((), True)
 
 
-def test_of_a_turn_that_failed_the_reason_is_owed() -> None:
-    failed = told(message(), started(1), ended("failed", Failure(code="unreachable", sentence="Nobody there.")))
+def test_the_reason_of_a_failed_turn_is_pending() -> None:
+    failed = folded(message(), started(1), ended("failed", Failure(code="unreachable", sentence="Nobody there.")))
 
     assert failed.owed == (PendingDelivery(of=3, to=KITCHEN),)
 
 
 @pytest.mark.parametrize("outcome", ["silent", "cancelled"])
-def test_a_turn_that_was_stopped_or_has_nothing_to_say_owes_nothing(outcome: TurnOutcome) -> None:
-    assert told(message(), started(1), replied("half"), ended(outcome)).owed == ()
+def test_a_cancelled_or_silent_turn_has_no_pending_delivery(outcome: TurnOutcome) -> None:
+    assert folded(message(), started(1), replied("half"), ended(outcome)).owed == ()
 
 
-def test_a_message_of_a_client_that_reads_the_log_is_owed_nothing() -> None:
-    assert told(message(reply_to=""), started(1), replied("hello"), ended("replied")).owed == ()
+def test_a_message_of_a_client_that_reads_the_log_has_no_pending_delivery() -> None:
+    assert folded(message(reply_to=""), started(1), replied("hello"), ended("replied")).owed == ()
 
 
-def test_the_answer_to_a_command_is_owed() -> None:
-    answered = told(message("/whoami"), CommandAnswered(answers=1, answer="You are owner.", failed=False))
+def test_the_answer_to_a_command_is_pending() -> None:
+    answered = folded(message("/whoami"), CommandAnswered(answers=1, answer="You are owner.", failed=False))
 
     assert answered.owed == (PendingDelivery(of=2, to=KITCHEN),)
 
 
-def test_a_fork_owes_nothing_of_what_its_parent_owes() -> None:
+def test_a_fork_has_none_of_its_parents_pending_deliveries() -> None:
     forked = SessionForked(session="fork", key="fork", parent="s", parent_seq=4)
 
-    assert told(message(), started(1), replied("hello"), ended("replied"), forked).owed == ()
+    assert folded(message(), started(1), replied("hello"), ended("replied"), forked).owed == ()

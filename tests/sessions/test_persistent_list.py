@@ -10,7 +10,7 @@ from sessions.state.persistent_list import PersistentList
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers())))
-def test_every_version_keeps_what_it_held(steps: list[tuple[int, int]]) -> None:
+def test_every_version_keeps_its_items(steps: list[tuple[int, int]]) -> None:
     versions: list[tuple[PersistentList[int], list[int]]] = [(PersistentList(), [])]
     for which, item in steps:
         grown, expected = versions[which % len(versions)]
@@ -22,7 +22,7 @@ def test_every_version_keeps_what_it_held(steps: list[tuple[int, int]]) -> None:
         assert grown == PersistentList(expected)
 
 
-def test_an_index_beyond_its_own_length_is_refused_though_a_later_version_has_it() -> None:
+def test_an_index_beyond_its_own_length_is_refused_even_if_a_later_version_has_it() -> None:
     first = PersistentList([1])
     first.grown(2)
     assert first[0] == first[-1] == 1

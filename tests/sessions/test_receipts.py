@@ -25,7 +25,7 @@ from tests.sessions.journal_files import end_of, ended, extend_journal, messages
 from tests.stories import received
 
 
-def test_a_message_is_found_by_its_id_with_its_place_and_what_it_said() -> None:
+def test_a_message_is_found_by_its_id_with_its_position_and_digest() -> None:
     receipts = Receipts()
     receipts.add("a", 7, received("hello", "m1"))
     assert receipts.find("m1") == Receipt(session="a", seq=7, digest=digest_of("hello", ()))
@@ -40,7 +40,7 @@ def test_an_id_keeps_the_receipt_of_its_first_message() -> None:
     assert receipts.find("m1") == Receipt(session="a", seq=2, digest=digest_of("first", ()))
 
 
-def test_the_same_means_equal_text_and_equal_attachments_in_order() -> None:
+def test_messages_are_equal_if_text_and_attachments_in_order_are_equal() -> None:
     one, two = (Attachment(sha256=letter * 64, media="image/png", bytes=1) for letter in "ab")
     renamed = Attachment(sha256="a" * 64, media="image/jpeg", bytes=1)
     assert digest_of("t", (one,)) == digest_of("t", (renamed,))
@@ -49,7 +49,7 @@ def test_the_same_means_equal_text_and_equal_attachments_in_order() -> None:
     assert len(set(different)) == len(different)
 
 
-def test_at_least_the_last_ten_thousand_ids_are_known_and_never_more_than_twelve_thousand() -> None:
+def test_at_least_ten_thousand_and_at_most_twelve_thousand_ids_are_kept() -> None:
     receipts = Receipts()
     for number in range(1, 30_001):
         receipts.add("a", number, received("", f"m{number}"))
@@ -58,7 +58,7 @@ def test_at_least_the_last_ten_thousand_ids_are_known_and_never_more_than_twelve
     assert receipts.find("m1") is None
 
 
-def test_ten_thousand_ids_of_36_characters_stay_under_two_megabytes() -> None:
+def test_ten_thousand_ids_of_36_characters_take_less_than_two_megabytes() -> None:
     batch = [received("x", str(uuid.UUID(int=number))) for number in range(MOST)]
     tracemalloc.start()
     try:
@@ -144,7 +144,7 @@ async def test_ids_are_known_across_sessions_and_restarts(file: Path, folder: Pa
             assert len(await catalog.receipts("owner", "new")) == 0
 
 
-async def test_a_restart_reads_only_what_no_checkpoint_covers(file: Path, folder: Path) -> None:
+async def test_a_restart_reads_only_messages_after_the_last_batch(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
     async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
@@ -174,7 +174,7 @@ async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Pa
     assert await known(file, folder, "m1", "m2", "m3") == [True, True, False]
 
 
-async def test_many_batches_are_rewritten_as_one(file: Path, folder: Path) -> None:
+async def test_many_batches_are_merged_into_one(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
     async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
@@ -189,7 +189,7 @@ async def test_many_batches_are_rewritten_as_one(file: Path, folder: Path) -> No
 
 
 @pytest.mark.parametrize("lost", ["DELETE FROM receipts WHERE upto = 3", "UPDATE receipts SET sealed = x'00' || sealed"])
-async def test_where_a_batch_is_missing_the_journal_is_asked(file: Path, folder: Path, lost: str) -> None:
+async def test_if_a_batch_is_missing_the_journal_is_read(file: Path, folder: Path, lost: str) -> None:
     path, transcript, end = write_journal(folder, 1)
     async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
@@ -203,7 +203,7 @@ async def test_where_a_batch_is_missing_the_journal_is_asked(file: Path, folder:
     assert await stored_batches(file) == 1
 
 
-async def test_batches_of_bytes_that_are_gone_from_the_journal_are_not_believed(file: Path, folder: Path) -> None:
+async def test_batches_of_lines_that_the_journal_no_longer_has_are_ignored(file: Path, folder: Path) -> None:
     path, _, _ = write_journal(folder, 1, *messages(1, 4))
     assert await known(file, folder, "m4") == [True]
     lines = path.read_bytes().splitlines(keepends=True)
@@ -213,7 +213,7 @@ async def test_batches_of_bytes_that_are_gone_from_the_journal_are_not_believed(
     assert await known(file, folder, "m3", "m4", "m5") == [True, False, True]
 
 
-async def test_a_torn_tail_is_not_taken_for_a_message(file: Path, folder: Path) -> None:
+async def test_a_torn_tail_does_not_count_as_a_message(file: Path, folder: Path) -> None:
     path, _, _ = write_journal(folder, 1, *messages(1, 2))
     last = path.read_bytes().splitlines(keepends=True)[-1]
     for torn in (last[:-1], last[:-3] + b"\0" + last[-2:], b"\n", last[:-1] + b"garbage\n"):
@@ -222,7 +222,9 @@ async def test_a_torn_tail_is_not_taken_for_a_message(file: Path, folder: Path) 
         path.write_bytes(path.read_bytes()[: -len(torn)] + last)
 
 
-async def test_a_long_journal_gives_its_newest_ids_first(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_newest_ids_of_a_long_journal_are_read_first(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sessions.catalog.sqlite_catalog.REMEMBERED", 50)
     write_journal(folder, 1, *messages(1, 100))
     write_journal(folder, 2, *messages(101, 120), succeeds=Succession(session=session_id(1), seq=101))
@@ -230,7 +232,7 @@ async def test_a_long_journal_gives_its_newest_ids_first(file: Path, folder: Pat
         assert await known(file, folder, "m50", "m71", "m100", "m101", "m120") == [False] + [True] * 4
 
 
-async def test_text_that_looks_like_a_message_is_none(file: Path, folder: Path) -> None:
+async def test_text_that_looks_like_a_message_is_not_one(file: Path, folder: Path) -> None:
     forged = '{"seq":3,"at":"x","turn":null,"kind":"message_received","id":"forged"}\n"kind":"message_received"'
     write_journal(folder, 1, received(forged, "m1"), ended())
     async with SqliteCatalog(file, folder) as catalog:
@@ -262,7 +264,7 @@ def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], bl
     assert found == list(zip(lines, ends, strict=True))[::-1]
 
 
-def test_a_piece_longer_than_any_line_is_left_out_without_being_held(tmp_path: Path) -> None:
+def test_a_piece_longer_than_any_line_is_skipped_without_being_held(tmp_path: Path) -> None:
     path, _, _ = write_journal(tmp_path, 1, *messages(1, 2))
     whole = path.read_bytes()
     with path.open("ab") as file:
@@ -285,7 +287,7 @@ def end_of_lines(content: bytes) -> int:
     return content.count(b"\n")
 
 
-def test_the_end_of_a_journal_is_what_the_story_says(tmp_path: Path) -> None:
+def test_the_end_of_a_journal_is_that_of_its_last_line(tmp_path: Path) -> None:
     path, transcript, end = write_journal(tmp_path, 1, *messages(1, 2))
     assert (end.seq, end.offset) == (transcript.head, path.stat().st_size)
     assert end_of(path) == end

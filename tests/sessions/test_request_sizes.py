@@ -30,9 +30,7 @@ def after(*steps: tuple[TokenFeatures, str, TokenFeatures, Usage | None, bool]) 
 
 
 @given(REPLIES, UNITS)
-def test_whatever_a_provider_counts_the_estimate_is_bounded_and_a_checkpoint_keeps_it(
-    steps: list[Any], units: TokenFeatures
-) -> None:
+def test_the_estimate_is_bounded_for_any_count_and_survives_a_checkpoint(steps: list[Any], units: TokenFeatures) -> None:
     counts = after(*steps)
     for model in ("a:x", "b:y", "c:z"):
         # A count that is believed may be eight times what we make of that request; what is added is within the bounds.
@@ -47,13 +45,13 @@ def test_more_text_is_never_estimated_as_less(steps: list, units: TokenFeatures,
     assert counts.estimate(units, "a:x") <= counts.estimate(units + more, "a:x")
 
 
-def test_what_a_provider_counted_holds_to_the_token_while_nothing_changes() -> None:
+def test_a_providers_count_is_used_exactly_while_nothing_changes() -> None:
     asked, said = TokenFeatures(head=500, words=1000, frames=40), TokenFeatures(words=50, frames=4)
     counts = after((asked, "a:x", said, Usage(input=2345, output=61), False))
     assert counts.estimate(asked + said, "a:x") == 2345 + 61
 
 
-def test_what_left_is_taken_off_and_where_most_left_all_is_estimated() -> None:
+def test_removed_messages_are_subtracted_and_if_most_were_removed_everything_is_estimated() -> None:
     counts = after((TokenFeatures(words=100_000), "a:x", TokenFeatures(), Usage(input=160_000), False))
     calibration = counts.calibration("a:x")
     assert counts.estimate(TokenFeatures(words=90_000), "a:x") == round(
@@ -64,13 +62,13 @@ def test_what_left_is_taken_off_and_where_most_left_all_is_estimated() -> None:
     )
 
 
-def test_another_model_is_estimated_by_what_is_known_of_it() -> None:
+def test_another_model_is_estimated_with_its_own_calibration() -> None:
     counts = after((TokenFeatures(words=1000), "a:x", TokenFeatures(), Usage(input=1200), False))
     assert counts.estimate(TokenFeatures(words=1000), "b:y") == 1000
 
 
 @pytest.mark.parametrize("counted", [0, 1, 10, 10**9])
-def test_a_count_that_cannot_be_one_of_this_request_is_passed_over(counted: int) -> None:
+def test_an_implausible_count_is_ignored(counted: int) -> None:
     known = after((TokenFeatures(words=8000), "a:x", TokenFeatures(), Usage(input=8100), False))
     fooled = known.after_request(TokenFeatures(words=9000), "a:x").after_reply(
         TokenFeatures(), Usage(input=counted), opaque=False
@@ -78,7 +76,7 @@ def test_a_count_that_cannot_be_one_of_this_request_is_passed_over(counted: int)
     assert fooled == known
 
 
-def test_reasoning_that_nothing_shows_counts_only_while_it_comes_back() -> None:
+def test_hidden_reasoning_counts_only_while_it_is_sent_back() -> None:
     units, said = TokenFeatures(words=1000), TokenFeatures(words=10)
     kept = after((units, "a:x", said, Usage(input=1000, output=5000), False))
     assert kept.estimate(units + said, "a:x") < 1100
@@ -90,7 +88,7 @@ def test_reasoning_that_nothing_shows_counts_only_while_it_comes_back() -> None:
     assert signed.estimate(units + said, "a:x") < units.total + 600
 
 
-def test_a_provider_that_counts_no_output_is_not_believed_that_it_said_nothing() -> None:
+def test_a_count_of_no_output_is_not_trusted_for_a_visible_reply() -> None:
     counts = after((TokenFeatures(words=1000), "a:x", TokenFeatures(words=400), Usage(input=1000, output=0), False))
     assert counts.estimate(TokenFeatures(words=1400), "a:x") == pytest.approx(1400, rel=0.02)
 
@@ -121,14 +119,14 @@ def test_another_tokenizer_is_learnt_in_a_few_dozen_replies(factors: dict[str, f
     assert calibration.tokens(units, whole=True) == pytest.approx(counted(units), rel=0.05)
 
 
-def test_only_so_many_models_are_remembered_those_that_replied_last() -> None:
+def test_a_bounded_number_of_models_is_remembered_those_that_replied_last() -> None:
     names = [f"a:{number}" for number in range(MODELS + 3)]
     counts = after(*((TokenFeatures(words=1000), name, TokenFeatures(), Usage(input=1000), False) for name in names))
     assert list(counts.models) == names[-MODELS:]
 
 
 @given(st.lists(st.tuples(UNITS, st.integers(-(10**12), 10**12), st.booleans()), max_size=30))
-def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple[TokenFeatures, int, bool]]) -> None:
+def test_no_series_of_counts_moves_a_factor_out_of_its_bounds(seen: list[tuple[TokenFeatures, int, bool]]) -> None:
     calibration = Calibration()
     for units, counted, whole in seen:
         calibration = calibration.updated(units, counted, whole=whole)
@@ -136,7 +134,7 @@ def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple
     assert -2000 <= calibration.factors[7] <= 20_000
 
 
-def test_a_count_of_less_than_was_asked_is_what_the_next_request_grows_from_and_teaches_nothing() -> None:
+def test_a_count_after_compaction_by_the_service_is_a_base_but_does_not_update_the_calibration() -> None:
     whole = TokenFeatures(words=40_000)
     fewer = TokenFeatures(words=30_000)
     before = RequestSizes().after_request(fewer, "a:x").after_reply(TokenFeatures(), Usage(input=30_000), opaque=False)

@@ -63,7 +63,7 @@ def test_a_message_that_arrives_during_a_turn_is_not_in_its_view() -> None:
     assert [w.message.text for w in transcript.waiting] == ["more"]
 
 
-def test_a_call_and_its_result_meet_under_an_id_of_ours() -> None:
+def test_a_call_and_its_result_share_a_generated_id() -> None:
     call = CallRef(of=4, index=0)
     transcript = folded(
         received("hi"),
@@ -80,7 +80,7 @@ def test_a_call_and_its_result_meet_under_an_id_of_ours() -> None:
     assert transcript.open_turn.calls == ()
 
 
-def test_an_interrupted_call_is_open_and_began() -> None:
+def test_an_interrupted_call_is_open_and_has_begun() -> None:
     transcript = folded(
         received("hi"),
         (started(2), 1),
@@ -94,7 +94,7 @@ def test_an_interrupted_call_is_open_and_began() -> None:
     ]
 
 
-def test_replies_count_requests_and_resumptions_so_that_they_only_grow() -> None:
+def test_replies_count_requests_and_resumptions_and_only_grow() -> None:
     transcript = folded(received("hi"), (started(2), 1), (asked(), 1), (TurnResumed(attempt=1), 1), (asked(), 1))
     assert transcript.open_turn is not None
     assert (transcript.open_turn.replies, transcript.open_turn.resumed) == (3, 1)
@@ -111,7 +111,7 @@ def test_a_setting_of_null_returns_to_the_configured_one() -> None:
     assert folded(change, SettingChanged(name="model", value=None, by="owner")).settings == {}
 
 
-def test_usage_is_summed_and_the_last_one_remembers_what_it_covered() -> None:
+def test_usage_is_summed_and_the_last_usage_is_kept() -> None:
     transcript = folded(
         received("hi"),
         (started(2), 1),

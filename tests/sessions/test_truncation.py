@@ -31,7 +31,7 @@ def after(view: View, window: int, start: int = 0) -> View:
 
 @pytest.mark.parametrize("window", [256, 4000, 8000, 200_000])
 @pytest.mark.parametrize("letters", ["x", "é", "日", "a" * 999 + "日" * 999, "日" * 99_999 + "a" * 9])
-def test_one_text_that_is_too_large_is_cut_to_its_share_and_not_far_below(window: int, letters: str) -> None:
+def test_a_text_that_is_too_large_is_trimmed_to_its_share_and_not_far_below(window: int, letters: str) -> None:
     view = large(letters * (1 + 8 * window // len(letters)))
     person, model, tool = after(view, window).messages
     assert model == view.messages[1]
@@ -45,13 +45,13 @@ def digits(text: str) -> float:
 
 
 @pytest.mark.parametrize("text", ["7" * 40_000, "7" * 10_000 + "x" * 40_000, "7 x" * 9_000 + "7" * 900])
-def test_a_text_is_cut_to_what_the_model_counts_of_it(text: str) -> None:
+def test_a_text_is_trimmed_by_the_models_own_token_count(text: str) -> None:
     view = large(text)
     left = view.pruned(merge_proposals(view, required_trims(view, 8_000, count_tokens=digits)))
     assert 0.6 * RESULT_SHARE * 8_000 < digits(left.messages[2].text) <= RESULT_SHARE * 8_000
 
 
-def test_what_fits_its_share_stays_whole_and_a_smaller_window_cuts_deeper() -> None:
+def test_a_text_that_fits_is_unchanged_and_a_smaller_window_trims_more() -> None:
     view = large("x" * 10_000)
     assert list(required_trims(view, 8400)) == []
     for window in (8000, 4000, 4000):
@@ -62,14 +62,14 @@ def test_what_fits_its_share_stays_whole_and_a_smaller_window_cuts_deeper() -> N
     assert list(required_trims(view, 4000)) == []
 
 
-def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
+def test_messages_checked_before_are_not_checked_again() -> None:
     view = large("x" * 10_000)
     assert [trim.of for trim in required_trims(view, 4000)] == [2, 5]
     assert [trim.of for trim in required_trims(view, 4000, 0, 1)] == [5]
     assert list(required_trims(view, 4000, 0, 3)) == []
 
 
-def test_the_summary_of_a_compaction_is_left_alone() -> None:
+def test_the_summary_of_a_compaction_is_not_trimmed() -> None:
     view = large("hi").cut(4, "x" * 100_000)
     assert list(required_trims(view, 4000)) == []
 
@@ -78,7 +78,7 @@ def tokens_of(view: View, kind: type) -> list[int]:
     return [estimate(message.text) for message in view.messages if isinstance(message, kind)]
 
 
-def test_results_of_one_reply_fit_together_into_half_of_what_the_reserve_leaves() -> None:
+def test_the_results_of_one_reply_together_fit_half_of_the_window_without_the_reserve() -> None:
     view = View().grown(UserMessage(text="go"), 3, 2).grown(AssistantMessage(text=""), 4)
     for index, size in enumerate([400, 1000, 4000, 4000, 2000]):
         view = view.grown(ToolMessage(id=f"call_4_{index}", tool="read", text="x" * size), 5 + index)
@@ -90,7 +90,7 @@ def test_results_of_one_reply_fit_together_into_half_of_what_the_reserve_leaves(
     assert list(required_trims(other, 4000, 1000)) == []  # those of another reply can be parted from these
 
 
-def test_messages_that_a_turn_took_at_once_fit_together_and_others_are_others() -> None:
+def test_messages_taken_by_one_turn_are_trimmed_together_and_others_separately() -> None:
     view = View()
     for number in range(6):
         view = view.grown(UserMessage(text="x" * 4000), 10 + number // 4 * 10, 2 + number)
@@ -99,14 +99,14 @@ def test_messages_that_a_turn_took_at_once_fit_together_and_others_are_others() 
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 3000))
-def test_the_level_cuts_the_largest_and_no_more_than_must_be(sizes: list[int], room: int) -> None:
+def test_the_size_limit_reduces_the_largest_and_no_more_than_necessary(sizes: list[int], room: int) -> None:
     limit = size_limit(sizes, room)
     left = [min(size, limit) for size in sizes]
     assert sum(left) <= room * 1.000001
     assert limit == float("inf") or sum(left) >= room * 0.999999
 
 
-def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> None:
+def test_an_incremental_character_count_equals_a_complete_one() -> None:
     chance = random.Random(3)
     tally, messages = CharacterCount(), list[Message]()
     for step in range(300):
@@ -123,7 +123,7 @@ def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> No
         assert tally.characters == sum(tally.sizes)
 
 
-def test_a_tally_counts_only_what_is_new() -> None:
+def test_a_character_count_examines_only_new_messages() -> None:
     tally = CharacterCount()
     messages: tuple[Message, ...] = tuple(UserMessage(text="x") for _ in range(5))
     assert tally.follow(messages) == 0

@@ -48,16 +48,14 @@ edits = st.one_of(
 
 
 @given(edits, edits, edits)
-def test_edits_meet_in_any_order_and_one_that_comes_twice_changes_nothing(one: Edit, two: Edit, three: Edit) -> None:
+def test_edits_combine_in_any_order_and_a_repeated_one_changes_nothing(one: Edit, two: Edit, three: Edit) -> None:
     assert combine_edits(one, two) == combine_edits(two, one)
     assert combine_edits(combine_edits(one, two), three) == combine_edits(one, combine_edits(two, three))
     assert combine_edits(combine_edits(one, two), two) == combine_edits(one, two)
 
 
 @given(st.text(max_size=100), st.lists(edits, min_size=1, max_size=5), st.randoms())
-def test_a_text_under_several_edits_is_the_same_in_whatever_order_they_came(
-    text: str, several: list[Edit], chance: Any
-) -> None:
+def test_a_text_after_several_edits_does_not_depend_on_their_order(text: str, several: list[Edit], chance: Any) -> None:
     shuffled = [*several, *several]
     chance.shuffle(shuffled)
     shown = [under(text, order) for order in (several, shuffled)]
@@ -83,7 +81,7 @@ def test_a_trimmed_result_is_its_head_its_tail_and_a_note() -> None:
     assert whole == message
 
 
-def test_what_a_model_wrote_is_never_edited() -> None:
+def test_a_models_reply_is_never_edited() -> None:
     message = AssistantMessage(text="a" * 100, opaque="signed")
     assert apply_edit(message, None, Clear(of=1, note=""))[0] is message
 
@@ -176,7 +174,7 @@ def event_of(line: dict[str, Any]) -> Event:
 
 
 @given(steps)
-def test_the_view_is_what_the_page_says_and_no_cut_parts_a_call_from_its_result(told: list[tuple[str, int]]) -> None:
+def test_the_view_follows_its_documentation_and_no_cut_separates_a_call_from_its_result(told: list[tuple[str, int]]) -> None:
     story = Story()
     for step, number in [("ask", 0), *told]:
         story.tell(step, number)
@@ -188,7 +186,7 @@ def test_the_view_is_what_the_page_says_and_no_cut_parts_a_call_from_its_result(
     assert from_checkpoint(to_checkpoint(story.folded)) == story.folded
 
 
-def test_a_journal_with_a_revert_opens_to_the_larger_view_and_one_is_considered_before_it_is_written(tmp_path: Path) -> None:
+def test_a_journal_with_a_revert_opens_with_the_larger_view_also_before_the_revert_is_written(tmp_path: Path) -> None:
     story = Story()
     for step in ("ask", "tools", "reply", "ask", "reply"):
         story.tell(step, 1)
@@ -213,14 +211,14 @@ def test_a_journal_with_a_revert_opens_to_the_larger_view_and_one_is_considered_
     assert (again.cut, again.stale, again.unfolding, len(again.cuts)) == (0, None, None, 1)
 
 
-def test_a_turn_that_ends_leaves_the_view_as_it_is() -> None:
+def test_the_end_of_a_turn_leaves_the_view_unchanged() -> None:
     before = view_of([UserMessage(text="hi")])
     ended = evolve(Transcript(view=before), Recorded(seq=9, at=AT, turn=1, event=TurnEnded(outcome="replied", millis=1)))
     assert ended.view == before
 
 
 @pytest.mark.parametrize("source", [0, 4, 99])
-def test_an_edit_of_what_does_not_stand_in_the_view_changes_nothing(source: int) -> None:
+def test_an_edit_of_a_message_outside_the_view_changes_nothing(source: int) -> None:
     view = view_of([UserMessage(text="a"), ToolMessage(id="call_1_0", tool="read", text="b")])
     assert view.pruned((Clear(of=source, note=""),)) == view
 

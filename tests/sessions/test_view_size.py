@@ -25,7 +25,7 @@ def sizes(transcript: Transcript, vision: VisionSupport | None) -> tuple[int, ..
     return ViewSize().sizes(transcript, assemble(transcript), vision).messages
 
 
-def test_a_picture_has_the_tokens_that_the_models_vendor_takes_for_it_and_none_where_it_is_not_seen() -> None:
+def test_a_picture_costs_the_vendors_tokens_and_none_if_it_is_not_sent() -> None:
     talk = transcript_of(UserMessage(text="Look!"), UserMessage(text="Look!", attachments=(PHOTO,)))
     for vision, tokens in ((SIGHT, 85), (None, 0), (VisionSupport(tokens=lambda width, height: 1000), 1000)):
         plain, pictured = sizes(talk, vision)
@@ -38,7 +38,7 @@ def test_only_pictures_that_are_sent_count() -> None:
     assert [each - first for each in later] == [0, 85]
 
 
-def test_a_view_that_the_provider_counted_has_the_tokens_that_it_counted() -> None:
+def test_a_view_counted_by_the_provider_has_exactly_that_many_tokens() -> None:
     """A formula that is not the vendor's would add the difference to them: a conversation would be compacted for nothing."""
     talk = transcript_of(UserMessage(text="Look! " * 200, attachments=(PHOTO,)))
     context = assemble(talk)

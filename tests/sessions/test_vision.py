@@ -25,7 +25,7 @@ def forms(messages: list[Message], vision: VisionSupport | None = SIGHT) -> list
     return [f"{each.form}: {each.why}" if each.why else each.form for each in attachment_visibility(messages, vision, "m:1")]
 
 
-def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told() -> None:
+def test_each_file_is_shown_as_the_model_supports_it_otherwise_with_the_reason() -> None:
     pdf = Attachment(sha256="b" * 64, media="application/pdf", bytes=120_000, name="report.pdf")
     text = Attachment(sha256="c" * 64, media="text/csv", bytes=90)
     messages: list[Message] = [
@@ -51,19 +51,19 @@ def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told(
     )
 
 
-def test_a_model_without_eyes_is_told_of_pictures_and_still_reads_texts() -> None:
+def test_a_model_without_vision_is_sent_the_names_of_pictures_and_the_text_of_files() -> None:
     text = Attachment(sha256="c" * 64, media="text/plain", bytes=10**9)
     assert forms([said(picture(), text)], None) == ["named: m:1 does not accept pictures", "text"]
     assert attachment_visibility([said(text)], None, "m:1")[0].tokens == TEXT_BYTES // 3
 
 
-def test_of_too_many_pictures_the_later_half_stays() -> None:
+def test_if_there_are_too_many_pictures_the_later_half_is_sent() -> None:
     assert forms([said(picture()) for _ in range(4)]) == ["picture"] * 4
     assert [form[:7] for form in forms([said(picture()) for _ in range(5)])] == ["named: "] * 3 + ["picture"] * 2
 
 
 @given(st.lists(st.integers(1, 60), max_size=40))
-def test_the_bounds_hold_the_newest_is_sent_and_earlier_requests_change_seldom(sizes: list[int]) -> None:
+def test_the_limits_hold_the_newest_is_sent_and_earlier_requests_rarely_change(sizes: list[int]) -> None:
     messages: list[Message] = [said(picture(size)) for size in sizes]
     before: set[tuple[int, int]] = set()
     for count in range(len(messages) + 1):

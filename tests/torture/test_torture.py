@@ -70,7 +70,7 @@ def sound() -> tuple[History, list[Journal]]:
     return history, [Journal("s1", "k", first), Journal("s2", "k", second)]
 
 
-def test_a_sound_history_has_no_findings() -> None:
+def test_a_correct_history_has_no_findings() -> None:
     assert check(*sound()) == []
 
 
@@ -200,7 +200,7 @@ def test_the_checker_names_what_is_wrong(harm: str) -> None:
     assert finding in check(history, journals)
 
 
-def test_a_power_failure_leaves_what_was_synced_and_may_take_the_rest(tmp_path: Path) -> None:
+def test_a_power_failure_keeps_what_was_synced_and_may_lose_the_rest(tmp_path: Path) -> None:
     kept, cut, gone = (tmp_path / name for name in ("kept", "cut", "gone"))
     log = tmp_path / "log"
     sizes, there = set(), set()
@@ -217,7 +217,7 @@ def test_a_power_failure_leaves_what_was_synced_and_may_take_the_rest(tmp_path: 
     assert there == {True, False}
 
 
-def test_a_minute_of_random_faults_breaks_no_promise() -> None:
+def test_a_minute_of_random_faults_violates_no_guarantee() -> None:
     command = [sys.executable, "-m", "tests.torture", "--seed", "15", "--minutes", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15 * 60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
