@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from gateway.http import web as door
+from gateway.http.web import application
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 ANA, BEN = "the-token-of-ana-who-is-no-owner", "the-token-of-ben-who-is-no-owner"
@@ -42,7 +42,7 @@ async def routed(home: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     made: list[web.Application] = []
 
     def remembered(*arguments: Any, **named: Any) -> web.Application:
-        made.append(door.application(*arguments, **named))
+        made.append(application(*arguments, **named))
         return made[-1]
 
     monkeypatch.setattr("gateway.wiring.daemon.application", remembered)
@@ -139,7 +139,7 @@ async def test_no_route_accepts_a_token_in_the_url(name: str, tmp_path: Path, mo
      "2130706433:{port}", "0x7f.1:{port}", "127.0.0.1:{port}@evil.example", "user@127.0.0.1:{port}",
      "[::ffff:127.0.0.1]:{port}", ""],
 )  # fmt: skip
-async def test_no_route_is_reached_under_another_name(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_route_accepts_another_host(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is rebound to this address sends it as the Host."""
     async with routed(tmp_path, monkeypatch) as (g, routes):
         assert g.daemon.address is not None
@@ -177,7 +177,7 @@ async def test_a_cookie_sent_from_another_site_is_accepted_by_no_route(
         assert json.loads((await asked(g, ("GET", "/api/session"), signed))[1])["person"] is None
 
 
-async def test_a_cookie_without_an_origin_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cookie_without_an_origin_is_refused_for_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with routed(tmp_path, monkeypatch) as (g, routes):
         signed = {"Cookie": await cookie(g, TOKEN)}
         changing = [route for route in routes if route[0] != "GET" and route not in OPEN]

@@ -69,7 +69,7 @@ async def status_or_cut(http: aiohttp.ClientSession, port: int, **body: Any) -> 
         return 429
 
 
-async def test_large_requests_at_once_are_admitted_by_a_budget(tmp_path: Path) -> None:
+async def test_large_concurrent_requests_are_limited_by_a_budget(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "x" * 22 * MEGABYTE}]
     patient = aiohttp.ClientTimeout(total=None)
     async with gateway_process(tmp_path) as running, aiohttp.ClientSession(timeout=patient) as http, deadline():
@@ -340,7 +340,7 @@ def test_an_address_may_connect_again_after_one_of_its_connections_has_ended() -
     assert counted.has_room("a")
 
 
-def test_connections_that_ended_are_forgotten() -> None:
+def test_closed_connections_are_removed() -> None:
     counted = UnauthenticatedLimit(most=3)
     for number in range(1000):
         assert counted.has_room("a")

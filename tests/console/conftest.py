@@ -1,4 +1,4 @@
-"""The browser of all tests in this room."""
+"""The browser that the tests of the console share."""
 
 from __future__ import annotations
 

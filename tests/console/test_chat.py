@@ -64,7 +64,7 @@ def asking(provider: OpenAIServer) -> dict[str, str]:
     return {"agent.model": "openai:fake", "providers.openai.base_url": provider.url, "providers.openai.api_key": KEY}
 
 
-async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_second_tab(
+async def test_a_reload_during_an_answer_a_killed_gateway_and_a_second_tab_lose_nothing(
     tmp_path: Path, browser: Browser
 ) -> None:
     counted, cut, counted_again = Counting(), Counting(), Counting()
@@ -112,7 +112,7 @@ async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_s
     assert received(tmp_path) == ["Count for me", "And again", "Are you there?"]
 
 
-async def test_an_answer_is_said_by_sentences_to_those_who_listen(tmp_path: Path, browser: Browser) -> None:
+async def test_an_answer_is_announced_to_screen_readers_by_sentence(tmp_path: Path, browser: Browser) -> None:
     counting = Counting("one two three four five. And this is the end.", delay=5)
     async with (
         OpenAIServer(counting).serving() as provider,
@@ -128,7 +128,7 @@ async def test_an_answer_is_said_by_sentences_to_those_who_listen(tmp_path: Path
         await expect(said).to_have_text(["one two three four five.", "And this is the end."])
 
 
-async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_path: Path, browser: Browser) -> None:
+async def test_editing_a_message_and_regenerating_an_answer_create_forks(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -160,7 +160,7 @@ async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_pa
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_path: Path, browser: Browser) -> None:
+async def test_a_fork_at_a_queued_message_includes_the_exchange_before_it(tmp_path: Path, browser: Browser) -> None:
     counting = Counting()
     async with (
         OpenAIServer(ScriptedResponse("One."), counting, ScriptedResponse("Three.")).serving() as provider,
@@ -205,7 +205,7 @@ async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_pa
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_of_messages_that_one_turn_took_none_is_lost_where_one_is_edited(tmp_path: Path, browser: Browser) -> None:
+async def test_editing_one_of_several_messages_of_a_turn_loses_none_of_them(tmp_path: Path, browser: Browser) -> None:
     counting = Counting()
     async with (
         OpenAIServer(counting, ScriptedResponse("Both.")).serving() as provider,
@@ -227,7 +227,7 @@ async def test_of_messages_that_one_turn_took_none_is_lost_where_one_is_edited(t
         await expect(entries(page, "person")).to_have_count(1)
 
 
-async def test_a_session_begins_with_its_first_message_and_what_was_written_stays(tmp_path: Path, browser: Browser) -> None:
+async def test_a_session_begins_with_its_first_message_and_drafts_are_kept(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -250,7 +250,7 @@ async def test_a_session_begins_with_its_first_message_and_what_was_written_stay
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_an_answer_is_stopped_and_what_waits_is_seen(tmp_path: Path, browser: Browser) -> None:
+async def test_an_answer_can_be_stopped_and_queued_messages_are_shown(tmp_path: Path, browser: Browser) -> None:
     script: list[dict[str, Any]] = [ENDLESS, {"text": "And now this."}]
     async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
         page = visit.page
@@ -265,7 +265,7 @@ async def test_an_answer_is_stopped_and_what_waits_is_seen(tmp_path: Path, brows
         await expect(page.get_by_text("Queued")).to_have_count(0)
 
 
-async def test_a_pasted_picture_goes_with_the_message_and_is_seen(tmp_path: Path, browser: Browser) -> None:
+async def test_a_pasted_picture_is_sent_with_the_message_and_shown(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -295,7 +295,7 @@ async def test_a_pasted_picture_goes_with_the_message_and_is_seen(tmp_path: Path
 LONG = "a word and another, " * 60_000
 
 
-async def test_a_message_that_is_too_long_stays_where_it_was_written_and_says_why(tmp_path: Path, browser: Browser) -> None:
+async def test_a_message_that_is_too_long_stays_in_the_composer_with_the_reason(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -317,7 +317,7 @@ async def test_a_message_that_is_too_long_stays_where_it_was_written_and_says_wh
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_message_that_the_gateway_refuses_as_too_long_goes_back_to_the_composer_for_good(
+async def test_a_message_that_the_gateway_refuses_as_too_long_returns_to_the_composer(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(websocket_connection.LIMITS, "frame", 3 * 1024 * 1024)  # so that only the gateway's answer tells
@@ -337,7 +337,7 @@ async def test_a_message_that_the_gateway_refuses_as_too_long_goes_back_to_the_c
     assert received(tmp_path) == ["hello"]
 
 
-async def test_a_message_that_was_kept_and_is_too_long_for_ever_is_given_back_when_the_page_opens(
+async def test_a_stored_unsent_message_that_is_too_long_returns_to_the_composer_at_the_next_visit(
     tmp_path: Path, browser: Browser
 ) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
@@ -357,7 +357,7 @@ async def test_a_message_that_was_kept_and_is_too_long_for_ever_is_given_back_wh
         assert visit.errors == []
 
 
-async def test_what_a_browser_has_no_room_to_keep_is_not_taken_for_sent(tmp_path: Path, browser: Browser) -> None:
+async def test_a_message_that_does_not_fit_into_the_browsers_storage_is_not_sent(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -375,7 +375,7 @@ async def test_what_a_browser_has_no_room_to_keep_is_not_taken_for_sent(tmp_path
         assert visit.errors == []
 
 
-async def test_a_failed_turn_offers_to_try_it_again_until_another_begins(tmp_path: Path, browser: Browser) -> None:
+async def test_a_failed_turn_can_be_retried_until_another_begins(tmp_path: Path, browser: Browser) -> None:
     script: list[dict[str, Any]] = [{"error": "bad_request"}, {"text": "Now it works."}]
     async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
         page = visit.page
@@ -391,7 +391,7 @@ async def test_a_failed_turn_offers_to_try_it_again_until_another_begins(tmp_pat
     assert received(tmp_path) == ["Do it", "Do it"]
 
 
-async def test_escape_stops_what_runs_unless_it_closes_something_else(tmp_path: Path, browser: Browser) -> None:
+async def test_escape_stops_the_turn_unless_it_closes_something_else(tmp_path: Path, browser: Browser) -> None:
     script: list[dict[str, Any]] = [ENDLESS, ENDLESS]
     async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
         page = visit.page
@@ -414,7 +414,7 @@ async def test_escape_stops_what_runs_unless_it_closes_something_else(tmp_path: 
         await expect(entries(page, "aside").get_by_text("Stopped.")).to_have_count(2)
 
 
-async def test_the_place_to_write_keeps_the_focus_after_stop_and_after_attaching(tmp_path: Path, browser: Browser) -> None:
+async def test_the_composer_keeps_the_focus_after_stop_and_after_attaching(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, script=[ENDLESS]) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -429,7 +429,7 @@ async def test_the_place_to_write_keeps_the_focus_after_stop_and_after_attaching
         await expect(message(page)).to_be_focused()
 
 
-async def test_a_phone_says_whether_there_is_a_connection(tmp_path: Path, browser: Browser) -> None:
+async def test_a_phone_shows_the_state_of_the_connection(tmp_path: Path, browser: Browser) -> None:
     port = free_port()
     async with (
         gateway_process(tmp_path, port=port) as running,
@@ -445,7 +445,7 @@ async def test_a_phone_says_whether_there_is_a_connection(tmp_path: Path, browse
         await expect(state).to_be_in_viewport()
 
 
-async def test_a_page_says_how_long_a_provider_that_takes_no_request_is_waited_for(tmp_path: Path, browser: Browser) -> None:
+async def test_the_page_counts_down_until_a_refused_request_is_retried(tmp_path: Path, browser: Browser) -> None:
     refusing = Fault(status=429, body=refusal("Slow down.", "rate_limit_exceeded"), headers={"Retry-After": "60"})
     async with (
         OpenAIServer(refusing).serving() as provider,

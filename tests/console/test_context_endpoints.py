@@ -50,7 +50,7 @@ async def looked_at(folder: Path, turns: int = 60) -> AsyncIterator[Gateway]:
         yield running
 
 
-async def test_the_parts_of_each_turn_add_up_to_what_its_request_was_estimated_at(tmp_path: Path) -> None:
+async def test_the_parts_of_each_turn_add_up_to_its_estimated_tokens(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path)
     sizes = ContextSizes(stored(journal))
     assert sizes.read(10**9, 60) is False  # the journal ends before that
@@ -66,7 +66,7 @@ async def test_the_parts_of_each_turn_add_up_to_what_its_request_was_estimated_a
     assert {mark.kind for mark in sizes.marks} == {"pruned", "flushed", "compacted"}
 
 
-async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_event(tmp_path: Path) -> None:
+async def test_incremental_sums_equal_those_of_the_whole_view_at_every_event(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path, 25)
     sizes = ContextSizes(stored(journal))
     last = len(journal.read_bytes().splitlines())
@@ -77,7 +77,7 @@ async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_ev
         assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
 
 
-async def test_a_page_of_turns_is_told_with_its_marks_and_the_one_before_on_demand(tmp_path: Path) -> None:
+async def test_turns_are_returned_in_pages_with_their_marks(tmp_path: Path) -> None:
     async with looked_at(tmp_path) as running:
         newest = (await ask(running, f"/api/context/{KEY}?limit=20")).json
         earlier = (await ask(running, f"/api/context/{KEY}?limit=50&before=41")).json
@@ -95,7 +95,7 @@ async def test_a_page_of_turns_is_told_with_its_marks_and_the_one_before_on_dema
     assert set(compacted) <= set(newest["in_force"])
 
 
-async def test_a_turn_tells_its_exact_requests_and_the_bytes_have_the_hash_of_the_journal(tmp_path: Path) -> None:
+async def test_a_turns_exact_requests_have_the_hashes_of_the_journal(tmp_path: Path) -> None:
     async with looked_at(tmp_path) as running:
         marks = (await ask(running, f"/api/context/{KEY}")).json["marks"]
         pruned = [mark["turn"] for mark in marks if mark["kind"] == "pruned"]
@@ -121,7 +121,7 @@ async def test_a_turn_tells_its_exact_requests_and_the_bytes_have_the_hash_of_th
     assert missing.json == {"code": "not_found", "message": "This turn made no request."}
 
 
-async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is_in_force(tmp_path: Path) -> None:
+async def test_a_compaction_has_the_replaced_messages_the_summary_and_its_state(tmp_path: Path) -> None:
     async with looked_at(tmp_path) as running:
         page = (await ask(running, f"/api/context/{KEY}")).json
         number = page["in_force"][-1]
@@ -145,7 +145,7 @@ async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is
     assert missing.status == 404
 
 
-async def test_what_was_recalled_is_a_part_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recalled_passages_are_a_part_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recalling, "WITHIN", 30.0)  # a busy machine changes nothing
     async with gateway(tmp_path, settings={"memory.embedding.provider": "none"}) as running:
         client = await running.connect()
@@ -159,7 +159,7 @@ async def test_what_was_recalled_is_a_part_of_its_own(tmp_path: Path, monkeypatc
     assert [row["who"] for row in turn["rows"]] == ["user", "assistant", "user", "recalled"]
 
 
-async def test_the_session_before_this_one_is_named_and_told_too(tmp_path: Path) -> None:
+async def test_the_previous_session_is_named_and_can_be_requested(tmp_path: Path) -> None:
     async with looked_at(tmp_path, 3) as running:
         client = await running.connect()
         await client.command("/new")
@@ -170,7 +170,7 @@ async def test_the_session_before_this_one_is_named_and_told_too(tmp_path: Path)
     assert (before["session"], before["before"], len(before["turns"])) == (now["before"], None, 3)
 
 
-async def test_nobody_sees_the_sessions_of_somebody_else(tmp_path: Path) -> None:
+async def test_other_peoples_sessions_are_not_found(tmp_path: Path) -> None:
     async with looked_at(tmp_path, 3) as running:
         session = (await ask(running, f"/api/context/{KEY}")).json["session"]
         answers = [
@@ -182,15 +182,13 @@ async def test_nobody_sees_the_sessions_of_somebody_else(tmp_path: Path) -> None
                 f"/api/context/{KEY}/turns/1/request.json?session={session}",
             )
         ]
-        stranger = await ask(running, f"/api/context/{KEY}", token="x" * 30)
+        unauthenticated = await ask(running, f"/api/context/{KEY}", token="x" * 30)
         other_key = await ask(running, f"/api/context/other?session={session}")
     assert [each.status for each in answers] == [404] * 4
-    assert (stranger.status, other_key.status) == (401, 404)
+    assert (unauthenticated.status, other_key.status) == (401, 404)
 
 
-async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_journal_is_read_in_slices_with_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.http.console.context_endpoints.SLICE", 0.0)
     seen: list[Any] = []
     async with looked_at(tmp_path, 2) as running:
@@ -200,7 +198,7 @@ async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
     assert [each["read"] for each in seen] == list(range(1, len(seen) + 1))
 
 
-async def test_any_past_turn_is_rebuilt_from_near_by_as_from_the_beginning(tmp_path: Path) -> None:
+async def test_a_turn_rebuilt_from_a_checkpoint_equals_one_rebuilt_from_the_beginning(tmp_path: Path) -> None:
     journal = await long_talk(tmp_path, 25)
     sizes = ContextSizes(stored(journal))
     sizes.read(10**9, 60)
@@ -215,7 +213,7 @@ async def test_any_past_turn_is_rebuilt_from_near_by_as_from_the_beginning(tmp_p
         assert transcript_before(stored(journal), cut.seq, begin) == transcript_before(stored(journal), cut.seq)
 
 
-async def test_a_damaged_journal_is_named_and_nothing_of_it_is_made_up(tmp_path: Path) -> None:
+async def test_a_damaged_journal_is_an_error(tmp_path: Path) -> None:
     async with looked_at(tmp_path, 3) as running:
         await ask(running, f"/api/context/{KEY}")
     journal = next((tmp_path / "home" / "sessions").glob("*.jsonl"))

@@ -52,7 +52,7 @@ async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_compaction_is_looked_at_and_taken_back(tmp_path: Path, browser: Browser) -> None:
+async def test_a_compaction_can_be_viewed_and_reverted(tmp_path: Path, browser: Browser) -> None:
     await long_talk(tmp_path)
     async with gateway(tmp_path / "home") as running, visiting(browser, running) as visit:
         await visit.sign_in()
@@ -77,9 +77,7 @@ async def test_a_compaction_is_looked_at_and_taken_back(tmp_path: Path, browser:
         assert visit.errors == []
 
 
-async def test_a_new_turn_comes_into_the_plot_by_itself_and_a_session_without_one_says_so(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_a_new_turn_appears_in_the_plot_and_an_empty_session_says_so(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path / "home") as running, visiting(browser, running, size=NARROW, dark=True) as visit:
         client = await running.connect()
         await client.command("/help")

@@ -25,7 +25,7 @@ def ring(figures: Counters) -> tuple[LastHour, ManualClock]:
     return LastHour(figures, LoopLag(figures.lag_seconds), lambda: busy, clock), clock
 
 
-def test_a_sample_says_what_came_since_the_one_before() -> None:
+def test_a_sample_has_the_increases_since_the_previous_one() -> None:
     figures = Counters()
     figures.turns.add("replied", by=5)
     samples, clock = ring(figures)
@@ -50,7 +50,7 @@ def test_a_sample_says_what_came_since_the_one_before() -> None:
     assert second.at - first.at == 10
 
 
-def test_an_hour_is_kept_and_no_more() -> None:
+def test_samples_of_one_hour_are_kept() -> None:
     samples, clock = ring(Counters())
     for _ in range(KEPT + 5):
         clock.move(last_hour.EVERY)
@@ -59,7 +59,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
     assert samples.samples[-1].at - samples.samples[0].at == 3600 - last_hour.EVERY
 
 
-def test_what_was_spent_is_counted_by_purpose_and_model() -> None:
+def test_spent_tokens_are_counted_by_purpose_and_model() -> None:
     figures = Counters()
     for purpose in ("answer", "answer", "summary"):
         figures.count_spent(purpose, "m", Usage(input=10, output=2, cached=4))
@@ -73,7 +73,7 @@ def test_what_was_spent_is_counted_by_purpose_and_model() -> None:
     }
 
 
-async def test_the_owner_is_told_all_of_it_and_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_is_for_the_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_hour, "EVERY", 0.05)
     settings = {"people.bob.token": BOB, "plugins.allow": ["no-such-plugin"]}
     async with gateway(tmp_path, settings=settings) as running:

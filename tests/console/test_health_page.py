@@ -44,7 +44,7 @@ async def test_the_owner_sees_the_last_hour_the_plugins_and_what_was_spent(
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_nobody_else_is_told_how_the_gateway_is(tmp_path: Path, browser: Browser) -> None:
+async def test_other_people_cannot_see_the_health_page(tmp_path: Path, browser: Browser) -> None:
     settings = {"people.bob.token": BOB, "memory.embedding.provider": "none"}
     async with (
         gateway(tmp_path, settings=settings) as running,

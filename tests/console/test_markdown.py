@@ -92,14 +92,14 @@ async def drawn(page: Page, text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
-async def test_formulas_paths_and_names_stay_as_they_were_written(page: Page, text: str) -> None:
+async def test_formulas_paths_and_identifiers_are_shown_verbatim(page: Page, text: str) -> None:
     assert await drawn(page, text) == {"text": text, "inline": ""}
     inside = text.replace("\n", "\n  ")
     assert (await drawn(page, f"- {inside}"))["text"].split() == text.split()
 
 
 @pytest.mark.parametrize(("text", "shown", "inline"), RENDERED)
-async def test_what_is_meant_as_markdown_is_rendered(page: Page, text: str, shown: str, inline: str) -> None:
+async def test_markdown_is_rendered(page: Page, text: str, shown: str, inline: str) -> None:
     assert await drawn(page, text) == {"text": shown, "inline": inline}
 
 
@@ -107,7 +107,7 @@ MARKS = r"$a :$\$:$a b~:$$:$$~:\(:\(a\):\[~:- \[~:\[[:[\(:\begin{a}~:\:__a:__a__
 
 
 @pytest.mark.parametrize("mark", MARKS)
-async def test_a_long_text_of_marks_without_an_end_takes_time_in_proportion_to_its_length(page: Page, mark: str) -> None:
+async def test_rendering_unclosed_markup_takes_linear_time(page: Page, mark: str) -> None:
     """The parser itself is not linear in every text, so it is compared with what it takes without the rules of ours."""
     took = await page.evaluate(
         """async (mark) => {
@@ -129,7 +129,7 @@ async def test_a_long_text_of_marks_without_an_end_takes_time_in_proportion_to_i
     assert took["ours"] < 5_000 + 10 * took["plain"], took
 
 
-async def test_a_summary_keeps_its_names_in_the_answer_of_the_command(tmp_path: Path, browser: Browser) -> None:
+async def test_identifiers_are_verbatim_in_the_answer_of_compact(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         client = await running.connect()
         for number in range(6):

@@ -54,7 +54,7 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-async def test_a_search_tells_the_parts_of_each_score_and_they_add_up_to_it(home: Path) -> None:
+async def test_a_search_returns_the_parts_of_each_score(home: Path) -> None:
     async with remembering(home) as running:
         found = (await ask(running, "/api/memory", params={"q": "which kettle is blue"})).json
         nothing = (await ask(running, "/api/memory", params={"q": "  "})).json
@@ -70,7 +70,7 @@ async def test_a_search_tells_the_parts_of_each_score_and_they_add_up_to_it(home
     assert bobs["hits"] == []
 
 
-async def test_the_key_of_a_session_is_told_to_its_person_alone(home: Path) -> None:
+async def test_only_its_person_gets_the_key_of_a_session(home: Path) -> None:
     async with remembering(home) as running:
         await (await running.connect()).chat("Hello")
         [session] = running.journals()
@@ -80,7 +80,7 @@ async def test_the_key_of_a_session_is_told_to_its_person_alone(home: Path) -> N
         assert (await ask(running, "/api/sessions/nobody-knows-it")).status == 404
 
 
-async def test_a_note_is_written_over_what_was_read_and_found_by_its_new_words(home: Path) -> None:
+async def test_a_written_note_is_found_by_its_new_words(home: Path) -> None:
     async with remembering(home) as running:
         listed = (await ask(running, "/api/notes")).json
         read = await ask(running, "/api/notes/MEMORY.md")
@@ -95,7 +95,7 @@ async def test_a_note_is_written_over_what_was_read_and_found_by_its_new_words(h
     assert "turquoise" in found["hits"][0]["text"]
 
 
-async def test_a_note_that_somebody_changed_meanwhile_is_shown_and_not_overwritten(home: Path) -> None:
+async def test_a_note_that_changed_meanwhile_is_returned_and_not_overwritten(home: Path) -> None:
     place = home / "workspace" / "MEMORY.md"
     async with remembering(home) as running:
         etag = (await ask(running, "/api/notes/MEMORY.md")).headers["ETag"]
@@ -116,7 +116,7 @@ async def test_a_note_that_somebody_changed_meanwhile_is_shown_and_not_overwritt
     assert place.read_text() == theirs
 
 
-async def test_a_note_that_is_not_there_yet_is_made(home: Path) -> None:
+async def test_a_new_note_is_created(home: Path) -> None:
     async with remembering(home) as running:
         path = "/api/notes/memory/trips/alps.md"
         made = await ask(running, path, "PUT", data=b"# Alps\n", headers={"If-None-Match": "*"})
@@ -145,7 +145,7 @@ async def test_a_note_that_is_not_there_yet_is_made(home: Path) -> None:
         "memory/elsewhere/note.md",
     ],
 )
-async def test_nothing_but_a_note_of_the_workspace_is_read_or_written(home: Path, path: str) -> None:
+async def test_only_notes_of_the_workspace_are_read_or_written(home: Path, path: str) -> None:
     workspace, secret = home / "workspace", home / "secret.md"
     secret.write_text("the secret")
     (workspace / "memory" / "link.md").symlink_to(secret)
@@ -166,7 +166,7 @@ async def test_nothing_but_a_note_of_the_workspace_is_read_or_written(home: Path
     assert {place: place.read_bytes() for place in before} == before
 
 
-async def test_each_sees_and_writes_notes_of_their_own_and_reads_what_is_shared(home: Path) -> None:
+async def test_people_write_their_own_notes_and_read_shared_ones(home: Path) -> None:
     workspace = home / "workspace"
     for path, text in {"people/bob/MEMORY.md": "Bob's kettle.\n", "shared/house.md": "The kettle is shared.\n"}.items():
         (workspace / path).parent.mkdir(parents=True)
@@ -216,7 +216,7 @@ async def test_each_sees_and_writes_notes_of_their_own_and_reads_what_is_shared(
         "AGENTS.md",
     ],
 )
-async def test_nobody_reads_or_writes_anothers_note_by_any_spelling(home: Path, path: str) -> None:
+async def test_no_spelling_of_a_path_reaches_another_persons_note(home: Path, path: str) -> None:
     workspace = home / "workspace"
     for note in ("people/ana/MEMORY.md", "shared/house.md"):
         (workspace / note).parent.mkdir(parents=True)
@@ -235,7 +235,7 @@ async def test_nobody_reads_or_writes_anothers_note_by_any_spelling(home: Path, 
     assert {place: place.read_bytes() for place in workspace.rglob("*.md")} == before
 
 
-async def test_a_persons_facts_are_theirs(home: Path) -> None:
+async def test_people_see_only_their_own_facts(home: Path) -> None:
     async with remembering(home) as running:
         facts = (await ask(running, "/api/facts", token=BOB)).json["facts"]
         why = await ask(running, f"/api/facts/{TEA['id']}", token=BOB)
@@ -246,7 +246,7 @@ async def test_a_persons_facts_are_theirs(home: Path) -> None:
     assert {fact["id"] for fact in mine} == {PORT["id"], TEA["id"]}
 
 
-async def test_a_fact_is_pinned_explained_and_forgotten(home: Path) -> None:
+async def test_a_fact_can_be_pinned_explained_and_forgotten(home: Path) -> None:
     path = f"/api/facts/{PORT['id']}"
     async with remembering(home) as running:
         pinned = (await ask(running, f"{path}/pin", "POST")).json["fact"]
@@ -267,7 +267,7 @@ async def test_a_fact_is_pinned_explained_and_forgotten(home: Path) -> None:
     assert (unknown.status, unknown.json["message"]) == (404, "There is no fact 99999999.")
 
 
-async def test_where_there_are_no_facts_none_are_told_and_no_log_is_made(tmp_path: Path) -> None:
+async def test_without_facts_the_list_is_empty_and_no_log_is_created(tmp_path: Path) -> None:
     async with remembering(tmp_path) as running:
         assert (await ask(running, "/api/facts")).json == {"facts": []}
     assert not (tmp_path / "facts.jsonl").exists()
@@ -276,7 +276,7 @@ async def test_where_there_are_no_facts_none_are_told_and_no_log_is_made(tmp_pat
 # --- the file itself --------------------------------------------------------------------------------------------------
 
 
-def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
+def test_a_note_keeps_its_line_endings(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\ntwo\r\n")
     read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     assert read.text == "one\ntwo\n"
@@ -284,7 +284,7 @@ def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\ntwo\r\nthree\r\n"
 
 
-def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_path: Path) -> None:
+def test_the_size_limit_of_a_note_counts_its_line_endings(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\n")
     read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     for text in ("x" * (MAX_FILE_BYTES + 1), "\n" * (MAX_FILE_BYTES // 2 + 1)):
@@ -293,7 +293,7 @@ def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_pat
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\n"
 
 
-def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
+def test_a_note_that_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"caf\xe9\n")
     read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     assert (read.text, read.editable) == ("caf\ufffd\n", False)
@@ -302,9 +302,7 @@ def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
     assert (tmp_path / "MEMORY.md").read_bytes() == b"caf\xe9\n"
 
 
-def test_a_change_in_the_last_moment_before_the_exchange_is_a_conflict_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_just_before_the_replacement_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "MEMORY.md"
     place.write_text("before")
     replace = FileTarget.replace

@@ -20,7 +20,7 @@ HOSTILE = "# Alps\n\n<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![p](
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_what_is_typed_is_searched_and_a_hit_opens_its_note(home: Path, browser: Browser) -> None:
+async def test_a_search_runs_while_typing_and_a_hit_opens_its_note(home: Path, browser: Browser) -> None:
     async with remembering(home) as running, visiting(browser, running) as visit:
         await visit.sign_in()
         page = visit.page
@@ -42,7 +42,7 @@ async def test_what_is_typed_is_searched_and_a_hit_opens_its_note(home: Path, br
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_hit_in_a_conversation_opens_the_message_however_far_back_it_is(home: Path, browser: Browser) -> None:
+async def test_a_hit_in_a_conversation_opens_its_message(home: Path, browser: Browser) -> None:
     async with remembering(home) as running, visiting(browser, running) as visit:
         client = await running.connect()
         await client.chat("The heron nests behind the boathouse.")
@@ -66,7 +66,7 @@ async def test_a_hit_in_a_conversation_opens_the_message_however_far_back_it_is(
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_citation_in_an_answer_leads_to_its_note(home: Path, browser: Browser) -> None:
+async def test_a_citation_in_an_answer_links_to_its_note(home: Path, browser: Browser) -> None:
     async with remembering(home) as running, visiting(browser, running) as visit:
         client = await running.connect()
         async with deadline():
@@ -81,7 +81,7 @@ async def test_a_citation_in_an_answer_leads_to_its_note(home: Path, browser: Br
         await expect(page.locator("main")).to_contain_text("There is no such session.")
 
 
-async def test_a_note_that_changes_while_it_is_edited_is_shown_beside_it_and_not_overwritten(
+async def test_a_note_that_changes_while_it_is_edited_is_shown_and_not_overwritten(
     home: Path,
     browser: Browser,
 ) -> None:
@@ -111,7 +111,7 @@ async def test_a_note_that_changes_while_it_is_edited_is_shown_beside_it_and_not
         assert [error for error in visit.errors if "409" not in error] == []  # which a browser says of every refusal
 
 
-async def test_somebody_beside_the_owner_sees_and_writes_notes_of_their_own(home: Path, browser: Browser) -> None:
+async def test_other_people_see_and_write_their_own_notes(home: Path, browser: Browser) -> None:
     (home / "workspace" / "shared").mkdir()
     (home / "workspace" / "shared" / "house.md").write_text("The boiler stands in the cellar.\n")
     async with remembering(home) as running, visiting(browser, running) as visit:
@@ -132,7 +132,7 @@ async def test_somebody_beside_the_owner_sees_and_writes_notes_of_their_own(home
     assert (home / "workspace/people/bob/memory/alps.md").read_text() == "Snow.\n"
 
 
-async def test_a_draft_outlives_a_reload_of_the_page(home: Path, browser: Browser) -> None:
+async def test_a_draft_survives_a_reload(home: Path, browser: Browser) -> None:
     async with remembering(home) as running, visiting(browser, running, size=NARROW, dark=True) as visit:
         await visit.sign_in()
         page = visit.page
@@ -157,7 +157,7 @@ async def test_a_draft_outlives_a_reload_of_the_page(home: Path, browser: Browse
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_facts_are_filtered_pinned_explained_and_forgotten_after_a_second_thought(
+async def test_facts_can_be_filtered_pinned_explained_and_forgotten_after_a_confirmation(
     home: Path,
     browser: Browser,
 ) -> None:

@@ -31,7 +31,7 @@ base_url = "http://127.0.0.1:9"
 """
 
 
-async def test_every_model_that_is_sent_texts_is_told_with_its_address_and_without_a_secret(tmp_path: Path) -> None:
+async def test_recipients_have_an_address_without_secrets(tmp_path: Path) -> None:
     async with gateway(tmp_path, file=FILE) as running:
         answered = await ask(running, "/api/recipients")
     assert SECRET not in answered.body.decode()
@@ -47,7 +47,7 @@ async def test_every_model_that_is_sent_texts_is_told_with_its_address_and_witho
     ]
 
 
-async def test_others_than_the_owner_are_not_told_the_folder(tmp_path: Path) -> None:
+async def test_only_the_owner_sees_the_folder(tmp_path: Path) -> None:
     bob = "a-token-for-bob-that-is-long-enough"
     async with gateway(tmp_path, settings={"people.bob.token": bob}) as running:
         told = (await ask(running, "/api/recipients", token=bob)).json
@@ -57,7 +57,7 @@ async def test_others_than_the_owner_are_not_told_the_folder(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_empty_page_names_who_is_sent_messages_and_what_stays(tmp_path: Path, browser: Browser) -> None:
+async def test_an_empty_conversation_names_the_recipients_of_messages(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=FILE) as running, visiting(browser, running) as visit:
         await visit.sign_in()
         page = visit.page
@@ -76,7 +76,7 @@ async def test_the_empty_page_names_who_is_sent_messages_and_what_stays(tmp_path
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_empty_page_says_where_nothing_leaves_the_machine(tmp_path: Path, browser: Browser) -> None:
+async def test_an_empty_conversation_says_if_nothing_leaves_the_machine(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()
         await expect(visit.page.locator(".hello")).to_contain_text("Sent tonobody")

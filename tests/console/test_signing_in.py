@@ -52,7 +52,7 @@ def passes_at(now: Callable[[], float]) -> TokenSigner:
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_pass_names_its_person_until_its_time_and_nobody_after_it() -> None:
+def test_a_signed_token_is_valid_until_it_expires() -> None:
     hour = Hour()
     passes = passes_at(hour)
     cookie = passes.issue("cookie", "ana", KEYS["ana"])
@@ -64,7 +64,7 @@ def test_a_pass_names_its_person_until_its_time_and_nobody_after_it() -> None:
     assert passes.read("cookie", cookie, KEYS.get) is None
 
 
-def test_a_pass_that_was_changed_anywhere_names_nobody() -> None:
+def test_a_modified_signed_token_is_invalid() -> None:
     passes = passes_at(Hour())
     cookie = passes.issue("cookie", "ana", KEYS["ana"])
     changed = [cookie[:at] + ("0" if cookie[at] != "0" else "1") + cookie[at + 1 :] for at in range(len(cookie))]
@@ -72,7 +72,7 @@ def test_a_pass_that_was_changed_anywhere_names_nobody() -> None:
     assert [text for text in changed + others if passes.read("cookie", text, KEYS.get) is not None] == []
 
 
-def test_a_pass_is_good_for_its_purpose_alone_and_dies_with_the_token() -> None:
+def test_a_signed_token_is_valid_for_its_purpose_and_while_the_token_exists() -> None:
     passes = passes_at(Hour())
     link = passes.issue("link", "owner", KEYS["owner"])
     assert passes.read("cookie", link, KEYS.get) is None
@@ -82,7 +82,7 @@ def test_a_pass_is_good_for_its_purpose_alone_and_dies_with_the_token() -> None:
     assert passes.read("link", link, KEYS.get) is not None
 
 
-def test_a_cookie_outlives_a_restart_and_a_link_does_not() -> None:
+def test_a_cookie_survives_a_restart_and_a_link_does_not() -> None:
     hour = Hour()
     before = passes_at(hour)
     cookie, link = before.issue("cookie", "owner", KEYS["owner"]), before.issue("link", "owner", KEYS["owner"])
@@ -93,7 +93,7 @@ def test_a_cookie_outlives_a_restart_and_a_link_does_not() -> None:
     assert before.read("link", link, KEYS.get) is not None
 
 
-def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
+def test_used_links_are_forgotten_when_they_would_have_expired() -> None:
     hour = Hour()
     passes = passes_at(hour)
     for number in range(3):
@@ -105,7 +105,7 @@ def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
 # --- signing out ------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_nobody_else_is(tmp_path: Path) -> None:
+async def test_a_hundred_sign_outs_sign_a_person_out_everywhere(tmp_path: Path) -> None:
     """The stored list of sign-outs stays small."""
     hour, path = Hour(), tmp_path / "signed_out.json"
     passes = TokenSigner(hour, SignedOut(path, hour))
@@ -121,13 +121,13 @@ async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_no
     assert path.stat().st_size < 200
 
 
-async def test_a_sign_out_is_durable_with_the_name_of_its_file(tmp_path: Path, steps: list[str]) -> None:
+async def test_a_sign_out_is_durable_including_its_directory_entry(tmp_path: Path, steps: list[str]) -> None:
     hour = Hour()
     await SignedOut(tmp_path / "signed_out.json", hour).add("owner", "line", int(hour()) + 1)
     assert steps == ["sync content", "sync folder", "replace", "sync folder"]
 
 
-async def test_a_sign_out_is_forgotten_once_the_last_cookie_of_its_line_has_run_out(tmp_path: Path) -> None:
+async def test_a_sign_out_is_forgotten_when_the_last_of_its_cookies_would_have_expired(tmp_path: Path) -> None:
     hour, path = Hour(), tmp_path / "signed_out.json"
     passes = TokenSigner(hour, SignedOut(path, hour))
     for _ in range(2):
@@ -144,7 +144,7 @@ def read(passes: TokenSigner, cookie: str) -> SignedToken:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"people": 1}', b"\xff"])
-def test_where_the_record_of_sign_outs_is_damaged_everybody_signs_in_again(tmp_path: Path, content: bytes) -> None:
+def test_with_a_damaged_file_of_sign_outs_everybody_signs_in_again(tmp_path: Path, content: bytes) -> None:
     hour, path = Hour(), tmp_path / "signed_out.json"
     cookie = passes_at(hour).issue("cookie", "owner", KEYS["owner"])
     path.write_bytes(content)
@@ -174,11 +174,11 @@ async def cookie_of(running: Gateway) -> dict[str, str]:
 
 async def status(running: Gateway, method: str, path: str, **headers: str) -> int:
     url = running.url + path
-    async with aiohttp.ClientSession() as stranger, stranger.request(method, url, headers=headers) as response:
+    async with aiohttp.ClientSession() as unauthenticated, unauthenticated.request(method, url, headers=headers) as response:
         return response.status
 
 
-async def test_the_token_becomes_a_cookie_that_no_script_and_no_other_site_gets(tmp_path: Path) -> None:
+async def test_the_cookie_is_http_only_and_same_site(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         response = await signed_in(running, token=f" {TOKEN}\n")
         assert response.status == 200
@@ -188,7 +188,7 @@ async def test_the_token_becomes_a_cookie_that_no_script_and_no_other_site_gets(
         assert TOKEN not in str(response.headers)
 
 
-async def test_behind_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
+async def test_behind_tls_the_cookie_is_secure(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings={"gateway.allowed_hosts": ["chat.example.org"]}) as running:
         headers = {"Host": "chat.example.org", "Origin": "https://chat.example.org"}
         async with running.http.post(f"{running.url}/api/sign-in", json={"token": TOKEN}, headers=headers) as response:
@@ -196,7 +196,7 @@ async def test_behind_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
             assert cookie["secure"] is True
 
 
-async def test_wrong_tokens_and_links_are_refused_and_then_have_to_wait(tmp_path: Path) -> None:
+async def test_wrong_tokens_and_links_are_refused_and_throttled(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         answers = [await signed_in(running, **{kind: f"wrong-{kind}-{n}"}) for n in range(3) for kind in ("token", "link")]
         assert {answer.status for answer in answers} == {401}
@@ -214,14 +214,14 @@ async def test_only_the_gateways_own_page_signs_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"token": 3}', '{"tokem": "x"}'])
-async def test_a_sign_in_that_is_none_is_a_bad_request(tmp_path: Path, body: str) -> None:
+async def test_an_invalid_sign_in_is_a_bad_request(tmp_path: Path, body: str) -> None:
     async with gateway(tmp_path) as running:
         headers = {"Origin": running.url}
         async with running.http.post(f"{running.url}/api/sign-in", data=body, headers=headers) as response:
             assert response.status == 400
 
 
-async def test_a_cookie_opens_what_the_token_does_for_our_own_page_only(tmp_path: Path) -> None:
+async def test_a_cookie_grants_what_the_token_does_to_our_own_page_only(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings={"gateway.allowed_origins": ["http://friend.example"]}) as running:
         cookie = await cookie_of(running)
         ours = {**cookie, "Origin": running.url}
@@ -237,7 +237,7 @@ async def test_a_cookie_opens_what_the_token_does_for_our_own_page_only(tmp_path
         assert await status(running, "GET", "/status.json", **cookie, Authorization="Bearer wrong") == 401
 
 
-async def test_the_websocket_greets_who_has_a_cookie_if_our_own_page_opens_it(tmp_path: Path) -> None:
+async def test_a_cookie_opens_the_websocket_from_our_own_page_only(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         cookie = await cookie_of(running)
         client = await running.connect(None, **cookie, Origin=running.url)
@@ -246,12 +246,12 @@ async def test_the_websocket_greets_who_has_a_cookie_if_our_own_page_opens_it(tm
         assert (await client.next())["type"] == "welcome"
         assert await client.chat("hi") == "hi"
         assert {e["client"] for _, e in client.events() if e["kind"] == "message_received"} == {"console"}
-        stranger = await running.connect(None, **cookie)
-        await stranger.say("hello", protocol=1)
-        assert await stranger.closed() == 4401
+        unauthenticated = await running.connect(None, **cookie)
+        await unauthenticated.say("hello", protocol=1)
+        assert await unauthenticated.closed() == 4401
 
 
-async def test_signing_out_ends_the_cookie_and_closes_what_it_opened(tmp_path: Path) -> None:
+async def test_signing_out_invalidates_the_cookie_and_closes_its_connections(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         cookie, other = await cookie_of(running), await cookie_of(running)
         client = await running.connect(None, **cookie, Origin=running.url)
@@ -263,7 +263,7 @@ async def test_signing_out_ends_the_cookie_and_closes_what_it_opened(tmp_path: P
         assert await status(running, "GET", "/status.json", **other) == 200
 
 
-async def test_signing_out_lasts_beyond_a_restart(tmp_path: Path) -> None:
+async def test_a_sign_out_survives_a_restart(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         cookie, other = await cookie_of(running), await cookie_of(running)
         assert await status(running, "POST", "/api/sign-out", **cookie, Origin=running.url) == 200
@@ -273,7 +273,7 @@ async def test_signing_out_lasts_beyond_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["older", "newer"])
-async def test_signing_out_ends_a_cookie_and_all_that_renewed_it(tmp_path: Path, which: str) -> None:
+async def test_signing_out_invalidates_a_cookie_and_all_that_renewed_it(tmp_path: Path, which: str) -> None:
     """A copy of the older one would open everything for another month."""
     yesterday = passes_at(lambda: time.time() - 2 * RENEWED_AFTER)
     async with gateway(tmp_path) as running:
@@ -292,7 +292,7 @@ async def test_signing_out_ends_a_cookie_and_all_that_renewed_it(tmp_path: Path,
             assert await status(running, "GET", "/status.json", **each) == 401
 
 
-async def test_signing_out_ends_the_cookie_that_a_further_sign_in_replaced(tmp_path: Path) -> None:
+async def test_signing_out_invalidates_the_cookie_that_a_further_sign_in_replaced(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         first = await cookie_of(running)
         headers = {**first, "Origin": running.url}
@@ -303,7 +303,7 @@ async def test_signing_out_ends_the_cookie_that_a_further_sign_in_replaced(tmp_p
         assert await status(running, "GET", "/status.json", **first) == 401
 
 
-async def test_a_sign_out_that_the_disk_refuses_to_keep_counts_until_the_restart_and_says_so(tmp_path: Path) -> None:
+async def test_a_sign_out_that_cannot_be_saved_holds_until_the_restart_and_says_so(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         cookie, other = await cookie_of(running), await cookie_of(running)
         (tmp_path / "signed_out.json").mkdir()  # nothing can be put in its place
@@ -342,7 +342,7 @@ async def test_under_systemd_no_link_is_printed(tmp_path: Path, capfd: Any, monk
         assert "#link" not in capfd.readouterr().out
 
 
-def test_the_person_of_a_cookie_who_is_not_there_any_more_is_not_admitted() -> None:
+def test_the_cookie_of_a_removed_person_is_invalid() -> None:
     from tests.gateway.test_access import access, people
 
     rules = access()
@@ -357,7 +357,7 @@ def test_the_person_of_a_cookie_who_is_not_there_any_more_is_not_admitted() -> N
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_page_may_load_and_call_its_own_gateway_and_nothing_else(tmp_path: Path) -> None:
+async def test_the_content_security_policy_allows_only_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, running.http.get(f"{running.url}/") as response:
         page = await response.text()
         policy = dict(rule.split(" ", 1) for rule in response.headers["Content-Security-Policy"].split("; "))
@@ -382,7 +382,7 @@ async def test_the_page_may_load_and_call_its_own_gateway_and_nothing_else(tmp_p
                 assert (found.status, "immutable" in found.headers["Cache-Control"]) == (200, True)
 
 
-async def test_no_path_leads_out_of_the_consoles_folder(tmp_path: Path) -> None:
+async def test_no_path_escapes_the_consoles_folder(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with running.http.get(f"{running.url}/") as response:
             digest = re.findall("/console/([0-9a-f]{16})/", await response.text())[0]
@@ -391,7 +391,7 @@ async def test_no_path_leads_out_of_the_consoles_folder(tmp_path: Path) -> None:
         assert await status(running, "GET", "/console/0123456789abcdef/app.js") == 404
 
 
-def test_what_is_not_ours_is_as_its_makers_published_it() -> None:
+def test_third_party_scripts_are_as_published() -> None:
     vendor = FOLDER / "vendor"
     rows = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
     assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}
@@ -403,7 +403,7 @@ def test_what_is_not_ours_is_as_its_makers_published_it() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_path: Path, browser: Browser) -> None:
+async def test_signing_in_and_out_applies_to_every_tab(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.page.goto(visit.url)
         await visit.page.get_by_label("Token").fill("not the token at all, really")
@@ -426,7 +426,7 @@ async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_p
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_person_is_told_that_their_sign_out_was_not_kept(tmp_path: Path, browser: Browser) -> None:
+async def test_the_page_says_that_a_sign_out_was_not_saved(tmp_path: Path, browser: Browser) -> None:
     """The gateway ends the websocket before it answers, and the page must not take that for the answer."""
     closed = asyncio.Event()
 
@@ -448,9 +448,7 @@ async def test_a_person_is_told_that_their_sign_out_was_not_kept(tmp_path: Path,
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_link_that_is_printed_opens_the_console_and_leaves_no_trace(
-    tmp_path: Path, browser: Browser, capfd: Any
-) -> None:
+async def test_the_printed_link_signs_in_and_leaves_the_address_bar(tmp_path: Path, browser: Browser, capfd: Any) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         link = re.search(r"http://\S+", capfd.readouterr().out)
         assert link is not None
@@ -463,7 +461,7 @@ async def test_the_link_that_is_printed_opens_the_console_and_leaves_no_trace(
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_link_signs_in_a_tab_that_shows_the_form_already(tmp_path: Path, browser: Browser, capfd: Any) -> None:
+async def test_the_link_signs_in_a_tab_that_shows_the_form(tmp_path: Path, browser: Browser, capfd: Any) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         link = re.search(r"http://\S+", capfd.readouterr().out)
         assert link is not None
@@ -480,7 +478,7 @@ async def test_the_link_signs_in_a_tab_that_shows_the_form_already(tmp_path: Pat
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_link_leaves_the_address_of_a_tab_that_is_signed_in_and_signs_its_own_person_in(
+async def test_the_link_in_a_signed_in_tab_leaves_the_address_bar_and_signs_its_person_in(
     tmp_path: Path, browser: Browser, capfd: Any
 ) -> None:
     bob = "a-token-for-bob-that-is-long-enough"

@@ -217,7 +217,7 @@ PICTURES = os.environ.get("EXUVIA_PICTURES")
 
 
 @pytest.mark.parametrize(("name", "size", "dark"), [("console-chat", WIDE, False), ("console-phone", NARROW, True)])
-async def test_nothing_serious_is_in_the_way_of_anybody(
+async def test_a_conversation_has_no_serious_accessibility_problems(
     tmp_path: Path, browser: Browser, name: str, size: tuple[int, int], dark: bool
 ) -> None:
     for key, (title, age) in OTHERS.items():
@@ -249,7 +249,7 @@ async def test_nothing_serious_is_in_the_way_of_anybody(
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-async def test_a_compaction_says_whether_the_gateway_made_it_by_itself(tmp_path: Path, browser: Browser) -> None:
+async def test_an_automatic_compaction_is_labelled(tmp_path: Path, browser: Browser) -> None:
     def compacted(number: int, trigger: Trigger, keep_from: int) -> list[tuple[int | None, Event]]:
         began = CompactionBegan(compaction=number, trigger=trigger, keep_from=keep_from, tokens_before=90)
         made = ContextCompacted(
@@ -274,7 +274,7 @@ async def test_a_compaction_says_whether_the_gateway_made_it_by_itself(tmp_path:
         ("budget", "🧹 Auto-compaction complete: 1 message summarised"),
     ],
 )
-async def test_a_compaction_that_began_before_the_newest_page_says_the_same_once_that_is_read(
+async def test_a_compaction_that_began_on_an_earlier_page_is_labelled_once_that_is_loaded(
     tmp_path: Path, browser: Browser, trigger: Trigger, says: str
 ) -> None:
     began = CompactionBegan(compaction=1, trigger=trigger, keep_from=6, tokens_before=90)

@@ -74,7 +74,7 @@ def test_wrong_tokens_delay_only_their_own_address() -> None:
         rules.admit("one from elsewhere", "192.0.2.2")
 
 
-def test_the_right_token_is_let_in_while_its_address_waits_for_anothers_guesses() -> None:
+def test_the_right_token_is_admitted_from_a_waiting_address() -> None:
     rules = access()
     for number in range(FREE + 20):
         with pytest.raises(NotAuthorized):
@@ -196,7 +196,7 @@ def test_default_ports_may_be_omitted_as_browsers_do() -> None:
     assert allows(rules, "http://localhost", "localhost")
 
 
-def test_a_gateway_on_all_addresses_takes_literal_addresses_but_no_names() -> None:
+def test_a_gateway_on_all_addresses_accepts_ip_addresses_but_no_names() -> None:
     rules = access(host="0.0.0.0")
     assert rules.allows_host("192.0.2.7:7117")
     assert rules.allows_host("[2001:db8::1]:7117")

@@ -70,7 +70,7 @@ def data(content: bytes, **fields: str) -> dict[str, str]:
 # --- over HTTP --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_upload_is_kept_and_described_from_its_bytes_and_comes_back(tmp_path: Path) -> None:
+async def test_an_upload_is_stored_described_and_can_be_downloaded(tmp_path: Path) -> None:
     content = png(300, 200)
     digest = sha256(content).hexdigest()
     async with gateway(tmp_path) as g:
@@ -85,7 +85,7 @@ async def test_an_upload_is_kept_and_described_from_its_bytes_and_comes_back(tmp
         assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
 
 
-async def test_nothing_is_taken_or_given_without_a_token_or_to_a_page_of_somebody_else(tmp_path: Path) -> None:
+async def test_uploads_and_downloads_need_a_token_and_our_origin(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         digest = (await upload(g, b"mine"))["sha256"]
         for headers, status in (
@@ -101,7 +101,7 @@ async def test_nothing_is_taken_or_given_without_a_token_or_to_a_page_of_somebod
         assert {path.name for path in (tmp_path / "attachments").iterdir()} == {digest, "owners"}
 
 
-async def test_one_persons_file_does_not_exist_for_another(tmp_path: Path) -> None:
+async def test_a_file_exists_only_for_its_person(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         digest = (await upload(g, b"a secret"))["sha256"]
         (tmp_path / "attachments" / "owners" / "owner").rename(tmp_path / "attachments" / "owners" / "anna")
@@ -118,7 +118,7 @@ async def test_one_persons_file_does_not_exist_for_another(tmp_path: Path) -> No
             assert (await fetch(g, odd))[0] == 404
 
 
-async def test_a_file_beyond_the_bound_is_refused_whether_or_not_its_length_is_told(tmp_path: Path) -> None:
+async def test_a_file_above_the_limit_is_refused_with_and_without_a_length(tmp_path: Path) -> None:
     async def drip() -> Any:
         for _ in range(3):
             yield b"x" * 50
@@ -131,7 +131,7 @@ async def test_a_file_beyond_the_bound_is_refused_whether_or_not_its_length_is_t
         assert len(list((tmp_path / "attachments").iterdir())) == 2
 
 
-async def test_a_file_that_says_it_is_too_large_is_refused_before_it_comes(
+async def test_an_announced_file_above_the_limit_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "PIECE_SECONDS", 1.0)
@@ -139,7 +139,7 @@ async def test_a_file_that_says_it_is_too_large_is_refused_before_it_comes(
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+async def test_an_interrupted_upload_leaves_no_file(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, begun(g, 1000) as (_, writer), deadline():
         writer.write(b"x" * 500)
         while not list((tmp_path / "attachments").glob(".draft*")):
@@ -149,7 +149,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_an_upload_that_stands_still_is_ended_and_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_upload_is_ended_and_frees_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway(tmp_path) as g, AsyncExitStack() as stack, deadline():
         slow = [await stack.enter_async_context(begun(g, 1000)) for _ in range(uploads.OF_ONE_PERSON)]
         while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
@@ -169,7 +169,7 @@ async def test_an_upload_that_stands_still_is_ended_and_makes_room(tmp_path: Pat
 
 
 @pytest.mark.parametrize("limit", ["PIECE_SECONDS", "UPLOAD_SECONDS"])
-async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
+async def test_an_upload_below_the_minimum_rate_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(uploads, limit, 0.3)
@@ -183,7 +183,7 @@ async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
         assert not list((tmp_path / "attachments").glob(".draft*"))
 
 
-async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_path: Path) -> None:
+async def test_one_persons_uploads_leave_slots_for_others(tmp_path: Path) -> None:
     people = f'[agent]\nmodel = "scripted:echo"\n[people.ana]\ntoken = "{ANA}"\n'
     async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, deadline():
         for _ in range(uploads.OF_ONE_PERSON):
@@ -197,7 +197,7 @@ async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_pa
             assert response.status == 201, await response.text()
 
 
-async def test_uploads_of_all_persons_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_uploads_are_limited_in_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "AT_ONCE", 2)
     people = f'[agent]\nmodel = "scripted:echo"\n[people.ana]\ntoken = "{ANA}"\n'
     async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, deadline():
@@ -223,11 +223,11 @@ async def test_uploads_of_all_persons_together_are_bounded(tmp_path: Path, monke
         ("x" * 300 + ".png", "x" * 196 + ".png"),
     ],
 )
-def test_a_file_name_is_one_short_line_that_reads_as_it_is(given: str, kept: str) -> None:
+def test_a_file_name_is_sanitized(given: str, kept: str) -> None:
     assert uploads.sanitized_name(given) == kept
 
 
-async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_path: Path) -> None:
+async def test_an_upload_whose_token_was_revoked_is_discarded(tmp_path: Path) -> None:
     echo = '[agent]\nmodel = "scripted:echo"\n'
     async with gateway(tmp_path, file=f'{echo}[people.ana]\ntoken = "{ANA}"\n') as g, deadline():
         ana = await g.connect(ANA)
@@ -243,7 +243,7 @@ async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_pa
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-async def test_a_compressed_upload_is_refused_before_anything_is_unpacked(tmp_path: Path, encoding: str) -> None:
+async def test_a_compressed_upload_is_refused(tmp_path: Path, encoding: str) -> None:
     headers = BEARER | {"Content-Encoding": encoding}
     async with gateway(tmp_path) as g:
         async with g.http.post(f"{g.url}/attachments", data=b"\x1f\x8b no matter", headers=headers) as response:
@@ -254,7 +254,7 @@ async def test_a_compressed_upload_is_refused_before_anything_is_unpacked(tmp_pa
         assert not (tmp_path / "attachments").exists()
 
 
-async def test_an_upload_that_is_cut_is_one_line_in_the_log(tmp_path: Path) -> None:
+async def test_an_interrupted_upload_is_logged_in_one_line(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         output = io.StringIO()
         logs.configure("info", "json", output)
@@ -269,7 +269,7 @@ async def test_an_upload_that_is_cut_is_one_line_in_the_log(tmp_path: Path) -> N
     assert (line["event"], line["level"], line["person"], "exception" in line) == ("upload_cut", "info", "owner", False)
 
 
-async def test_large_uploads_do_not_hold_up_the_others(tmp_path: Path) -> None:
+async def test_large_uploads_do_not_block_others(tmp_path: Path) -> None:
     content = b"\x00" * 8 * 1024 * 1024
     async with gateway(tmp_path) as g:
         client = await g.connect()
@@ -288,7 +288,7 @@ async def test_large_uploads_do_not_hold_up_the_others(tmp_path: Path) -> None:
 # --- in a message -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_names_its_files_and_they_are_on_the_disk_before_it_is_accepted(tmp_path: Path) -> None:
+async def test_the_attachments_of_an_accepted_message_are_durable(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         sent = await upload(g, png(4, 5), name="p.png")
         client = await g.connect()
@@ -303,7 +303,7 @@ async def test_a_message_names_its_files_and_they_are_on_the_disk_before_it_is_a
         assert (await fetch(g, notes))[1] == b"# Notes"
 
 
-async def test_a_message_that_cannot_be_is_refused_with_one_sentence_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_message_with_invalid_attachments_is_refused(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings={"gateway.attachment_bytes": 100}) as g:
         client = await g.connect()
         for number, (attachments, text, code) in enumerate(
@@ -374,7 +374,7 @@ async def test_a_missing_file_is_reported_and_the_conversation_continues(tmp_pat
         assert "its file cannot be read" in (await client.until_event("model_replied"))["text"]
 
 
-async def test_what_was_shown_is_hashed_as_references(tmp_path: Path) -> None:
+async def test_requests_are_hashed_with_references_to_attachments(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await attach(client, data(b"x" * 30_000, name="n.txt"))
@@ -421,7 +421,7 @@ async def test_the_running_gateway_removes_uploads_that_no_message_refers_to(
         assert {path.name for path in (tmp_path / "attachments").iterdir()} == {sha256(b"named").hexdigest(), "owners"}
 
 
-async def test_an_uploaded_picture_reaches_the_vendor_and_is_counted_by_its_price(tmp_path: Path) -> None:
+async def test_an_uploaded_picture_is_sent_to_the_provider_and_counted_in_tokens(tmp_path: Path) -> None:
     content = png(512, 512)
     async with openai_server.OpenAIServer(openai_server.ScriptedResponse("A grey square.")).serving() as server:
         own = {"base_url": server.url, "api_key": openai_server.KEY, "pictures": True}

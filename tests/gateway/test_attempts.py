@@ -55,7 +55,7 @@ def test_attempts_of_an_address_are_forgotten_after_a_while(clock: Clock) -> Non
     assert attempts.wait("192.0.2.1") == 0
 
 
-def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: Clock) -> None:
+def test_an_ipv6_network_and_a_mapped_ipv4_address_count_as_one(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     for number in range(FREE + 1):
         guess(attempts, f"2001:db8::{number:x}", 1, first=number)
@@ -75,7 +75,7 @@ def test_the_table_is_bounded_and_forgets_the_oldest_failures(clock: Clock) -> N
     assert attempts.wait("192.0.2.1") == 0
 
 
-def test_in_a_storm_no_address_has_mistakes_for_free_and_others_still_wait_for_nothing(clock: Clock) -> None:
+def test_in_a_storm_no_address_has_free_attempts(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     for number in range(STORM + 1):
         guess(attempts, f"2001:db8:0:{number:x}::1", 1)
@@ -89,7 +89,7 @@ def test_in_a_storm_no_address_has_mistakes_for_free_and_others_still_wait_for_n
 @given(
     st.lists(st.tuples(st.sampled_from(["192.0.2.1", "192.0.2.2", "2001:db8::1"]), st.binary(max_size=2), st.floats(0, 400)))
 )
-def test_no_address_waits_for_anothers_mistakes_nor_longer_than_the_longest(
+def test_an_address_waits_for_its_own_attempts_and_at_most_the_longest_wait(
     guesses: list[tuple[str, bytes, float]],
 ) -> None:
     clock = Clock()

@@ -60,7 +60,7 @@ def test_a_frame_of_the_contract_is_read(text: str, expected: frames.ClientFrame
         '{"type":"history","id":"h","session":"main","limit":501}',
     ],
 )
-def test_what_is_no_frame_is_refused_with_a_sentence(text: str) -> None:
+def test_an_invalid_frame_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(InvalidFrame, match="The frame is not valid"):
         parse(text)
 
@@ -79,13 +79,13 @@ def test_what_is_no_frame_is_refused_with_a_sentence(text: str) -> None:
         ),
     ],
 )
-def test_a_rule_is_told_in_words_and_not_as_a_pattern(fields: dict[str, Any], sentence: str) -> None:
+def test_an_error_describes_a_pattern_in_words(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidFrame) as refused:
         parse(json.dumps({**SEND, **fields}))
     assert str(refused.value) == f"The frame is not valid: {sentence}"
 
 
-def test_the_refusal_carries_the_id_where_the_frame_shows_one() -> None:
+def test_an_error_has_the_id_of_the_invalid_frame() -> None:
     with pytest.raises(InvalidFrame) as refused:
         parse('{"type":"send","id":"abc","session":"main"}')
     assert refused.value.id == "abc"

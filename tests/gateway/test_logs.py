@@ -50,7 +50,7 @@ def test_a_terminal_gets_text_and_anything_else_json() -> None:
         assert stream.getvalue()[0] in begins
 
 
-def test_text_reads_from_left_to_right() -> None:
+def test_text_has_time_level_event_and_fields_in_order() -> None:
     assert as_text("ready", address="ws://127.0.0.1:7117/ws", model="local:x, because") == (
         'info     ready  address=ws://127.0.0.1:7117/ws  model="local:x, because"\n'
     )
@@ -64,7 +64,7 @@ def test_json_has_time_level_logger_and_event() -> None:
 
 
 @given(st.text())
-def test_no_text_makes_a_second_line_or_an_escape(text: str) -> None:
+def test_no_value_adds_a_line_or_an_escape_sequence(text: str) -> None:
     for line in (as_text(text, key=text), as_text("said", **{f"x{text}": [text]})):
         assert line[-1] == "\n"
         assert line[:-1].isprintable()
@@ -77,7 +77,7 @@ def test_a_value_cannot_pass_for_a_field_or_a_line() -> None:
     assert as_json(text="\x1b[2J\u2028\x7f\ud800")["text"] == "\x1b[2J\u2028\x7f\ud800"
 
 
-def test_secrets_are_hidden_in_every_place() -> None:
+def test_secrets_are_hidden_everywhere() -> None:
     hide(Secret(PASSWORD))
     try:
         raise ValueError(f"refused {PASSWORD}")
@@ -103,7 +103,7 @@ def test_keys_in_the_environment_are_hidden_by_their_names() -> None:
     assert (entry["a"], entry["b"], entry["c"]) == (HIDDEN, "/etc/some/folder", "")
 
 
-def test_odd_values_are_bounded_and_never_raise() -> None:
+def test_unusual_values_are_bounded_and_never_raise() -> None:
     class Rude:
         def __str__(self) -> str:
             raise RuntimeError("no")
@@ -135,7 +135,7 @@ def test_what_is_below_the_level_is_not_logged() -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_standard_library_and_warnings_go_the_same_way() -> None:
+def test_the_standard_librarys_log_and_warnings_are_included() -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     logging.getLogger("library").error("bad %s\n", "thing")
@@ -182,7 +182,7 @@ def test_lines_of_several_threads_are_not_mixed() -> None:
     assert stream.getvalue().count("\n") == 200
 
 
-def test_by_default_the_standard_error_is_used() -> None:
+def test_standard_error_is_the_default() -> None:
     program = (
         'import structlog; from gateway.support import logs; logs.configure("info", "auto");'
         ' structlog.get_logger("a").info("b")'

@@ -63,7 +63,7 @@ async def scraped(on: Gateway) -> Samples:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_gateway_did_stands_on_its_page(tmp_path: Path) -> None:
+async def test_the_metrics_count_what_the_gateway_did(tmp_path: Path) -> None:
     script: Script = [
         {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "no-such-file-of-mine.md"}}]},
         {"error": "stream_cut"},
@@ -103,7 +103,7 @@ async def test_what_the_gateway_did_stands_on_its_page(tmp_path: Path) -> None:
         assert value(samples, "process_open_fds") > 3
 
 
-async def test_nothing_of_people_sessions_or_arguments_is_on_the_page(tmp_path: Path) -> None:
+async def test_the_metrics_contain_no_people_sessions_or_arguments(tmp_path: Path) -> None:
     script: Script = [
         {"text": "Look.", "calls": [{"tool": "unicorn_tool", "arguments": {"path": "unicorn.md"}}]},
         {"text": "No."},
@@ -119,7 +119,7 @@ async def test_nothing_of_people_sessions_or_arguments_is_on_the_page(tmp_path: 
         assert not any(session in text for session in on.journals())
 
 
-async def test_the_page_is_the_owners_alone(tmp_path: Path) -> None:
+async def test_metrics_are_for_the_owner_only(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home", settings={"people.ana.token": SECRET}) as on:
         for path in ("/metrics", "/status.json"):
             for headers, status in (
@@ -133,7 +133,7 @@ async def test_the_page_is_the_owners_alone(tmp_path: Path) -> None:
                     assert (path, headers, answer.status) == (path, headers, status)
 
 
-async def test_the_page_in_docs_names_every_metric_and_field_and_no_other(tmp_path: Path) -> None:
+async def test_the_documentation_lists_every_metric_and_field(tmp_path: Path) -> None:
     written = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     metrics, _, status = written.partition("## `GET /status.json`")
 
@@ -156,7 +156,7 @@ async def test_the_page_in_docs_names_every_metric_and_field_and_no_other(tmp_pa
 
 
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.floats(0, 1e9)), min_size=1, max_size=50))
-def test_any_labels_and_values_make_a_page_that_can_be_read(values: Mapping[str, list[float]]) -> None:
+def test_any_labels_and_values_produce_a_valid_page(values: Mapping[str, list[float]]) -> None:
     observed = {label: Histogram((0.5, 1, 1e6)) for label in values}
     counted = Counter("kind")
     for label, each in values.items():
@@ -170,7 +170,7 @@ def test_any_labels_and_values_make_a_page_that_can_be_read(values: Mapping[str,
         assert samples["b_seconds_sum"][(("kind", written),)] == pytest.approx(sum(each))
 
 
-def test_a_value_on_a_bound_lies_below_it() -> None:
+def test_a_value_equal_to_a_bound_counts_below_it() -> None:
     observed = Histogram((1.0, 2.0))
     for each in (0.5, 1.0, 1.5, 2.0, 2.5):
         observed.observe(each)
@@ -178,7 +178,7 @@ def test_a_value_on_a_bound_lies_below_it() -> None:
     assert (observed.count, observed.mean) == (5, 1.5)
 
 
-def test_labels_beyond_the_bound_are_counted_as_other() -> None:
+def test_label_values_beyond_the_limit_are_counted_as_other() -> None:
     counted = Counter("model", "direction", most=4)
     for number in range(10):
         counted.add(f"model-{number}", "input", by=3)
@@ -194,7 +194,7 @@ def test_labels_beyond_the_bound_are_counted_as_other() -> None:
     assert counted.total == 41
 
 
-def test_what_is_not_known_has_no_line() -> None:
+def test_unknown_values_have_no_line() -> None:
     assert page([gauge("a", "A.", None), gauge("b", "B.", 0.25, x="y")]) == '# HELP b B.\n# TYPE b gauge\nb{x="y"} 0.25\n'
 
 
@@ -239,7 +239,7 @@ def replied(*calls: str) -> ModelReplied:
     )
 
 
-async def test_each_step_of_a_turn_takes_as_long_as_it_took() -> None:
+async def test_each_step_of_a_turn_is_measured() -> None:
     stage = Metered()
     heard: list[bool] = []
     piece = stage.meter.first_text_observer(lambda: heard.append(True))
@@ -275,7 +275,7 @@ async def test_each_step_of_a_turn_takes_as_long_as_it_took() -> None:
     assert stage.figures.cached_tokens.counts == {("m-2026",): 8}
 
 
-async def test_messages_from_before_a_restart_and_abandoned_turns_have_no_times() -> None:
+async def test_messages_before_a_restart_and_abandoned_turns_are_not_measured() -> None:
     stage = Metered()
     stage.note(started(1))
     stage.note(TurnEnded(outcome="abandoned", millis=0, error=Failure(code="not_resumed", sentence="No.")))
@@ -286,7 +286,7 @@ async def test_messages_from_before_a_restart_and_abandoned_turns_have_no_times(
     assert stage.figures.turn_errors.counts == {("not_resumed",): 1}
 
 
-async def test_the_last_error_is_forgotten_when_a_turn_goes_well() -> None:
+async def test_a_successful_turn_clears_the_last_error() -> None:
     stage = Metered()
     failure = Failure(code="rate_limited", sentence="Too many.")
     stage.note(started())
@@ -313,7 +313,7 @@ async def test_a_failed_disk_and_a_failed_plugin_are_counted() -> None:
     assert stage.figures.messages.total == 0
 
 
-async def test_what_is_not_on_the_disk_does_not_count_yet() -> None:
+async def test_events_are_counted_once_durable() -> None:
     stage = Metered()
     stage.note(received("hello"), turn=None)
     on_disk = stage.log.end
@@ -324,7 +324,7 @@ async def test_what_is_not_on_the_disk_does_not_count_yet() -> None:
     assert stage.figures.messages.total == 2
 
 
-async def test_a_command_does_not_wait_in_the_meter_for_ever() -> None:
+async def test_an_answered_command_is_removed_from_the_meter() -> None:
     stage = Metered()
     for number in range(100):
         seq = stage.note(received("/status", f"m{number}"), turn=None)
@@ -338,7 +338,7 @@ async def test_a_command_does_not_wait_in_the_meter_for_ever() -> None:
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_blocked_loop_is_seen_once_by_the_page_and_for_minutes_by_people() -> None:
+async def test_a_blocked_event_loop_is_measured_and_reported_for_minutes() -> None:
     observed = Histogram(SECONDS)
     with VirtualTime() as time:
         with LoopLag(observed) as lag:
@@ -352,13 +352,13 @@ async def test_a_blocked_loop_is_seen_once_by_the_page_and_for_minutes_by_people
         assert observed.count == 1, "the timer ends with the block"
 
 
-def test_the_bounds_ascend() -> None:
+def test_bucket_bounds_ascend() -> None:
     for observed in (Counters().turn_seconds, Counters().sync_seconds):
         assert all(low < high for low, high in pairwise(observed.bounds))
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 5)), min_size=1, max_size=60))
-def test_the_longest_of_a_window_is_that_of_all_that_came_in_it(steps: list[tuple[float, float]]) -> None:
+def test_the_longest_lag_is_that_of_its_window(steps: list[tuple[float, float]]) -> None:
     longest, now = LongestLag(60.0), 0.0
     all_: list[tuple[float, float]] = []
     for pause, delay in steps:

@@ -57,7 +57,7 @@ async def silence(client: Client) -> list[Frame]:
 # --- who --------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_token_says_who_somebody_is_whatever_the_client_says(tmp_path: Path) -> None:
+async def test_the_token_determines_the_person(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BOTH) as g:
         for token, person in ((TOKEN, "owner"), (ANA, "ana"), (BEN, "ben")):
             client = await g.connect(None)
@@ -75,7 +75,7 @@ async def test_the_token_says_who_somebody_is_whatever_the_client_says(tmp_path:
         ]
 
 
-async def test_a_second_hello_changes_nobody_into_another(tmp_path: Path) -> None:
+async def test_a_second_hello_does_not_change_the_person(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BOTH) as g:
         client = await g.connect(BEN)
         await client.say("hello", protocol=1, token=ANA)
@@ -109,9 +109,7 @@ async def test_a_second_hello_changes_nobody_into_another(tmp_path: Path) -> Non
         ("people.ana = 5\n", "people.ana must be a table, not "),
     ],
 )
-def test_people_that_cannot_be_told_apart_are_refused_by_the_path_of_the_key(
-    table: str, sentence: str, tmp_path: Path
-) -> None:
+def test_invalid_people_are_refused_with_the_path_of_the_key(table: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(table)
     with pytest.raises(ConfigRefused) as refused:
@@ -133,7 +131,7 @@ def test_the_owner_may_have_a_name_too(tmp_path: Path) -> None:
 # --- each door --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_same_key_of_two_people_is_two_sessions(tmp_path: Path) -> None:
+async def test_the_same_key_of_two_people_names_two_sessions(tmp_path: Path) -> None:
     async with two(tmp_path) as (g, _, ben):
         assert await ben.chat("hello") == "hello"
         people = [(lines[0]["person"], lines[0]["key"]) for lines in g.journals().values()]
@@ -142,7 +140,7 @@ async def test_the_same_key_of_two_people_is_two_sessions(tmp_path: Path) -> Non
             assert {line["sender"] for line in lines if line["kind"] == "message_received"} == {lines[0]["person"]}
 
 
-async def test_the_same_id_of_two_people_is_two_messages(tmp_path: Path) -> None:
+async def test_the_same_id_of_two_people_names_two_messages(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BOTH) as g:
         for token, text in ((ANA, "hers"), (BEN, "his")):
             client = await g.connect(token)
@@ -170,7 +168,7 @@ async def test_a_session_of_somebody_else_does_not_exist_by_key_or_id(tmp_path: 
         assert SECRET not in json.dumps(ben.frames[seen:])
 
 
-async def test_nothing_that_one_says_reaches_the_other_live(tmp_path: Path) -> None:
+async def test_live_events_reach_only_their_person(tmp_path: Path) -> None:
     async with two(tmp_path) as (_, ana, ben):
         await ben.chat("mine")
         await ben.say("subscribe", session="main", after=0)
@@ -178,7 +176,7 @@ async def test_nothing_that_one_says_reaches_the_other_live(tmp_path: Path) -> N
         assert SECRET not in json.dumps(await silence(ben))
 
 
-async def test_cancel_and_stop_end_nothing_of_somebody_else(tmp_path: Path) -> None:
+async def test_cancel_and_stop_do_not_affect_other_people(tmp_path: Path) -> None:
     script = [{"text": "a long story", "delay_ms": 600}]
     async with gateway(tmp_path, settings=BOTH, script=script) as g:
         ana, ben = await g.connect(ANA), await g.connect(BEN)
@@ -193,7 +191,7 @@ async def test_cancel_and_stop_end_nothing_of_somebody_else(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["/history 50", "/status", "/context", "/usage", "/queue", "/help"])
-async def test_no_command_tells_of_somebody_else(command: str, tmp_path: Path) -> None:
+async def test_no_command_reveals_other_people(command: str, tmp_path: Path) -> None:
     async with two(tmp_path) as (_, _ana, ben):
         assert SECRET not in await ben.command(command)
 
@@ -210,7 +208,7 @@ async def test_a_file_of_somebody_else_does_not_exist(tmp_path: Path) -> None:
         assert (await ben.until_answered("f"))["code"] == "bad_request"
 
 
-async def test_after_a_restart_each_has_their_own_again(tmp_path: Path) -> None:
+async def test_after_a_restart_people_still_have_only_their_own_sessions(tmp_path: Path) -> None:
     async with two(tmp_path) as (_, _ana, ben):
         await ben.chat("his")
     (tmp_path / "catalog.sqlite").unlink()
@@ -241,7 +239,7 @@ FRAMES = st.fixed_dictionaries(
 )
 
 
-async def test_no_sequence_of_frames_shows_or_changes_what_somebody_else_has(tmp_path: Path) -> None:
+async def test_no_sequence_of_frames_shows_or_changes_other_peoples_data(tmp_path: Path) -> None:
     """Hypothesis draws frames, which Ben sends to a running gateway: Ana's journals do not change, and nothing of them is
     shown."""
     async with two(tmp_path) as (g, _, ben):
@@ -276,7 +274,7 @@ def people_file(**tokens: str) -> str:
     return FILE + "".join(f'[people.{name}]\ntoken = "{token}"\n' for name, token in tokens.items())
 
 
-async def test_a_token_that_is_taken_away_closes_its_connections_and_no_other(tmp_path: Path) -> None:
+async def test_a_revoked_token_closes_its_connections_only(tmp_path: Path) -> None:
     async with gateway(tmp_path, file=people_file(ana=ANA, ben=BEN)) as g:
         ana, also_ana, ben = await g.connect(ANA), await g.connect(ANA), await g.connect(BEN)
         await ana.chat("before")
@@ -291,7 +289,7 @@ async def test_a_token_that_is_taken_away_closes_its_connections_and_no_other(tm
         assert "before" in json.dumps(await again.until_type("history"))
 
 
-async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_owner_is_told_why(tmp_path: Path) -> None:
+async def test_a_weak_token_in_a_changed_configuration_is_reported_to_the_owner_only(tmp_path: Path) -> None:
     async with gateway(tmp_path, file=people_file(ana=ANA, ben=BEN)) as g:
         owner, ana, ben = await g.connect(), await g.connect(ANA), await g.connect(BEN)
         assert "all is well" in await ben.command("/status")
@@ -307,7 +305,7 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
 
 
 @pytest.mark.parametrize("fault", ["", "[agent]\nmodle = 3\n", "x = [\n"])
-async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_its_configuration(
+async def test_a_running_gateway_follows_a_rotated_token(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EXUVIA_TOKEN", "CREDENTIALS_DIRECTORY"):
@@ -336,7 +334,7 @@ async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_i
 # --- before it is known who is there ----------------------------------------------------------------------------------
 
 
-async def test_wrong_tokens_are_answered_later_and_later_with_the_time_to_wait(tmp_path: Path) -> None:
+async def test_wrong_tokens_wait_longer_and_get_retry_after(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         statuses = []
         for number in range(7):
@@ -349,22 +347,20 @@ async def test_wrong_tokens_are_answered_later_and_later_with_the_time_to_wait(t
         assert await client.closed() == 4401
 
 
-async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unauthenticated_connections_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "UNAUTHENTICATED", 6)  # half of them for one address
     async with gateway(tmp_path) as g:
-        strangers = [await g.connect(None) for _ in range(3)]
+        unauthenticated = [await g.connect(None) for _ in range(3)]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await g.connect(None)
         assert (refused.value.status, "Retry-After" in (refused.value.headers or {})) == (503, True)
         assert await (await g.connect()).chat("hi") == "hi"
-        await strangers[0].say("hello", protocol=1, token=TOKEN)
-        await strangers[0].until_type("welcome")
+        await unauthenticated[0].say("hello", protocol=1, token=TOKEN)
+        await unauthenticated[0].until_type("welcome")
         await g.connect(None)
 
 
-async def test_who_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_hello_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "HELLO_SECONDS", 0.2)
     async with gateway(tmp_path) as g:
         assert await asyncio.wait_for((await g.connect(None)).closed(), 20) == 4401
@@ -384,7 +380,7 @@ async def raw(g: Gateway, data: bytes) -> bytes:
         writer.close()
 
 
-async def test_a_request_that_does_not_come_whole_in_time_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_incomplete_request_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "REQUEST_SECONDS", 0.3)
     async with gateway(tmp_path) as g:
         assert await raw(g, b"") == b""
@@ -393,7 +389,7 @@ async def test_a_request_that_does_not_come_whole_in_time_is_closed(tmp_path: Pa
         assert answered.count(b"200 OK") == 1
 
 
-async def test_a_first_frame_that_never_ends_is_cut_at_its_limit(tmp_path: Path) -> None:
+async def test_an_endless_first_frame_is_cut_at_its_limit(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         assert g.daemon.address is not None
         reader, writer = await asyncio.open_connection(*g.daemon.address)
@@ -411,7 +407,7 @@ async def test_a_first_frame_that_never_ends_is_cut_at_its_limit(tmp_path: Path)
         writer.close()
 
 
-async def test_after_the_greeting_larger_frames_are_taken(tmp_path: Path) -> None:
+async def test_after_hello_larger_frames_are_accepted(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect(None)
         await client.say("hello", protocol=1, token=TOKEN)
@@ -420,7 +416,7 @@ async def test_after_the_greeting_larger_frames_are_taken(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("header", ["Host", "Origin", "Authorization"])
-async def test_a_header_that_stands_twice_is_refused(header: str, tmp_path: Path) -> None:
+async def test_a_repeated_header_is_refused(header: str, tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         own = {"Host": g.url.removeprefix("http://"), "Origin": g.url, "Authorization": f"Bearer {TOKEN}"}
 
@@ -468,7 +464,7 @@ async def test_answers_to_a_client_that_does_not_read_are_bounded_in_bytes() -> 
     writer.cancel()
 
 
-async def test_cancel_reaches_the_session_that_only_finishes_as_stop_does(tmp_path: Path) -> None:
+async def test_cancel_reaches_a_previous_session_that_is_still_running(tmp_path: Path) -> None:
     script = [{"text": "a long story that goes on and on and on and on", "delay_ms": 300}]
     async with gateway(tmp_path, script=script) as g:
         client = await g.connect()

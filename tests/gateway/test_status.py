@@ -72,7 +72,7 @@ def test_status_of_a_healthy_session_is_short() -> None:
     )
 
 
-def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
+def test_status_after_compactions_includes_pending_notes() -> None:
     flush = "written to memory/2026-11-21.md, 5 min ago"
     done = describe(msgspec.structs.replace(STATUS, compactions=3, flush=flush, noted="memory/2026-11-21.md"))
     assert "- 🧹 Compactions: 3\n- Last flush: written to memory/2026-11-21.md, 5 min ago\n- Summary task: done\n" in done
@@ -86,7 +86,7 @@ def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
     assert "- Summary task: The disk is full. (2 sections to write)\n" in stuck
 
 
-def test_what_is_not_well_is_named_at_the_end() -> None:
+def test_status_lists_problems_at_the_end() -> None:
     status = msgspec.structs.replace(
         STATUS,
         last_error=Failure(code="rate_limited", sentence="Too many requests."),
@@ -112,11 +112,11 @@ def test_what_is_not_well_is_named_at_the_end() -> None:
         (10, None, "10 tokens; the window is unknown"),
     ],
 )
-def test_what_is_unknown_is_called_unknown(context: int | None, window: int | None, words: str) -> None:
+def test_status_names_unknown_values(context: int | None, window: int | None, words: str) -> None:
     assert context_used(context, window) == words
 
 
-def test_a_window_that_is_unknown_is_told_once_with_what_makes_it_known() -> None:
+def test_status_says_how_to_set_an_unknown_window() -> None:
     text = describe(msgspec.structs.replace(STATUS, window=None))
     assert text.count("window") == 2
     assert text.splitlines()[3] == (
@@ -128,11 +128,11 @@ def test_a_window_that_is_unknown_is_told_once_with_what_makes_it_known() -> Non
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (90061, "1 d 1 h"), (-5, "0 s")])
-def test_durations_are_said_in_their_two_largest_units(seconds: float, words: str) -> None:
+def test_durations_have_their_two_largest_units(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
-async def test_status_tells_the_last_error_until_a_turn_goes_well_and_failures_in_any_session_for_a_while(
+async def test_status_shows_the_last_error_until_a_successful_turn_and_recent_failures(
     tmp_path: Path,
 ) -> None:
     script = [{"error": "credentials_refused"}, {"text": "It works again."}]
@@ -156,7 +156,7 @@ async def test_status_tells_the_last_error_until_a_turn_goes_well_and_failures_i
     ("enabled", "says"),
     [(True, "- Summary task: done"), (False, "- Summary task: none, since the last summary goes into no")],
 )
-async def test_status_says_of_the_summary_task_what_became_of_it(enabled: bool, says: str, tmp_path: Path) -> None:
+async def test_status_shows_the_result_of_the_summary_task(enabled: bool, says: str, tmp_path: Path) -> None:
     settings = {"compaction.memory_flush.enabled": enabled}
     async with gateway(tmp_path / "home", settings=settings) as on:
         client = await on.connect()
@@ -185,11 +185,11 @@ class Patient:
         self.troubles = Problems(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)
 
 
-def test_a_healthy_gateway_has_no_troubles(tmp_path: Path) -> None:
+def test_a_healthy_gateway_has_no_problems(tmp_path: Path) -> None:
     assert Patient(tmp_path).troubles.sentences() == []
 
 
-def test_a_full_disk_is_told_for_a_while(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_for_a_while(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
     patient.figures.storage_failed = 0.0, "It could not be written: no space left."
     patient.clock.move(70)
@@ -201,7 +201,7 @@ def test_a_full_disk_is_told_for_a_while(tmp_path: Path) -> None:
     assert patient.troubles.sentences() == []
 
 
-def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_an_unwritable_catalog_and_unreadable_journals_are_reported(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
     patient.catalog.failure = "The catalog cannot be written: disk I/O error."
     patient.catalog.unreadable = {"a": "no rights", "b": "no rights"}
@@ -213,7 +213,7 @@ def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_t
     )
 
 
-def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_a_failing_provider_is_reported_with_the_reason(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
     patient.breakers = {
         "openai": BreakerView(state="open", failures=5, wait=41.5, why="No connection."),
@@ -229,7 +229,7 @@ def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_turns_that_failed_lately_are_told_and_the_last_one_until_a_turn_goes_well(tmp_path: Path) -> None:
+def test_recently_failed_turns_are_reported(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
     assert patient.troubles.sentences() == []
     patient.figures.ended.append((0.0, "credentials_refused"))
@@ -250,13 +250,13 @@ def test_turns_that_failed_lately_are_told_and_the_last_one_until_a_turn_goes_we
     assert patient.troubles.sentences() == []
 
 
-def test_a_crowd_of_descriptors_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_open_descriptors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "most_descriptors", lambda: 4)
     [sentence] = Patient(tmp_path).troubles.sentences()
     assert " of 4 file descriptors are open; raise the limit" in sentence
 
 
-def test_where_the_system_tells_nothing_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_that_the_system_does_not_provide_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_DESCRIPTORS", (Path("/no/such/folder"),))
     monkeypatch.setattr(process, "_STATM", Path("/no/such/file"))
     assert process.descriptors() is None
@@ -289,7 +289,7 @@ OVERVIEW = Overview(
 )
 
 
-def test_an_overview_is_read_at_a_glance() -> None:
+def test_the_overview_is_a_short_table() -> None:
     assert describe_overview(OVERVIEW, "http://127.0.0.1:7117") == (
         "Exuvia 1.0, running since 2026-11-21 09:30 UTC (1 h 1 min).\n"
         "  Address   http://127.0.0.1:7117\n"
@@ -305,7 +305,7 @@ def test_an_overview_is_read_at_a_glance() -> None:
     )
 
 
-def test_an_overview_fits_a_terminal() -> None:
+def test_the_overview_fits_a_terminal() -> None:
     why = "openai:gpt-5, because agent.model is auto and OPENAI_API_KEY is set; /model or agent.model changes it"
     long = msgspec.structs.replace(OVERVIEW, model=why, troubles=["The disk is full, and the moon is too."] * 3)
     lines = describe_overview(long, "x").splitlines()
@@ -316,7 +316,7 @@ def test_an_overview_fits_a_terminal() -> None:
     ]
 
 
-def test_an_overview_ends_with_what_is_wrong() -> None:
+def test_the_overview_ends_with_the_problems() -> None:
     ill = msgspec.structs.replace(OVERVIEW, refuses="The storage failed.", troubles=["The disk is full."])
     assert describe_overview(ill, "x").splitlines()[-2:] == [
         "! The gateway is not accepting messages: The storage failed.",
@@ -335,7 +335,7 @@ async def asked(home: Path, url: str | None, *, token: str | None = TOKEN, as_js
     return code, out.getvalue()
 
 
-async def test_a_running_gateway_tells_how_it_is(tmp_path: Path) -> None:
+async def test_a_running_gateway_reports_its_status(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
         client = await on.connect()
         await client.chat("hello")
@@ -351,7 +351,7 @@ async def test_a_running_gateway_tells_how_it_is(tmp_path: Path) -> None:
         assert (told["turns"]["replied"], told["errors"], told["refuses"], told["websockets"]) == (1, {}, None, 1)
 
 
-async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
+async def test_a_problem_sets_the_exit_code(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
         on.daemon.context.counters.storage_failed = time.perf_counter(), "no space left"
         code, words = await asked(tmp_path / "home", on.url)
@@ -361,7 +361,7 @@ async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
         assert "- Trouble: A write to the disk failed" in await client.command("/status")
 
 
-async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
+async def test_a_failed_turn_is_a_problem(tmp_path: Path) -> None:
     script = [{"error": "credentials_refused"}, {"text": "It works again."}]
     async with gateway(tmp_path / "home", script=script) as on:
         client = await on.connect()
@@ -375,13 +375,13 @@ async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
         assert "! 1 of 2 turns failed" in (await asked(tmp_path / "home", on.url))[1]
 
 
-async def test_a_wrong_token_is_refused_in_the_gateways_words(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_an_error_with_the_gateways_sentence(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
         with pytest.raises(RequestFailed, match=r"refuses: .*token"):
             await asked(tmp_path / "home", on.url, token="not-this-one-but-long-enough")
 
 
-async def test_where_none_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
+async def test_without_a_running_gateway_status_says_how_to_start_one(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     code, words = await asked(home.root, None, token=None)
     assert (code, words) == (1, f"No gateway has ever run on {home.root}; `exuvia run` starts one.\n")
@@ -430,14 +430,14 @@ async def answering(answer: Callable[[], bytes | None]) -> AsyncIterator[str]:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n", "is not a gateway of this version"),
     ],
 )
-async def test_what_is_no_gateway_is_not_taken_for_one(tmp_path: Path, data: bytes, says: str) -> None:
+async def test_another_server_is_not_taken_for_a_gateway(tmp_path: Path, data: bytes, says: str) -> None:
     async with answering(lambda: data) as url:
         with pytest.raises(GatewayError, match=says) as refused:
             await asked(tmp_path, url)
     assert "\x1b" not in str(refused.value)
 
 
-async def test_a_gateway_that_hangs_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_gateway_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_command, "PATIENCE", 0.1)
     async with answering(lambda: None) as url:
         code, words = await asked(tmp_path, url)
@@ -448,7 +448,7 @@ async def test_a_gateway_that_hangs_is_said_to(tmp_path: Path, monkeypatch: pyte
 # --- where it listens -------------------------------------------------------------------------------------------------
 
 
-async def test_a_gateway_on_another_port_is_found_by_itself(tmp_path: Path) -> None:
+async def test_a_gateway_on_another_port_is_found(tmp_path: Path) -> None:
     async with gateway(tmp_path) as on:  # on a port that no configuration names
         assert (tmp_path / "address").stat().st_mode & 0o777 == 0o600
         code, words = await asked(tmp_path, None)
@@ -466,13 +466,13 @@ async def test_a_gateway_on_another_port_is_found_by_itself(tmp_path: Path) -> N
         "x" * 10_000,
     ],
 )
-def test_a_note_that_a_killed_gateway_left_is_not_believed(tmp_path: Path, left: str) -> None:
+def test_the_address_of_a_killed_gateway_is_ignored(tmp_path: Path, left: str) -> None:
     (tmp_path / "address").write_text(left)
     door = local_gateway.find_gateway(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
     assert door.url == "ws://127.0.0.1:7200/ws"
 
 
-def test_after_a_kill_it_says_where_the_last_one_listened(tmp_path: Path) -> None:
+def test_after_a_kill_status_says_where_the_last_gateway_listened(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "exuvia", "run", "--home", str(tmp_path), "--port", "0"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
     with subprocess.Popen(program, cwd=ROOT, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
@@ -502,7 +502,7 @@ async def test_another_homes_gateway_at_the_configured_address_is_not_taken_for_
     "fault",
     ["x = [\n", '[gateway]\nport = "many"\n', '[agent]\nmodle = "x"\n', '[providers.openai]\napi_key = "env:NOT_SET"\n'],
 )
-async def test_a_gateway_that_runs_is_found_whatever_is_in_its_configuration(fault: str, tmp_path: Path) -> None:
+async def test_a_running_gateway_is_found_despite_an_invalid_configuration(fault: str, tmp_path: Path) -> None:
     async with gateway(tmp_path, settings={"gateway.token": None}) as on:
         (tmp_path / "config.toml").write_text(fault)
         code, words = await asked(tmp_path, None, token=None)
@@ -518,7 +518,7 @@ def test_a_token_is_taken_from_a_configuration_with_faults_elsewhere(tmp_path: P
         local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=None)
 
 
-def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_without_a_running_gateway_an_unreadable_configuration_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("x = [\n")
     with pytest.raises(ConfigRefused, match="line 2"):
         local_gateway.find_gateway(Home(tmp_path), {}, url=None, token=TOKEN)
@@ -526,13 +526,13 @@ def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: P
         local_gateway.find_gateway(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
 
 
-def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
+def test_the_address_of_a_gateway_on_all_addresses_is_loopback(tmp_path: Path) -> None:
     for host, url in (("0.0.0.0", "ws://127.0.0.1:7201/ws"), ("::", "ws://[::1]:7201/ws"), ("::1", "ws://[::1]:7201/ws")):
         with instance_address.publish(tmp_path / "address", host, 7201):
             assert local_gateway.find_gateway(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
 
 
-def test_a_note_that_cannot_be_written_keeps_no_gateway_from_serving(tmp_path: Path) -> None:
+def test_a_gateway_serves_if_its_address_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "address").mkdir()
     (tmp_path / "address" / "somebody's").touch()
     with instance_address.publish(tmp_path / "address", "127.0.0.1", 7201):

@@ -31,14 +31,14 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-def test_the_home_is_the_given_one_then_the_variables_then_the_usual_one(tmp_path: Path) -> None:
+def test_the_home_comes_from_the_command_line_the_variable_or_the_default(tmp_path: Path) -> None:
     assert Home.resolve(tmp_path, {"EXUVIA_HOME": "/x"}).root == tmp_path
     assert Home.resolve(None, {"EXUVIA_HOME": "/x/y"}).root == Path("/x/y")
     assert Home.resolve(None, {"EXUVIA_HOME": ""}).root == Path.home() / ".exuvia"
     assert Home.resolve(Path("below"), {}).root == Path.cwd() / "below"
 
 
-def test_the_first_start_makes_a_private_home_a_workspace_and_a_token(home: Home) -> None:
+def test_the_first_start_creates_a_private_home_a_workspace_and_a_token(home: Home) -> None:
     made = token(home)
     assert (mode(home.root), mode(home.workspace("workspace")), mode(home.sessions)) == (0o700, 0o700, 0o700)
     assert mode(home.token) == 0o600
@@ -47,7 +47,7 @@ def test_the_first_start_makes_a_private_home_a_workspace_and_a_token(home: Home
     home.make()
 
 
-def test_a_home_that_was_there_is_closed_to_others_when_nothing_else_is_in_it(tmp_path: Path) -> None:
+def test_an_existing_home_with_only_our_files_is_closed_to_others(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.root.mkdir(mode=0o755)
     for name in ("config.toml", "memory.local", "memory.sqlite", "memory.sqlite-wal"):
@@ -60,26 +60,26 @@ def test_a_home_that_was_there_is_closed_to_others_when_nothing_else_is_in_it(tm
     assert mode(home.root) == 0o755
 
 
-def test_a_home_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_world_writable_home_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with pytest.raises(StartRefused, match="Everybody may write"):
         Home(tmp_path).make()
 
 
-def test_a_home_that_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StartRefused, match=r"The home .*/file/home cannot be used: File exists\."):
         Home(tmp_path / "file" / "home").make()
 
 
-def test_the_workspace_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_the_workspace_may_be_elsewhere(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.make(str(tmp_path / "garden"))
     assert sorted(os.listdir(tmp_path)) == ["garden", "home"]
     assert home.workspace("~/garden") == Path.home() / "garden"
 
 
-def test_the_configurations_token_wins_then_the_credential_then_the_homes(home: Home, tmp_path: Path) -> None:
+def test_the_token_comes_from_the_configuration_the_credential_or_the_home(home: Home, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(GOOD + "\n")
     credentials = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     assert token(home, EXUVIA_TOKEN=GOOD + "x", **credentials) == Secret(GOOD + "x")
@@ -115,11 +115,11 @@ def test_a_weak_token_is_refused_wherever_it_comes_from(text: str, weakness: str
 
 
 @pytest.mark.parametrize("good", [GOOD, "a-long-phrase-of-my-own-choosing"])
-def test_a_good_token_is_not_refused(good: str) -> None:
+def test_a_strong_token_is_accepted(good: str) -> None:
     assert token_weakness(good) is None
 
 
-def test_a_token_that_others_could_read_is_closed_to_them(home: Home) -> None:
+def test_a_readable_token_file_is_made_private(home: Home) -> None:
     home.token.write_text(GOOD)
     home.token.chmod(0o644)
     assert token(home) == Secret(GOOD)
@@ -127,7 +127,7 @@ def test_a_token_that_others_could_read_is_closed_to_them(home: Home) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
-def test_listening_beyond_this_machine_needs_a_token_that_was_set_on_purpose(host: str, home: Home) -> None:
+def test_listening_beyond_loopback_requires_a_configured_token(host: str, home: Home) -> None:
     token(home)
     with pytest.raises(StartRefused, match="no token is configured"):
         token(home, EXUVIA_HOST=host)
@@ -135,18 +135,18 @@ def test_listening_beyond_this_machine_needs_a_token_that_was_set_on_purpose(hos
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
-def test_this_machines_own_addresses_need_none(host: str) -> None:
+def test_loopback_addresses_need_no_configured_token(host: str) -> None:
     assert is_loopback(host)
 
 
-def test_a_rotated_token_is_durable_with_its_name(home: Home, steps: list[str]) -> None:
+def test_a_rotated_token_is_durable_including_its_directory_entry(home: Home, steps: list[str]) -> None:
     token(home)
     steps.clear()
     rotate_token(home, load_config(home.config, environment={}, overrides={}).sources, {})
     assert steps == ["sync content", "sync folder", "replace", "sync folder"]
 
 
-def test_a_rotation_replaces_the_file_whole_and_only_where_the_token_comes_from_there(home: Home, tmp_path: Path) -> None:
+def test_a_rotation_replaces_the_file_atomically_if_it_is_the_source(home: Home, tmp_path: Path) -> None:
     before = token(home)
     config = load_config(home.config, environment={}, overrides={})
     rotate_token(home, config.sources, {})

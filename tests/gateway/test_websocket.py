@@ -26,7 +26,7 @@ def texts(client: Client, kind: str = "model_replied") -> list[str]:
     return [event["text"] for _, event in client.events() if event["kind"] == kind]
 
 
-async def test_a_message_is_accepted_then_shown_then_streamed_then_answered(tmp_path: Path) -> None:
+async def test_a_message_is_accepted_shown_streamed_and_answered_in_this_order(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         id_ = await client.send("hello there friend")
@@ -46,7 +46,7 @@ async def test_a_message_is_accepted_then_shown_then_streamed_then_answered(tmp_
         assert events == [{k: v for k, v in line.items() if k != "sum"} for line in journal[accepted["seq"] - 1 :]]
 
 
-async def test_no_piece_of_an_answer_comes_before_the_event_of_the_one_before_it(tmp_path: Path) -> None:
+async def test_no_delta_precedes_the_event_of_the_previous_reply(tmp_path: Path) -> None:
     looking = {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "."}}]}
     async with gateway(tmp_path, script=[looking] * 20 + [{"text": "Well."}]) as g:
         client = await g.connect()
@@ -60,7 +60,7 @@ async def test_no_piece_of_an_answer_comes_before_the_event_of_the_one_before_it
     assert seen == 21
 
 
-async def test_the_first_frame_may_bring_the_token(tmp_path: Path) -> None:
+async def test_the_first_frame_may_contain_the_token(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect(None)
         await client.say("hello", protocol=1, token=TOKEN, client="test/1")
@@ -91,7 +91,7 @@ async def test_without_the_token_the_connection_is_closed_and_nothing_is_logged(
         assert g.journals() == {}
 
 
-async def test_a_first_frame_has_a_longest_length(tmp_path: Path) -> None:
+async def test_the_first_frame_is_limited(tmp_path: Path) -> None:
     hello = json.dumps({"type": "hello", "protocol": PROTOCOL, "token": TOKEN}).ljust(GREETING_LIMIT)
     async with gateway(tmp_path) as g:
         client = await g.connect(None)
@@ -119,7 +119,7 @@ async def test_a_first_frame_of_another_protocol_is_refused(tmp_path: Path) -> N
         ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, "", 403),
     ],
 )
-async def test_who_may_not_come_in_is_refused_before_the_upgrade(
+async def test_wrong_credentials_are_refused_before_the_upgrade(
     tmp_path: Path, headers: dict[str, str], query: str, status: int
 ) -> None:
     async with gateway(tmp_path) as g:
@@ -128,13 +128,13 @@ async def test_who_may_not_come_in_is_refused_before_the_upgrade(
         assert refused.value.status == status
 
 
-async def test_a_page_of_the_gateways_own_may_come_in(tmp_path: Path) -> None:
+async def test_the_gateways_own_page_may_connect(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect(Origin=g.url)
         assert await client.chat("hi") == "hi"
 
 
-async def test_health_is_told_without_a_token_and_under_any_name(tmp_path: Path) -> None:
+async def test_health_endpoints_need_no_token_and_accept_any_host(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         for path in ("healthz", "readyz"):
             async with g.http.get(f"{g.url}/{path}", headers={"Host": "probe.internal"}) as answer:
@@ -182,7 +182,7 @@ async def test_the_same_id_is_known_after_new_and_after_a_restart(tmp_path: Path
 # --- subscriptions ----------------------------------------------------------------------------------------------------
 
 
-async def test_while_the_ids_of_a_journal_cannot_be_read_a_message_that_is_sent_again_is_not_taken_twice(
+async def test_a_repeated_message_is_refused_while_the_ids_of_the_journal_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(tmp_path) as g:
@@ -221,7 +221,7 @@ async def test_two_clients_see_the_same_events_in_the_same_order(tmp_path: Path)
         assert [event["seq"] for _, event in two.events()] == list(range(1, len(two.events()) + 1))
 
 
-async def test_a_client_resumes_where_it_stopped_also_across_new(tmp_path: Path) -> None:
+async def test_a_client_resumes_where_it_stopped_also_after_new(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         live = await g.connect()
         await live.say("ping")
@@ -247,7 +247,7 @@ async def test_a_client_resumes_where_it_stopped_also_across_new(tmp_path: Path)
         assert sorted(map(repr, shared)) == sorted(map(repr, live.events()))
 
 
-async def test_a_subscription_beyond_the_end_is_refused_with_the_end(tmp_path: Path) -> None:
+async def test_a_subscription_beyond_the_end_is_refused_with_the_head(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.say("subscribe", id="s", session="main", after=0)
@@ -259,7 +259,7 @@ async def test_a_subscription_beyond_the_end_is_refused_with_the_end(tmp_path: P
         assert (error["code"], error["id"], error["head"]) == ("bad_request", "s", journal[-1]["seq"])
 
 
-async def test_a_subscription_whose_log_cannot_be_read_ends_by_name_and_is_resumed_without_a_gap(
+async def test_a_subscription_whose_log_cannot_be_read_ends_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(tmp_path) as g:
@@ -284,7 +284,7 @@ async def test_a_subscription_whose_log_cannot_be_read_ends_by_name_and_is_resum
 
 
 @pytest.mark.parametrize("frame", ["subscribe", "unsubscribe"])
-async def test_once_a_subscription_is_replaced_or_ended_nothing_of_it_comes_any_more(
+async def test_a_replaced_or_ended_subscription_sends_nothing(
     frame: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, changed, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -320,7 +320,7 @@ async def test_once_a_subscription_is_replaced_or_ended_nothing_of_it_comes_any_
         assert seqs == ([1, 2, *range(1, seqs[-1] + 1)] if frame == "subscribe" else [1, 2])
 
 
-async def test_news_of_one_session_touches_no_subscription_to_another(
+async def test_events_of_one_session_do_not_wake_subscriptions_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined: list[str] = []
@@ -346,7 +346,7 @@ async def test_news_of_one_session_touches_no_subscription_to_another(
         assert set(examined) == {"two"}
 
 
-async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:
+async def test_an_unsubscribed_client_receives_nothing(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client, other = await g.connect(), await g.connect()
         await client.chat("hi")
@@ -360,7 +360,7 @@ async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:
         assert len(client.frames) == seen + 1
 
 
-async def test_history_comes_in_pages_newest_last(tmp_path: Path) -> None:
+async def test_history_is_paged_with_the_newest_event_last(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         for number in range(4):
@@ -379,7 +379,7 @@ async def test_history_comes_in_pages_newest_last(tmp_path: Path) -> None:
         assert pages == expected
 
 
-async def test_sessions_are_listed_with_their_heads(tmp_path: Path) -> None:
+async def test_the_list_of_sessions_has_their_heads(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.chat("a", session="one")
@@ -391,7 +391,7 @@ async def test_sessions_are_listed_with_their_heads(tmp_path: Path) -> None:
         assert {row["session_id"]: row["head"] for row in listed} == heads
 
 
-async def test_a_client_that_does_not_read_disturbs_nobody_and_resumes(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_is_closed_and_resumes(tmp_path: Path) -> None:
     script = [{"text": "x" * 200_000}]
     async with gateway(tmp_path, script=script) as g:
         stalled, other = await g.connect(), await g.connect()
@@ -429,7 +429,7 @@ async def test_cancel_ends_the_turn_and_leaves_the_waiting_messages(tmp_path: Pa
         assert texts(client)[-1] == "next"
 
 
-async def test_at_most_so_many_messages_wait(tmp_path: Path) -> None:
+async def test_the_queue_is_limited(tmp_path: Path) -> None:
     script = [{"text": "slow answer", "delay_ms": 500}]
     async with gateway(tmp_path, script=script, settings={"sessions.queue_limit": 2}) as g:
         client = await g.connect()
@@ -442,7 +442,7 @@ async def test_at_most_so_many_messages_wait(tmp_path: Path) -> None:
         assert (await client.command("/stop")).lower().startswith("stop")
 
 
-async def test_later_messages_go_to_the_new_session_even_when_sent_at_once(tmp_path: Path) -> None:
+async def test_messages_sent_right_after_new_go_to_the_new_session(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         for text in ("one", "/new", "two"):
@@ -455,7 +455,7 @@ async def test_later_messages_go_to_the_new_session_even_when_sent_at_once(tmp_p
         assert new[0]["succeeds"]["session"] == old[0]["session"]
 
 
-async def test_commands_answer(tmp_path: Path) -> None:
+async def test_commands_are_answered(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.chat("hi")
@@ -480,7 +480,7 @@ async def test_commands_answer(tmp_path: Path) -> None:
 # --- what nobody should send ------------------------------------------------------------------------------------------
 
 
-async def test_no_frame_closes_the_process_or_reaches_the_log(tmp_path: Path) -> None:
+async def test_no_frame_crashes_the_process_or_reaches_the_log(tmp_path: Path) -> None:
     chance = random.Random(7)
     good = json.dumps({"type": "send", "id": "i", "session": "main", "text": "t"})
     async with gateway(tmp_path) as g:
@@ -507,7 +507,7 @@ async def test_no_frame_closes_the_process_or_reaches_the_log(tmp_path: Path) ->
         assert g.journals() == {}
 
 
-async def test_a_frame_beyond_the_limit_is_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
+async def test_a_frame_above_the_limit_is_refused_and_the_connection_continues(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
         id_ = await client.send("x" * 2 * 1024 * 1024)
@@ -521,7 +521,7 @@ async def test_a_frame_beyond_the_limit_is_refused_and_the_connection_goes_on(tm
         assert await client.chat("hi") == "hi"
 
 
-async def test_a_frame_of_a_million_bytes_is_a_message(tmp_path: Path) -> None:
+async def test_a_frame_of_a_million_bytes_is_accepted(tmp_path: Path) -> None:
     async with gateway(tmp_path, script=[{"text": "long"}]) as g:
         client = await g.connect()
         await client.send("é" * 500_000)
@@ -529,7 +529,7 @@ async def test_a_frame_of_a_million_bytes_is_a_message(tmp_path: Path) -> None:
         await client.until_event("turn_ended")
 
 
-async def test_many_sessions_at_once_are_each_answered_once_and_in_order(tmp_path: Path) -> None:
+async def test_many_concurrent_sessions_are_answered_once_and_in_order(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
 
         async def talk(key: str) -> list[str]:

@@ -53,7 +53,7 @@ async def test_many_texts_come_back_in_their_order(tmp_path: Path) -> None:
     assert [each.embedding[0] for each in made.data] == [pytest.approx(vector_of(t, server.dimensions)[0]) for t in texts]
 
 
-async def test_what_cannot_be_embedded_is_told_in_a_sentence(tmp_path: Path) -> None:
+async def test_an_invalid_embedding_request_gets_one_sentence(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"input": [[1, 2]]}, "send text, not tokens"),
         ({"input": [1, 2]}, "send text, not tokens"),
@@ -74,14 +74,14 @@ async def test_what_cannot_be_embedded_is_told_in_a_sentence(tmp_path: Path) -> 
             await client.embeddings.create(model="text-embedding-9", input="one")
 
 
-async def test_a_service_that_fails_is_the_gateways_matter(tmp_path: Path) -> None:
+async def test_a_failing_embedding_provider_is_a_server_error(tmp_path: Path) -> None:
     async with embedding(tmp_path, Fault(status=401, body=b'{"error": {"message": "No."}}')) as (_, client):
         with pytest.raises(openai.InternalServerError) as caught:
             await client.embeddings.create(model="exuvia", input="one")
         assert (caught.value.status_code, caught.value.code) == (502, "credentials_refused")
 
 
-async def test_where_nobody_makes_vectors_it_says_so(tmp_path: Path) -> None:
+async def test_without_an_embedding_provider_the_error_says_so(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings={"memory.embedding.provider": "none"}) as g, client_of(g) as client:
         with pytest.raises(openai.NotFoundError, match="No embedding provider is available"):
             await client.embeddings.create(model="exuvia", input="one")

@@ -50,7 +50,7 @@ def of_kind(journal: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 # --- the message ------------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_last_message_is_new_and_the_session_knows_the_rest(tmp_path: Path) -> None:
+async def test_in_a_session_only_the_last_message_is_new(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("Blue."), ScriptedResponse("Because.")) as (g, server, client):
         await say(client, "Which colour?")
         raw = await client.chat.completions.with_raw_response.create(
@@ -76,7 +76,7 @@ async def test_only_the_last_message_is_new_and_the_session_knows_the_rest(tmp_p
     assert answer.usage.completion_tokens == 1
 
 
-async def test_both_doors_lead_to_the_same_session(tmp_path: Path) -> None:
+async def test_the_api_and_the_websocket_share_sessions(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, client_of(g) as client:
         socket = await g.connect()
         await socket.chat("by websocket")
@@ -87,7 +87,7 @@ async def test_both_doors_lead_to_the_same_session(tmp_path: Path) -> None:
         assert event["seq"] == only_journal(g)[-1]["seq"]
 
 
-async def test_it_streams_as_the_model_speaks_and_between_tools(tmp_path: Path) -> None:
+async def test_an_answer_in_a_session_streams_before_and_after_tools(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [
         {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": path}} for path in (".", "missing.md")]},
         {"text": "It is empty.", "delay_ms": 30},
@@ -144,17 +144,17 @@ async def test_the_same_message_again_is_answered_from_the_log(tmp_path: Path) -
     assert len(of_kind(only_journal(g), "message_received")) == 2
 
 
-async def test_a_further_attempt_of_openais_client_is_no_new_message(tmp_path: Path) -> None:
+async def test_an_automatic_retry_of_openais_client_is_not_a_new_message(tmp_path: Path) -> None:
     """It makes them by itself, after a timeout as after a lost connection."""
     async with vendor_behind(tmp_path, ScriptedResponse("Slow", delay=0.1)) as (g, _, _), client_of(g) as client:
-        patient = client.with_options(timeout=0.25, max_retries=5)
-        assert (await say(patient, "Hello")).choices[0].message.content == "Slow"
+        retrying = client.with_options(timeout=0.25, max_retries=5)
+        assert (await say(retrying, "Hello")).choices[0].message.content == "Slow"
         assert len(of_kind(only_journal(g), "message_received")) == 1
         assert (await say(client, "Hello")).choices[0].message.content == "Slow"
     assert len(of_kind(only_journal(g), "message_received")) == 2, "said once more on purpose"
 
 
-async def test_a_client_that_goes_away_ends_no_turn(tmp_path: Path) -> None:
+async def test_a_disconnecting_client_does_not_end_the_turn(tmp_path: Path) -> None:
     async with gateway(tmp_path, script=[{"text": "one two three four", "delay_ms": 100}]) as g, client_of(g) as client:
         stream = await say(client, "Hello", stream=True, Idempotency_Key="mine")
         await anext(stream)
@@ -164,7 +164,7 @@ async def test_a_client_that_goes_away_ends_no_turn(tmp_path: Path) -> None:
         assert await heard(await say(client, "Hello", stream=True, Idempotency_Key="mine")) == ["one two three four"]
 
 
-async def test_the_answer_of_a_stopped_gateway_comes_after_its_next_start(tmp_path: Path) -> None:
+async def test_an_answer_interrupted_by_a_stop_is_given_after_the_restart(tmp_path: Path) -> None:
     script = [{"text": "one two three four", "delay_ms": 150}]
     async with gateway(tmp_path, script=script) as g, client_of(g) as client:
         stream = await say(client, "Hello", stream=True, Idempotency_Key="mine")
@@ -182,7 +182,7 @@ async def test_the_answer_of_a_stopped_gateway_comes_after_its_next_start(tmp_pa
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_that_fails_is_told_as_an_error(tmp_path: Path) -> None:
+async def test_a_failed_turn_is_an_error(tmp_path: Path) -> None:
     fault = Fault(status=401, body=b'{"error": {"message": "No.", "code": "invalid_api_key"}}')
     async with vendor_behind(tmp_path, fault) as (g, _, client):
         with pytest.raises(openai.InternalServerError) as caught:
@@ -196,7 +196,7 @@ async def test_a_turn_that_fails_is_told_as_an_error(tmp_path: Path) -> None:
     assert [event["outcome"] for event in of_kind(only_journal(g), "turn_ended")] == ["failed", "failed"]
 
 
-async def test_a_turn_that_is_cancelled_ends_the_stream_with_what_was_said(tmp_path: Path) -> None:
+async def test_a_cancelled_turn_ends_the_stream(tmp_path: Path) -> None:
     async with gateway(tmp_path, script=[{"text": "one two " * 200, "delay_ms": 30}]) as g, client_of(g) as client:
         stream = await say(client, "Hello", stream=True)
         await anext(stream)
@@ -232,7 +232,7 @@ NOT_TAKEN: list[tuple[dict[str, Any], str]] = [
 """Of each change to a usual request: words of the sentence that refuses it."""
 
 
-async def test_what_a_session_does_not_take_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_options_that_a_session_does_not_accept_are_refused(tmp_path: Path) -> None:
     usual: dict[str, Any] = {"model": "exuvia", "messages": [{"role": "user", "content": "Hello"}], "extra_headers": MAIN}
     async with gateway(tmp_path) as g, client_of(g) as client:
         for change, words in NOT_TAKEN:
@@ -241,7 +241,7 @@ async def test_what_a_session_does_not_take_is_refused_and_changes_nothing(tmp_p
         assert not any(of_kind(journal, "message_received") for journal in g.journals().values())
 
 
-async def test_a_full_session_says_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_full_session_says_when_to_retry(tmp_path: Path) -> None:
     settings = {"sessions.queue_limit": 1}
     slow = [{"text": "slow", "delay_ms": 500}]
     async with gateway(tmp_path, script=slow, settings=settings) as g, client_of(g) as client:
@@ -277,17 +277,17 @@ STARTED = event("turn_started", turn=1, takes=[5], provider="p", model="m")
 ENDED = event("turn_ended", turn=1, outcome="replied")
 
 
-def test_what_was_streamed_is_not_said_again_by_the_event_that_confirms_it() -> None:
+def test_streamed_text_is_not_repeated_by_the_event_that_confirms_it() -> None:
     frames = STARTED, delta(1, 0, "Hel"), delta(1, 3, "lo"), event("model_replied", turn=1, reply=1, text="Hello"), ENDED
     assert told(*frames) == ("Hello", "end")
 
 
-def test_pieces_that_were_dropped_for_a_slow_client_come_with_the_event() -> None:
+def test_deltas_dropped_for_a_slow_client_are_restored_by_the_event() -> None:
     frames = STARTED, delta(1, 0, "Hel"), delta(1, 9, "late"), event("model_replied", turn=1, reply=1, text="Hello and late")
     assert told(*frames, ENDED) == ("Hello and late", "end")
 
 
-def test_events_of_other_kinds_are_passed_over_whatever_their_fields_are() -> None:
+def test_events_of_other_kinds_are_ignored() -> None:
     fields = {
         key: {"a": ["meaning", 1]} for key in ("takes", "model", "text", "stop", "usage", "outcome", "error", "answers")
     }
@@ -297,7 +297,7 @@ def test_events_of_other_kinds_are_passed_over_whatever_their_fields_are() -> No
     assert told(STARTED, returned, flushed, event("of_a_later_version", **fields), said, ENDED) == ("Hello", "end")
 
 
-def test_a_text_that_is_begun_anew_stands_apart() -> None:
+def test_a_restarted_reply_is_separated_by_an_empty_line() -> None:
     frames = (
         STARTED,
         delta(1, 0, "Hel"),
@@ -308,13 +308,13 @@ def test_a_text_that_is_begun_anew_stands_apart() -> None:
     assert told(*frames) == ("Hel\n\nGood day", "end")
 
 
-def test_pieces_that_come_before_the_turn_is_known_to_be_ours_are_said_once_it_is() -> None:
+def test_deltas_before_the_turn_is_known_are_returned_once_it_is() -> None:
     telling = AnswerReducer(5)
     frames = delta(1, 0, "Hel"), STARTED, delta(1, 3, "lo"), event("model_replied", turn=1, reply=1, text="Hello"), ENDED
     assert [telling.feed(frame) for frame in frames] == ["", "Hel", "lo", "", ""]
 
 
-def test_other_turns_and_their_pieces_are_nobodys_answer() -> None:
+def test_other_turns_are_ignored() -> None:
     before = [event("turn_started", turn=1, takes=[4], provider="p", model="m"), delta(1, 0, "not mine")]
     before += event("model_replied", turn=1, reply=1, text="not mine"), event("turn_ended", turn=1, outcome="failed")
     mine = [event("turn_started", turn=2, takes=[5], provider="p", model="m"), delta(1, 0, "mine", turn=2)]
@@ -322,21 +322,21 @@ def test_other_turns_and_their_pieces_are_nobodys_answer() -> None:
     assert told(*before, *mine) == ("mine", "end")
 
 
-def test_a_message_that_joins_a_turn_is_answered_by_the_rest_of_it() -> None:
+def test_a_message_that_joins_a_turn_gets_the_rest_of_it() -> None:
     before = [event("turn_started", turn=1, takes=[4], provider="p", model="m"), delta(1, 0, "I look.")]
     before.append(event("model_replied", turn=1, reply=1, text="I look.", stop="calls"))
     mine = event("turn_joined", turn=1, takes=[5]), event("model_replied", turn=1, reply=2, text="Both."), ENDED
     assert told(*before, *mine) == ("Both.", "end")
 
 
-def test_the_model_that_stepped_in_is_the_one_that_is_named() -> None:
+def test_the_fallback_model_is_named() -> None:
     telling = AnswerReducer(5)
     for frame in (STARTED, event("model_replied", turn=1, reply=1, text="Hello", provider="second", model="spare"), ENDED):
         telling.feed(frame)
     assert (telling.model, telling.stop) == ("second:spare", "end")
 
 
-def test_a_turn_that_was_given_up_is_an_error_with_its_sentence() -> None:
+def test_an_abandoned_turn_is_an_error() -> None:
     failed = event("turn_ended", turn=1, outcome="abandoned", error={"code": "abandoned", "sentence": "It is over."})
     with pytest.raises(ApiError, match="It is over"):
         told(STARTED, failed)

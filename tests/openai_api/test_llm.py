@@ -50,7 +50,7 @@ class Program:
         return out.decode().strip()
 
 
-async def test_llm_chats_and_goes_on_with_a_picture_and_a_tool(tmp_path: Path) -> None:
+async def test_llm_chats_continues_sends_a_picture_and_uses_a_tool(tmp_path: Path) -> None:
     picture = tmp_path / "grey.png"
     picture.write_bytes(png(8, 8))
     answers = (

@@ -48,7 +48,7 @@ async def test_it_chats(tmp_path: Path) -> None:
     assert journals == {}, "nothing of it is kept"
 
 
-async def test_it_streams_and_is_told_the_tokens_where_it_asks(tmp_path: Path) -> None:
+async def test_it_streams_with_usage_on_request(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("one two three")) as (_, _, client):
         for options in ({}, {"stream_options": {"include_usage": True}}):
             stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True, **options)
@@ -85,7 +85,7 @@ async def test_it_uses_its_own_tools(tmp_path: Path) -> None:
     assert [call["id"] for call in second["messages"][1]["tool_calls"]] == [call.id for call in called]
 
 
-async def test_it_says_which_tool_is_to_be_called(tmp_path: Path) -> None:
+async def test_it_chooses_a_tool(tmp_path: Path) -> None:
     named = {"type": "function", "function": {"name": "weather"}}
     async with vendor_behind(tmp_path, ScriptedResponse("", ("weather", "{}"), ("weather", "{}"))) as (_, server, client):
         for choice in ("auto", "required", named):
@@ -98,7 +98,7 @@ async def test_it_says_which_tool_is_to_be_called(tmp_path: Path) -> None:
     assert [asked["parallel_tool_calls"] for asked in server.requests] == [False] * 3
 
 
-async def test_tools_that_must_not_be_called_are_not_offered(tmp_path: Path) -> None:
+async def test_tool_choice_none_offers_no_tools(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("No.")) as (_, server, client):
         await client.chat.completions.create(model="exuvia", messages=SAID, tools=TOOLS, tool_choice="none")
     assert "tools" not in server.requests[0]
@@ -127,7 +127,7 @@ async def test_it_asks_for_json(tmp_path: Path) -> None:
     assert [asked.get("response_format") for asked in server.requests] == [wanted, {"type": "json_object"}, None]
 
 
-async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
+async def test_it_lists_the_models_and_uses_any(tmp_path: Path) -> None:
     settings = {"agent.fallback_models": ["scripted:echo"]}
     async with vendor_behind(tmp_path, ScriptedResponse("Hi."), settings=settings) as (_, _, client):
         names = [model.id async for model in client.models.list()]
@@ -143,7 +143,7 @@ async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
             assert caught.value.code == "model_not_found"
 
 
-async def test_it_lists_what_the_services_have_and_takes_their_own_names(tmp_path: Path) -> None:
+async def test_it_lists_the_providers_models_and_accepts_their_names(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("Hi.")) as (_, server, client):
         server.models = {"gpt-test": {}, "gpt-other": {}, "org/model:free": {}}
         names = [model.id async for model in client.models.list()]
@@ -155,7 +155,7 @@ async def test_it_lists_what_the_services_have_and_takes_their_own_names(tmp_pat
         assert len(server.asked_lists) == 1, "it is known for a while"
 
 
-async def test_a_service_that_does_not_say_what_it_has_makes_the_list_only_shorter(tmp_path: Path) -> None:
+async def test_a_provider_without_a_list_is_left_out(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("Hi.")) as (_, server, client):
         server.instead_of_list = Fault(status=404)
         assert [model.id async for model in client.models.list()][:2] == ["exuvia", MODEL]
@@ -180,7 +180,7 @@ REFUSALS: list[tuple[Fault, type[openai.APIStatusError], str]] = [
 """Of what a vendor says: the error that OpenAI's client makes of our answer, and its code."""
 
 
-async def test_it_knows_what_a_vendors_refusal_means(tmp_path: Path) -> None:
+async def test_vendor_errors_become_the_clients_exceptions(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path) as (_, server, client):
         for (fault, known, code), stream in itertools.product(REFUSALS, (False, True)):
             server.now_says(fault)
@@ -190,7 +190,7 @@ async def test_it_knows_what_a_vendors_refusal_means(tmp_path: Path) -> None:
             assert caught.value.response.headers.get("Retry-After") == fault.headers.get("Retry-After")
 
 
-async def test_it_is_told_when_an_answer_breaks_off_and_keeps_what_came(tmp_path: Path) -> None:
+async def test_a_cut_stream_raises_and_keeps_the_received_text(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, Fault(end="cut", pieces=3)) as (_, server, client):
         stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
         assert [(await anext(stream)).choices[0].delta.content for _ in range(2)] == ["one ", "two "]
@@ -199,7 +199,7 @@ async def test_it_is_told_when_an_answer_breaks_off_and_keeps_what_came(tmp_path
         assert len(server.requests) == 1, "what was heard is not said again"
 
 
-async def test_a_wrong_token_is_its_own_error(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_an_authentication_error(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, client_of(g, token="wrong") as client:
         with pytest.raises(openai.AuthenticationError, match="Invalid token") as caught:
             await client.models.list()

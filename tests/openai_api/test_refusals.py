@@ -20,7 +20,6 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 
 from gateway.http import request_bodies
 from gateway.http.openai import api
-from gateway.http.openai import api as places
 from gateway.http.openai.api_errors import ApiError
 from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.schema import ChatBody, decode_body
@@ -153,7 +152,7 @@ WRONG: list[tuple[Any, str, str | None]] = [
 """Of each body that is wrong: words of the sentence that says so, and where."""
 
 
-async def test_what_is_wrong_is_told_in_one_sentence(g: Gateway) -> None:
+async def test_an_invalid_request_gets_one_sentence(g: Gateway) -> None:
     told = [(await ask(g, body), words, param) for body, words, param in WRONG]
     for (status, error, _), words, param in told:
         assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param), error
@@ -162,7 +161,7 @@ async def test_what_is_wrong_is_told_in_one_sentence(g: Gateway) -> None:
         assert "\n" not in error["message"]
 
 
-async def test_five_megabytes_of_one_line_are_answered_as_any_other_message(tmp_path: Path) -> None:
+async def test_a_line_of_five_megabytes_is_answered(tmp_path: Path) -> None:
     data = json.dumps(CHAT | {"messages": [{"role": "user", "content": "lorem ipsum " * 450_000}]}).encode()
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
@@ -172,7 +171,7 @@ async def test_five_megabytes_of_one_line_are_answered_as_any_other_message(tmp_
         assert (await response.json())["choices"][0]["message"]["content"] == "Very long."
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_has_come(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "BODY_BYTES", 1000)
 
     async def drips() -> AsyncIterator[bytes]:
@@ -185,7 +184,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_has_come(g: Gateway
             assert (response.status, (await response.json())["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_body_times_out(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_bodies, "PIECE_SECONDS", 0.05)
 
     async def stands_still() -> AsyncIterator[bytes]:
@@ -197,7 +196,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(g: Gateway, monkeypat
         assert response.status == 408
 
 
-async def test_a_packed_body_is_not_unpacked(g: Gateway) -> None:
+async def test_a_compressed_body_is_refused(g: Gateway) -> None:
     status, error, _ = await ask(g, b"\x1f\x8b", **{"Content-Encoding": "gzip"})
     assert (status, error["type"]) == (415, "invalid_request_error")
 
@@ -212,12 +211,12 @@ async def test_a_packed_body_is_not_unpacked(g: Gateway) -> None:
         ("GET", "models/nothing", 404, "model_not_found"),
     ],
 )
-async def test_what_is_not_there_is_told_so(g: Gateway, method: str, path: str, status: int, code: str) -> None:
+async def test_unknown_paths_and_methods_are_errors(g: Gateway, method: str, path: str, status: int, code: str) -> None:
     found, error, _ = await ask(g, b"", path, method)
     assert (found, error["code"]) == (status, code)
 
 
-async def test_nobody_is_answered_without_a_token_or_under_another_name(g: Gateway) -> None:
+async def test_requests_without_a_token_or_with_another_host_are_refused(g: Gateway) -> None:
     for headers in ({"Authorization": "Bearer wrong-token"}, {"Authorization": "Basic x"}, {"Authorization": ""}):
         status, error, answered = await ask(g, CHAT, **headers)
         assert (status, error["code"], answered["WWW-Authenticate"]) == (401, "invalid_api_key", "Bearer")
@@ -229,7 +228,7 @@ async def test_nobody_is_answered_without_a_token_or_under_another_name(g: Gatew
             assert response.status == 403
 
 
-async def test_whoever_guesses_is_told_to_wait(tmp_path: Path) -> None:
+async def test_wrong_tokens_are_throttled_with_retry_after(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         for number in range(12):
             status, _, headers = await ask(g, CHAT, Authorization=f"Bearer guess-{number}")
@@ -239,8 +238,10 @@ async def test_whoever_guesses_is_told_to_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["OF_ONE_PERSON", "AT_ONCE"])
-async def test_too_many_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(places, limit, 1)
+async def test_too_many_concurrent_requests_get_retry_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(api, limit, 1)
     async with gateway(tmp_path, script=[{"text": "word " * 1000, "delay_ms": 100}]) as g:
 
         def begin() -> Any:
@@ -260,7 +261,7 @@ async def test_too_many_at_once_are_told_to_come_back(tmp_path: Path, monkeypatc
         assert status == 200
 
 
-async def test_a_gateway_that_stops_takes_nothing_more(tmp_path: Path) -> None:
+async def test_a_stopping_gateway_refuses_requests(tmp_path: Path) -> None:
     async with gateway(tmp_path, script=[{"text": "a word", "delay_ms": 200}]) as g:
         client = await g.connect()
         await client.send("hold it open")
@@ -271,7 +272,7 @@ async def test_a_gateway_that_stops_takes_nothing_more(tmp_path: Path) -> None:
         assert (status, error["code"], headers["Retry-After"]) == (503, "unavailable", "1")
 
 
-def test_every_word_of_openais_own_client_is_known() -> None:
+def test_every_parameter_of_openais_client_is_known() -> None:
     ours = {field.encode_name for field in msgspec.structs.fields(ChatBody)}
     theirs = set(get_type_hints(CompletionCreateParamsBase)) | {"stream"}
     assert theirs - ours == set()
@@ -308,7 +309,7 @@ def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @given(st.integers(0, len(list(places_in(FULL))) - 1), JSON)
-def test_whatever_stands_anywhere_in_a_body_is_taken_or_refused(number: int, value: Any) -> None:
+def test_any_body_is_accepted_or_refused(number: int, value: Any) -> None:
     body = json.loads(json.dumps(FULL))
     container, key = list(places_in(body))[number]
     container[key] = value

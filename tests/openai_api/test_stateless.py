@@ -39,7 +39,7 @@ async def rest_of(stream: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_another_model_steps_in_before_anything_was_said(tmp_path: Path, stream: bool) -> None:
+async def test_a_fallback_answers_before_text_was_sent(tmp_path: Path, stream: bool) -> None:
     async with vendor_behind(tmp_path, DOWN, settings=SECOND) as (_, _, client):
         answer = await client.chat.completions.create(model="exuvia", messages=SAID, stream=stream)
         if stream:
@@ -50,7 +50,7 @@ async def test_another_model_steps_in_before_anything_was_said(tmp_path: Path, s
     assert told == ({"scripted:echo"}, "Hello?")
 
 
-async def test_no_other_model_goes_on_with_what_a_client_has_heard(tmp_path: Path) -> None:
+async def test_no_fallback_continues_an_answer_whose_text_was_sent(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), settings=SECOND) as (_, _, client):
         stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
         heard = [(await anext(stream)).choices[0].delta.content for _ in range(2)]
@@ -59,13 +59,13 @@ async def test_no_other_model_goes_on_with_what_a_client_has_heard(tmp_path: Pat
     assert heard == ["one ", "two "]
 
 
-async def test_an_answer_in_one_piece_is_asked_for_again_where_it_broke_off(tmp_path: Path) -> None:
+async def test_a_request_without_streaming_is_retried_after_a_cut(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), ScriptedResponse("whole")) as (_, server, client):
         answer = await client.chat.completions.create(model="exuvia", messages=SAID)
     assert (answer.choices[0].message.content, len(server.requests)) == ("whole", 2)
 
 
-async def test_a_picture_is_sent_to_no_model_that_sees_none(tmp_path: Path) -> None:
+async def test_a_picture_is_not_sent_to_a_model_without_vision(tmp_path: Path) -> None:
     url = f"data:image/png;base64,{b64encode(png()).decode()}"
     content: list[Any] = [{"type": "image_url", "image_url": {"url": url}}]
     async with vendor_behind(tmp_path, DOWN, settings=SECOND) as (_, server, client):
@@ -78,7 +78,7 @@ async def test_a_picture_is_sent_to_no_model_that_sees_none(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_ends_at_a_stop_word_whatever_the_service_makes_of_it(tmp_path: Path, stream: bool) -> None:
+async def test_an_answer_ends_at_a_stop_sequence_even_if_the_provider_ignores_it(tmp_path: Path, stream: bool) -> None:
     says = ScriptedResponse("one two END three four " + "five " * 200, delay=0.02)
     async with vendor_behind(tmp_path, says) as (_, server, client):
         answer = await client.chat.completions.create(
@@ -95,7 +95,7 @@ async def test_an_answer_ends_at_a_stop_word_whatever_the_service_makes_of_it(tm
 
 
 @given(st.lists(st.text("ab", max_size=4), max_size=6), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
-def test_a_stop_word_is_found_however_the_text_is_cut(pieces: list[str], words: list[str]) -> None:
+def test_a_stop_sequence_is_found_in_any_split_of_the_text(pieces: list[str], words: list[str]) -> None:
     stops = StopSequences(words)
     shown = "".join([*map(stops.feed, pieces), stops.end()])
     text = "".join(pieces)
@@ -103,7 +103,7 @@ def test_a_stop_word_is_found_however_the_text_is_cut(pieces: list[str], words: 
     assert (shown, stops.met) == (text[: min(found)[1]] if found else text, bool(found))
 
 
-async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: Path) -> None:
+async def test_a_stream_without_its_end_is_an_error(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, RawResponse(b'data: {"choices": [{"delta": {"content": "Hal"}}]}\n\n')) as (
         _,
         _,
@@ -118,7 +118,7 @@ async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_goes_away_ends_the_request_with_the_service(tmp_path: Path, stream: bool) -> None:
+async def test_a_disconnecting_client_cancels_the_providers_request(tmp_path: Path, stream: bool) -> None:
     async with vendor_behind(tmp_path, Fault(end="hang", pieces=2)) as (g, server, client):
         request = asyncio.create_task(client.chat.completions.create(model="exuvia", messages=SAID, stream=stream))
         await until(lambda: server.answering == 1)
@@ -132,9 +132,7 @@ async def test_a_client_that_goes_away_ends_the_request_with_the_service(tmp_pat
     assert 'exuvia_api_requests_total{path="chat/completions",status="499"} 1' in page
 
 
-async def test_an_answer_is_given_to_its_end_while_the_gateway_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_is_completed_while_the_gateway_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "runner_of", lambda app: web.AppRunner(app, access_log=None, shutdown_timeout=0.01))
     async with vendor_behind(tmp_path, ScriptedResponse("word " * 30, delay=0.03)) as (g, _, client):
         stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
@@ -145,7 +143,7 @@ async def test_an_answer_is_given_to_its_end_while_the_gateway_stops(
     assert rest[-1].finish_reason == "stop"
 
 
-async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> None:
+async def test_a_revoked_token_ends_its_streams(tmp_path: Path) -> None:
     people = '[people.ana]\ntoken = "anas-token-that-is-long-enough"\n'
     says = ScriptedResponse("word " * 400, delay=0.02)
     async with (
@@ -159,7 +157,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> No
             await rest_of(stream)
 
 
-async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_sends_keep_alive_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_writer, "KEEP_ALIVE_SECONDS", 0.05)
     script = [{"text": "Late.", "delay_ms": 300}, {"error": "unreachable", "delay_ms": 300, "text": ""}]
     async with gateway(tmp_path, script=script) as g:
@@ -176,7 +174,7 @@ async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkey
             assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Late."
 
 
-async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_is_not_read_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_writer, "UNREAD", 0.2)
 
     async def wait(*_: object) -> None:
@@ -192,7 +190,7 @@ async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: 
                     await response.read()
 
 
-async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> None:
+async def test_usage_is_counted_under_its_purpose(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, ScriptedResponse("one two", counts=40)) as (g, _, client):
         await client.chat.completions.create(model="exuvia", messages=SAID)
         async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
