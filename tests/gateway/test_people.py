@@ -466,7 +466,8 @@ async def test_answers_to_a_client_that_does_not_read_are_bounded_in_bytes() -> 
 
 async def test_cancel_reaches_a_previous_session_that_is_still_running(tmp_path: Path) -> None:
     script = [{"text": "a long story that goes on and on and on and on", "delay_ms": 300}]
-    async with gateway(tmp_path, script=script) as g:
+    unflushed = {"compaction.memory_flush.enabled": False}
+    async with gateway(tmp_path, script=script, settings=unflushed) as g:
         client = await g.connect()
         for way in ("cancel", "/stop"):
             await client.send("tell me")

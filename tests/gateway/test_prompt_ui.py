@@ -30,10 +30,13 @@ def environment(tmp_path: Path) -> Mapping[str, str]:
 
 @asynccontextmanager
 async def prompt_ui(
-    tmp_path: Path, *script: Mapping[str, Any], columns: int = 80, rows: int = 24
+    tmp_path: Path, *script: Mapping[str, Any], columns: int = 80, rows: int = 24, stop_within: str = "10s"
 ) -> AsyncIterator[tuple[Gateway, Terminal]]:
     """Run a gateway and a person at the prompt, who leaves in the end and finds the terminal restored."""
-    async with gateway(tmp_path, script=script or None) as g, Terminal(columns, rows) as terminal:
+    async with (
+        gateway(tmp_path, script=script or None, settings={"gateway.stop_within": stop_within}) as g,
+        Terminal(columns, rows) as terminal,
+    ):
         process = await terminal.chat(g.url, environment=environment(tmp_path))
         await terminal.sees("Ctrl-D leaves.")
         await terminal.sees("› ")
@@ -105,7 +108,8 @@ async def test_a_command_is_answered_behind_the_answer_that_is_written(tmp_path:
 
 
 async def test_what_waits_still_stands_there_when_the_person_leaves(tmp_path: Path) -> None:
-    async with prompt_ui(tmp_path, {"text": "one two three", "delay_ms": 3000}) as (_, terminal):
+    slow = {"text": "one two three", "delay_ms": 60_000}
+    async with prompt_ui(tmp_path, slow, stop_within="0.1s") as (_, terminal):
         terminal.types("go" + ENTER)
         await terminal.sees("thinking")
         terminal.types("and this" + ENTER)

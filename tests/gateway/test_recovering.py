@@ -24,7 +24,10 @@ from tests.gateway.gateways import Client, Gateway, gateway
 from tests.stories import AT
 from tests.waiting import deadline, until
 
-SLOW = [{"text": "one two three four five six seven eight nine ten " * 4, "delay_ms": 50}]
+SLOW: list[dict[str, Any]] = [
+    {"text": "one two three four five six seven eight nine ten " * 4, "delay_ms": 50},
+    *[{"purpose": "flush", "text": "NO_REPLY"}] * 4,
+]
 
 
 def kinds(running: Gateway, session: str) -> list[str]:
