@@ -13,7 +13,6 @@ from hashlib import blake2b
 import structlog
 
 from gateway.config.settings import Settings
-from gateway.conversations.routing.chat import IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
@@ -23,6 +22,7 @@ from plugins.support.untrusted import call_failure, reraise_cancellation
 from plugins.support.workspace import OWNER
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
+from sessions.events.events import MessageReceived
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -129,18 +129,17 @@ class GatewayChannelInbox:
         try:
             chat = await self._switchboard.chat(person, self._key(message.chat), create=True)
             assert chat is not None
-            received = await chat.receive(
-                IncomingMessage(
-                    id=_valid_or_hash(f"{self._channel}:{message.id}", _ID),
-                    client=replace_surrogates(message.sender)[:128],
-                    sender=person,
-                    channel=self._channel,
-                    text=text,
-                    typed=parse_command(text),
-                    reply_to=replace_surrogates(message.chat),
-                    group=message.group,
-                )
+            event = MessageReceived(
+                id=_valid_or_hash(f"{self._channel}:{message.id}", _ID),
+                client=replace_surrogates(message.sender)[:128],
+                sender=person,
+                channel=self._channel,
+                chat="group" if message.group else "private",
+                text=text,
+                attachments=(),
+                reply_to=replace_surrogates(message.chat),
             )
+            received = await chat.receive(event, parse_command(text))
             await chat.until_durable(received)
         except (GatewayError, SessionsError) as error:
             raise MessageRejected(sentence_of(error), later=isinstance(error, Busy | SessionsError)) from error

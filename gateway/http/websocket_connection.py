@@ -12,7 +12,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
-from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
+from gateway.conversations.routing.chat import AcceptedMessage, Chat
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
 from gateway.http.responses import EXHAUSTED
@@ -27,6 +27,7 @@ from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
 from sessions.events.errors import SessionsError
+from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 from sessions.store.fork import ForkRefused
 
@@ -249,17 +250,16 @@ class Connection:
         assert chat is not None
         if self._closed:  # the token may have been replaced meanwhile
             return
-        received = await chat.receive(
-            IncomingMessage(
-                id=frame.id,
-                client=self.client,
-                sender=self._person,
-                channel="websocket",
-                text=frame.text,
-                typed=typed,
-                attachments=attachments,
-            )
+        message = MessageReceived(
+            id=frame.id,
+            client=self.client,
+            sender=self._person,
+            channel="websocket",
+            chat="private",
+            text=frame.text,
+            attachments=attachments,
         )
+        received = await chat.receive(message, typed)
         accepted = frames.frame(
             "accepted",
             id=frame.id,

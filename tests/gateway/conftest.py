@@ -11,6 +11,8 @@ from pytest_aiohttp import AiohttpServer
 
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.turn import recalling
+from gateway.protocol.slash_commands import TypedCommand
+from sessions.events.events import MessageReceived
 from tests.gateway.listing import Listing, Serve
 
 
@@ -41,9 +43,9 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     received: list[str] = []
     receive = chats.Chat.receive
 
-    async def note(self: chats.Chat, incoming: chats.IncomingMessage) -> chats.AcceptedMessage:
-        received.append(incoming.text)
-        return await receive(self, incoming)
+    async def note(self: chats.Chat, message: MessageReceived, typed: TypedCommand | None) -> chats.AcceptedMessage:
+        received.append(message.text)
+        return await receive(self, message, typed)
 
     monkeypatch.setattr(chats.Chat, "receive", note)
     return received

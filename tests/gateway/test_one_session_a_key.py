@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.routing.chat import IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.slash_commands import parse_command
 from sessions.events.errors import StorageFailed
@@ -21,6 +20,7 @@ from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
 from tests.gateway.test_channels import LINES, Elsewhere, serving
 from tests.gateway.test_recovering import damage
 from tests.shelf import Shelf
+from tests.stories import received
 from tests.waiting import deadline
 
 ROUNDS = 6
@@ -177,10 +177,7 @@ async def test_a_new_session_after_a_damaged_one_whose_asker_left_is_the_one_tha
         chat = await board.chat("owner", "main", create=True)
         assert chat is not None
         monkeypatch.setattr(AppendFile, "sync", slow_sync)
-        asked = IncomingMessage(
-            id="n", client="c", sender="owner", channel="websocket", text="/new", typed=parse_command("/new")
-        )
-        leaving = asyncio.create_task(chat.receive(asked))
+        leaving = asyncio.create_task(chat.receive(received("/new", "n"), parse_command("/new")))
         await asyncio.to_thread(writing.wait, 10)
         leaving.cancel()
         go_on.set()

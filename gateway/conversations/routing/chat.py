@@ -17,7 +17,6 @@ from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import MessageReceived, Succession
-from sessions.events.messages import Attachment
 from sessions.store.catalog import Catalog, Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -34,22 +33,6 @@ PENDING_LIMIT = 64 * 1024 * 1024
 
 COMMANDS_WAITING = 100
 """Commands that may wait for their answer at once."""
-
-
-class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A received message. `sender` and `channel` are decided by the gateway; `typed` is the command in `text`, None for an
-    ordinary message. `reply_to` is the address for answers on a plugin's channel; `group` marks a chat with several
-    readers."""
-
-    id: str
-    client: str
-    sender: str
-    channel: str
-    text: str
-    typed: TypedCommand | None
-    attachments: tuple[Attachment, ...] = ()
-    reply_to: str = ""
-    group: bool = False
 
 
 class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,18 +126,18 @@ class Chat:
         for watcher in tuple(self._watchers):
             watcher()
 
-    async def receive(self, incoming: IncomingMessage) -> AcceptedMessage:
-        """Append a message to the right journal, or find the one that it repeats.
+    async def receive(self, message: MessageReceived, typed: TypedCommand | None) -> AcceptedMessage:
+        """Append a message, which is a command if `typed` is given, to the right journal, or find the one that it repeats.
 
         Raises Conflict, Busy, DamagedSession or StorageFailed; then nothing was accepted.
         """
         while self._held is not None:
             await asyncio.shield(self._held)
-        opens = incoming.typed is not None and incoming.typed.opens_session
-        if opens and self.damaged is not None and self.receipts.find(incoming.id) is None:
-            return await self._replace_damaged(self.damaged, incoming)
-        if receipt := self.receipts.find(incoming.id):
-            return self._repeated(incoming, receipt)
+        opens = typed is not None and typed.opens_session
+        if opens and self.damaged is not None and self.receipts.find(message.id) is None:
+            return await self._replace_damaged(self.damaged, message, typed)
+        if receipt := self.receipts.find(message.id):
+            return self._repeated(message, receipt)
         if self.damaged is not None:
             raise DamagedSession(
                 f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new starts another session."
@@ -163,11 +146,11 @@ class Chat:
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._store.pending > PENDING_LIMIT:
             raise Busy("The disk cannot keep up; try again shortly.")
-        self._check_room(current, is_command=incoming.typed is not None)
+        self._check_room(current, is_command=typed is not None)
         if opens:
             self._hold()
         try:
-            seq = self._append(current, incoming)
+            seq = self._append(current, message, typed)
         except BaseException:
             self.release()
             raise
@@ -179,23 +162,13 @@ class Chat:
         if current.inbox.count(commands=is_command) >= limit:
             raise Busy(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
 
-    def _append(self, current: Conversation, incoming: IncomingMessage) -> int:
-        message = MessageReceived(
-            id=incoming.id,
-            client=incoming.client,
-            sender=incoming.sender,
-            channel=incoming.channel,
-            chat="group" if incoming.group else "private",
-            text=incoming.text,
-            attachments=incoming.attachments,
-            reply_to=incoming.reply_to,
-        )
-        seq = current.receive(message, incoming.typed)
+    def _append(self, current: Conversation, message: MessageReceived, typed: TypedCommand | None) -> int:
+        seq = current.receive(message, typed)
         self.receipts.add(current.session, seq, message)
         return seq
 
-    def _repeated(self, incoming: IncomingMessage, receipt: Receipt) -> AcceptedMessage:
-        if receipt.digest != digest_of(incoming.text, incoming.attachments):
+    def _repeated(self, message: MessageReceived, receipt: Receipt) -> AcceptedMessage:
+        if receipt.digest != digest_of(message.text, message.attachments):
             raise Conflict("This id was already used for another message; send the message with a new id.")
         return AcceptedMessage(session=receipt.session, seq=receipt.seq, duplicate=True)
 
@@ -238,7 +211,9 @@ class Chat:
         self.notify()
         return self.current.session
 
-    async def _replace_damaged(self, damaged: JournalDamaged, incoming: IncomingMessage) -> AcceptedMessage:
+    async def _replace_damaged(
+        self, damaged: JournalDamaged, message: MessageReceived, typed: TypedCommand | None
+    ) -> AcceptedMessage:
         """Begin a new journal after a damaged one; it also records the `/new`."""
         self._hold()
         try:
@@ -246,7 +221,7 @@ class Chat:
             self.current = current = await self._begin(self, succeeds)
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
-            seq = self._append(current, incoming)
+            seq = self._append(current, message, typed)
         except BaseException:
             if self._catalog.successor(self.damaged_session) is not None:
                 self.damaged = None  # the successor exists and is opened for the next message; do not create another

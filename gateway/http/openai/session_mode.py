@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
+from gateway.conversations.routing.chat import AcceptedMessage, Chat
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.openai import schema
 from gateway.http.openai.answer_reducer import AnswerReducer
@@ -29,6 +29,7 @@ from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
 from gateway.protocol.slash_commands import TypedCommand, parse_command
 from sessions.events.codec import replace_surrogates
+from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 
 SESSION = "X-Exuvia-Session"
@@ -86,16 +87,16 @@ class SessionMode:
         await self._check_model(body.model, chat)
         sent = [SentAttachment(data=content) for content in message.pictures]
         attachments = await self._uploads.store(person, sent)
-        incoming = IncomingMessage(
+        event = MessageReceived(
             id=id_,
             client=replace_surrogates(headers.get("User-Agent", "unnamed"))[:128],
             sender=person,
             channel=CHANNEL,
+            chat="private",
             text=message.text,
-            typed=message.typed,
             attachments=attachments,
         )
-        received = await chat.receive(incoming)
+        received = await chat.receive(event, message.typed)
         await self._follow(chat, received, attachments, writer)
 
     async def _follow(
