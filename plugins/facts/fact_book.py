@@ -12,7 +12,6 @@ from plugins.api.fact_values import Fact, FactLayer
 from plugins.facts.fact_events import (
     DailyCleared,
     ExtractionFailed,
-    FactEvent,
     FactForgotten,
     FactPinned,
     FactsDistilled,
@@ -200,11 +199,3 @@ def _fact_ids(event: object) -> list[str]:
             return list(event.ids)
         case _:
             return []
-
-
-def build_book(events: Iterable[FactEvent], at: str) -> FactBook:
-    """Return the state after these events, all at the same time."""
-    book = FactBook()
-    for seq, event in enumerate(events, 1):
-        book.apply(LoggedFactEvent(seq=seq, at=at, event=event))
-    return book

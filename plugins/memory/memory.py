@@ -154,7 +154,7 @@ class Memory:
 
     def problems(self) -> list[str]:
         """Return sentences about a backend that cannot be used and vectors that cannot be made."""
-        found = [self._backend.trouble] if self._backend and self._backend.trouble else []
+        found = [self._backend.problem] if self._backend and self._backend.problem else []
         if why := self._embedder.failing if self.provider() else self.why_no_provider():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
         if notice := self._keys().embedding.fallback_notice(self._providers):
@@ -235,7 +235,7 @@ class Memory:
     def may_contain(self, sources: Collection[str]) -> bool:
         """Return False if these sources are certainly empty."""
         state = self._indexer.state
-        return state.at is None or bool(self._watcher.fault) or any(state.by_source.get(name) for name in sources)
+        return state.checked_at is None or bool(self._watcher.fault) or any(state.by_source.get(name) for name in sources)
 
     def contains(self, sources: Collection[str]) -> bool:
         """Return True if something of these sources is indexed, so that a vector, which may load a model, is worth it."""
@@ -248,7 +248,7 @@ class Memory:
     async def _refresh(self, patience: float, *, eager: bool) -> None:
         """Check for changes first, unless there are so many documents that this is left to the watcher."""
         state = self._indexer.state
-        if state.at is None or self._watcher.fault or (eager and state.documents <= FEW_DOCUMENTS):
+        if state.checked_at is None or self._watcher.fault or (eager and state.documents <= FEW_DOCUMENTS):
             await self._indexer.refresh(patience)
 
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
@@ -259,7 +259,7 @@ class Memory:
         try:
             return await self._file().read(work)
         except IndexRebuilt:
-            raise IndexUnusable(self._indexer.state.trouble or "The memory index is being rebuilt; try again.") from None
+            raise IndexUnusable(self._indexer.state.problem or "The memory index is being rebuilt; try again.") from None
 
     async def _vector_of(self, text: str, within: float | None) -> tuple[Identity | None, Sequence[float] | None, str]:
         """Return the identity and vector of a query, or why there is none, as the end of a sentence."""

@@ -15,12 +15,11 @@ from plugins.facts import distillation, extraction
 from plugins.facts.distillation import BATCH, TokenBudget, owners_due, parse_distillation
 from plugins.facts.ended_turns import EndedTurn
 from plugins.facts.extraction import may_contain_facts, parse_extraction
-from plugins.facts.fact_book import build_book
 from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
 from plugins.languages.prompts import language
 from sessions.events.tokens import estimate
-from tests.facts.samples import NOW, ago, fact
+from tests.facts.samples import NOW, ago, build_book, fact
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: no'
 

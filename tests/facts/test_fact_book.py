@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plugins.api.fact_values import Fact, FactOrigin
-from plugins.facts.fact_book import Ambiguous, FactBook, build_book
+from plugins.facts.fact_book import Ambiguous, FactBook
 from plugins.facts.fact_events import (
     KINDS,
     DailyCleared,
@@ -26,7 +26,7 @@ from plugins.facts.fact_events import (
 )
 from plugins.facts.fact_log import decode
 from sessions.events.codec import FIRST, InvalidLine, encode_line, verify
-from tests.facts.samples import ago, fact
+from tests.facts.samples import ago, build_book, fact
 
 RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fact("the port is 3000")
 

@@ -19,12 +19,11 @@ from plugins.api.fact_values import (
     workspace_tag,
 )
 from plugins.api.memory_settings import FactKeys, Formula
-from plugins.facts.fact_book import build_book
 from plugins.facts.fact_events import FactForgotten, FactPinned, FactsWritten, LoggedFactEvent
 from plugins.facts.fact_recall import Recaller
 from plugins.facts.retention import drop_beyond_cap, drop_duplicates, drop_outdated, pin_refusal
 from plugins.facts.scoring import RecallStats, current_importance, duplicates, similarity
-from tests.facts.samples import NOW, ago, fact
+from tests.facts.samples import NOW, ago, build_book, fact
 
 
 def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[RecallStats]:

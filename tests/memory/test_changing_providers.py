@@ -150,9 +150,7 @@ async def test_a_text_of_which_no_vector_can_be_made_keeps_no_other_from_having_
         assert found.hits[0].chunk.text == "the zebra is poison"
         (remark,) = found.remarks
         assert "1 of 21 chunks have no vector yet" in remark
-        assert (
-            "No vector can be made of 1, and of the last because: openai: The server returned a vector that is all" in remark
-        )
+        assert "1 text cannot be embedded, the last one because: openai: The server returned a vector that is all" in remark
         assert await place.update() == 1
         assert len(server.requests) == asked + 1, "the question, and not the text again"
 

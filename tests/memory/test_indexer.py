@@ -68,7 +68,7 @@ async def test_a_search_answers_while_much_is_being_indexed_and_says_so(place: P
         assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
         assert found.remarks == ("The index is behind: 200 notes of 201 not indexed yet.",)
         slow.may.set()
-        await until(lambda: memory.state.left == 0 and memory.state.chunks == 201)
+        await until(lambda: memory.state.pending == 0 and memory.state.chunks == 201)
         assert len((await memory.search("slowly", EVERYTHING, results=50)).hits) == 50
 
 
@@ -118,7 +118,7 @@ async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(plac
     place.provider.fails = True
     async with place.memory("counted") as memory:
         await memory.search("door", EVERYTHING)
-        await until(lambda: bool(memory.state.unmade))
+        await until(lambda: bool(memory.state.vector_problem))
         (remark,) = remarks_on(memory.state, EVERYTHING, by_vectors=True, missed="", by_words=True)
         assert remark.endswith("1 of 1 chunk have no vector yet and are found by their words alone. The server is away.")
         place.provider.fails = False
@@ -134,7 +134,7 @@ async def test_a_text_that_is_too_long_is_embedded_in_pieces_and_keeps_no_other_
     place.provider.longest = 400
     async with place.memory("counted") as memory:
         await memory.update(lambda _: None)
-        assert (memory.state.chunks, memory.state.unembedded, memory.state.unmade) == (5, 0, "")
+        assert (memory.state.chunks, memory.state.unembedded, memory.state.vector_problem) == (5, 0, "")
     assert max(map(len, place.provider.texts)) <= 400
     assert "".join(place.provider.texts).count("many words") == 30
 
@@ -146,7 +146,7 @@ async def test_a_text_that_is_too_long_in_any_piece_is_left_aside_and_the_reason
     async with place.memory("counted") as memory:
         await memory.update(lambda _: None)
         assert (memory.state.chunks, memory.state.unembedded) == (2, 1)
-        assert memory.state.unmade.startswith("No vector can be made of 1, and of the last because: A text of ")
+        assert memory.state.vector_problem.startswith("1 text cannot be embedded, the last one because: A text of ")
 
 
 async def test_no_provider_is_given_more_or_longer_texts_than_the_configuration_says(place: Place) -> None:
@@ -168,7 +168,7 @@ async def test_what_is_written_is_indexed_without_a_search(place: Place, monkeyp
     (place.workspace / "memory").rmdir()
     async with place.memory("counted") as memory:
         watch = asyncio.create_task(memory.watch())
-        await until(lambda: memory.state.at is not None)
+        await until(lambda: memory.state.checked_at is not None)
         (place.workspace / "memory").mkdir()
         place.put("memory/a.md", "the door code is 4711\n")
         await until(lambda: memory.state.chunks == 1 and memory.state.unembedded == 0)
@@ -270,10 +270,10 @@ async def test_an_unexpected_error_of_a_source_is_logged_and_shown_as_one_bounde
     with capture_logs() as logs:
         async with place.memory("none", Broken(0)) as memory:
             await memory.refresh()
-            await until(lambda: bool(memory.state.trouble))
-    assert_is_bounded(memory.state.trouble.removeprefix("RuntimeError: "))
+            await until(lambda: bool(memory.state.problem))
+    assert_is_bounded(memory.state.problem.removeprefix("RuntimeError: "))
     logged = [line for line in logs if line["event"] == "memory_not_looked_at"]
-    assert logged[0] == {"event": "memory_not_looked_at", "log_level": "error", "reason": memory.state.trouble}
+    assert logged[0] == {"event": "memory_not_looked_at", "log_level": "error", "reason": memory.state.problem}
 
 
 async def test_an_unexpected_error_of_a_provider_is_logged_and_shown_as_one_bounded_line(
@@ -287,10 +287,10 @@ async def test_an_unexpected_error_of_a_provider_is_logged_and_shown_as_one_boun
     with capture_logs() as logs:
         async with place.memory("counted") as memory:
             await memory.refresh()
-            await until(lambda: bool(memory.state.unmade))
-    assert_is_bounded(memory.state.unmade.removeprefix("RuntimeError: "))
+            await until(lambda: bool(memory.state.vector_problem))
+    assert_is_bounded(memory.state.vector_problem.removeprefix("RuntimeError: "))
     logged = [line for line in logs if line["event"] == "memory_not_embedded"]
-    assert logged[0] == {"event": "memory_not_embedded", "log_level": "error", "reason": memory.state.unmade}
+    assert logged[0] == {"event": "memory_not_embedded", "log_level": "error", "reason": memory.state.vector_problem}
 
 
 def assert_is_bounded(message: str) -> None:

@@ -65,8 +65,8 @@ def index_notes(call: Invocation) -> int:
     embedded = f"{state.chunks - state.unembedded} have vectors by {model}"
     how = embedded if model else found_without_vectors(by_words=by_words)
     call.out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
-    if state.unmade:
-        call.out.write(f"({printable(state.unmade)})\n")
+    if state.vector_problem:
+        call.out.write(f"({printable(state.vector_problem)})\n")
     return SUCCESS
 
 
@@ -84,7 +84,7 @@ def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[IndexState], No
         read, embedded = bars.add_task("read", total=None), bars.add_task("embedded", total=None)
 
         def show(state: IndexState) -> None:
-            bars.update(read, completed=state.documents - state.left, total=state.documents)
+            bars.update(read, completed=state.documents - state.pending, total=state.documents)
             bars.update(embedded, completed=state.chunks - state.unembedded, total=state.chunks)
 
         yield show

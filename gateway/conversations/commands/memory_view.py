@@ -112,7 +112,7 @@ async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scop
 def memory_in_short(memory: Memory) -> str:
     """Return the size of the memory and its search methods, in one line."""
     state, provider = memory.state, memory.provider()
-    if state.at is None:
+    if state.checked_at is None:
         return "not indexed yet"
     sessions = state.by_source.get("sessions", 0)
     what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"

@@ -110,7 +110,7 @@ class BackendLifecycle:
         self._choosing = asyncio.Lock()
         self._opened: OpenBackend | None = None
         self._wanted_name = ""
-        self.trouble = ""
+        self.problem = ""
         """Why another backend is used than configured, as a sentence; "" if it is not."""
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
@@ -139,7 +139,7 @@ class BackendLifecycle:
             wanted = self._wanted()
             if self._opened is None or wanted != self._wanted_name:
                 await self.close()
-                self._wanted_name, self.trouble = wanted, ""
+                self._wanted_name, self.problem = wanted, ""
                 why_not = self._why_not(wanted)
                 self._opened = self._open_fallback(why_not) if why_not else self._open(wanted)
             return self._opened
@@ -160,7 +160,7 @@ class BackendLifecycle:
     def _open_fallback(self, why: str) -> OpenBackend:
         """Return the fallback, and remember why it is used."""
         name = LOCAL if lacks_full_text() else SQLITE
-        self.trouble = f"The memory uses the backend {name}, since {self._wanted_name} cannot be used: {why}."
+        self.problem = f"The memory uses the backend {name}, since {self._wanted_name} cannot be used: {why}."
         structlog.get_logger("exuvia").warning(
             "memory_backend_unusable", backend=self._wanted_name, instead=name, reason=why
         )

@@ -87,18 +87,18 @@ class Embedder:
                     await self.embed_all()
                 pause = PAUSE_SECONDS
             except ProviderError as error:
-                self._indexer.report(unmade=str(error))
+                self._indexer.report(vector_problem=str(error))
                 self._log_failure(str(error))
                 await self._pause(error.retry_after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except IndexRebuilt:
                 self._indexer.wake()
             except IndexUnusable as error:
-                self._indexer.report(trouble=str(error))
+                self._indexer.report(problem=str(error))
             except Exception as error:  # an error of the provider must not stop the embedder
                 reason = str(call_failure(error))  # a traceback has no bound
                 log.error("memory_not_embedded", reason=reason)
-                self._indexer.report(unmade=reason)
+                self._indexer.report(vector_problem=reason)
                 await self._pause(pause)
 
     def _is_worth_a_model(self) -> bool:
@@ -126,7 +126,7 @@ class Embedder:
                 pass
             provider, limit = self._provider(), self._keys().cache
             identity = identity_of(provider) if provider else None
-            self._indexer.report(unmade=self._describe_failed_texts(identity))
+            self._indexer.report(vector_problem=self._describe_failed_texts(identity))
             await self._indexer.write(lambda index: index.trim_cache(identity, limit))
 
     async def _embed_some(self) -> bool:
@@ -149,7 +149,7 @@ class Embedder:
         identity, vectors = await self._vectors_of(batch)
         await self._indexer.write(lambda index: index.store_vectors(identity, vectors))
         left = max(0, self._indexer.state.unembedded - len(vectors))
-        self._indexer.report(unembedded=left, unmade=self._describe_failed_texts(identity))
+        self._indexer.report(unembedded=left, vector_problem=self._describe_failed_texts(identity))
 
     async def embed(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Vectors]:
         """Embed texts with the current provider, and return its identity and the vectors.
@@ -184,7 +184,7 @@ class Embedder:
     def _log_failure(self, failing: str) -> None:
         """Log once that embedding fails, and once that it works again."""
         if failing and failing != self.failing:
-            log.warning("embedding_failed", reason=failing, until_then="no notes are compared by their meaning")
+            log.warning("embedding_failed", reason=failing, until_then="no notes are compared by vectors")
         elif self.failing and not failing:
             log.info("embedding_works_again")
         self.failing = failing
@@ -217,7 +217,9 @@ class Embedder:
     def _describe_failed_texts(self, identity: Identity | None) -> str:
         """Return how many texts failed and why the last one did, "" for none."""
         reasons = [reason for (of, _), reason in self._failed_texts.items() if of == identity]
-        return f"No vector can be made of {len(reasons)}, and of the last because: {reasons[-1]}" if reasons else ""
+        if not reasons:
+            return ""
+        return f"{len(reasons)} text{'s' * (len(reasons) > 1)} cannot be embedded, the last one because: {reasons[-1]}"
 
 
 async def _embed(provider: EmbeddingProvider, texts: Sequence[str], purpose: Purpose) -> list[Vector]:

@@ -72,22 +72,22 @@ class OpenBackend(Protocol):
 class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the index.
 
-    `left` are documents that are not up to date, `unembedded` chunks without a vector of the current model. `at` is the
-    monotonic time of the last check of the sources, None before the first. `trouble` says why the index could not be
-    updated, `unmade` why vectors could not.
+    `pending` are documents that are not up to date, `unembedded` chunks without a vector of the current model.
+    `checked_at` is the monotonic time of the last check of the sources, None before the first. `problem` says why the index
+    could not be updated, `vector_problem` why vectors could not.
     """
 
     documents: int = 0
     by_source: Mapping[str, int] = {}
-    left: int = 0
+    pending: int = 0
     chunks: int = 0
     unembedded: int = 0
     unreadable: tuple[str, ...] = ()
     large: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    at: float | None = None
-    trouble: str = ""
-    unmade: str = ""
+    checked_at: float | None = None
+    problem: str = ""
+    vector_problem: str = ""
 
 
 class Indexer:
@@ -137,11 +137,11 @@ class Indexer:
             try:
                 await self.update(partial(_answer, waiting))
             except IndexUnusable as error:
-                self.report(trouble=str(error))
+                self.report(problem=str(error))
             except Exception as error:  # an error of one source must not stop the indexer
                 reason = str(call_failure(error))  # a traceback has no bound
                 log.error("memory_not_looked_at", reason=reason)
-                self.report(trouble=reason)
+                self.report(problem=reason)
             finally:
                 _answer(waiting)
             self.stored.set()
@@ -172,12 +172,12 @@ class Indexer:
         self.report(
             documents=changes.documents.total(),
             by_source=changes.documents,
-            left=len(due),
+            pending=len(due),
             large=changes.large,
             remarks=changes.remarks,
-            trouble="",
+            problem="",
         )
-        self.report(at=time.monotonic())
+        self.report(checked_at=time.monotonic())
         if len(due) > MANY_CHANGES:
             soon()
         if changes.gone:
@@ -186,7 +186,7 @@ class Indexer:
             read = await self.write(partial(read_due, due=due, seconds=STEP_SECONDS))
             due = read.left
             unreadable += read.unreadable
-            self.report(left=len(due))
+            self.report(pending=len(due))
             self.stored.set()
         if len(changes.due) > MANY_CHANGES:
             await self.write(lambda index: index.optimize())

@@ -26,10 +26,10 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
         *state.remarks,
         *(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed." for path in state.large if scope.reads(path)),
     ]
-    if state.trouble:
-        remarks.append(f"The index is not up to date: {state.trouble}")
-    if state.left:
-        remarks.append(f"The index is behind: {_count(state.left, 'note')} of {state.documents} not indexed yet.")
+    if state.problem:
+        remarks.append(f"The index is not up to date: {state.problem}")
+    if state.pending:
+        remarks.append(f"The index is behind: {_count(state.pending, 'note')} of {state.documents} not indexed yet.")
     if state.unreadable:
         first = next((f", the first is {path}" for path in state.unreadable if scope.reads(path)), "")
         remarks.append(f"{_count(len(state.unreadable), 'note')} could not be read{first}.")
@@ -40,7 +40,7 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
         remarks.append(
             f"The index is behind: {state.unembedded} of {_count(state.chunks, 'chunk')} have no vector yet"
             + (" and are found by their words alone" if by_words else "")
-            + (f". {state.unmade}" if state.unmade else ".")
+            + (f". {state.vector_problem}" if state.vector_problem else ".")
         )
     return remarks
 
