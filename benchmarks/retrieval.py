@@ -29,7 +29,7 @@ from plugins.memory.search.fusion import fuse
 from plugins.memory.search.ranking import rank
 from plugins.memory.search.search import Question, found_for, rules_of, search
 from plugins.memory.sources.notes import Notes
-from plugins.providers.local.embeddings import installed_weights
+from plugins.providers.local.installable_models import BUNDLED
 
 AIM = {5: 65.0, 10: 74.0}
 """The recall in per cent that the memory must reach with its default ranking."""
@@ -57,7 +57,7 @@ Gathered = tuple[Sequence[Candidate], Places, frozenset[tuple[str, int]]]
 def run(setting: Setting) -> list[Figure]:
     """Recall of each way to rank, and how long a search by words takes among generated notes."""
     figures = list(_speed(setting))
-    told, weights = stories(setting.conversations), installed_weights()
+    told, weights = stories(setting.conversations), BUNDLED.weights()
     if not told or weights is None:
         print("  no conversations, or no bundled model: left out", file=sys.stderr)
         return figures

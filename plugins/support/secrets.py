@@ -57,6 +57,11 @@ class Secret:
         return hash(self._text)
 
 
+def revealed(headers: Mapping[str, Secret]) -> dict[str, str]:
+    """Return headers with their values."""
+    return {name: value.reveal() for name, value in headers.items()}
+
+
 def hide(secret: Secret) -> None:
     """Record a secret, so that `scrubbed` removes it. For a header value such as `Bearer …` this includes the part after the
     scheme.

@@ -14,7 +14,7 @@ from plugins.api.memory.source import Reading
 from plugins.api.memory_settings import Fusion, SearchKeys
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.search.search import Question, rules_of, search
-from plugins.providers.local.embeddings import installed_weights
+from plugins.providers.local import installable_models
 from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY
 
@@ -100,11 +100,11 @@ def test_the_question_itself_is_no_answer_to_it(fusion: Fusion, tmp_path: Path) 
     assert {hit.chunk.path for hit in hits} == {"sessions/2.jsonl", "sessions/3.jsonl", "memory/keys.md"}
 
 
-@pytest.mark.skipif(installed_weights() is None, reason="the bundled model, an extra, is not installed")
+@pytest.mark.skipif(installable_models.BUNDLED.weights() is None, reason="the bundled model, an extra, is not installed")
 def test_what_a_made_up_word_is_near_to_is_little_and_the_seeds_examples_are_found(tmp_path: Path) -> None:
     from plugins.providers.local.minilm_model import MiniLM
 
-    weights = installed_weights()
+    weights = installable_models.BUNDLED.weights()
     assert weights
     model, real = MiniLM(weights), msgspec.structs.replace(BUNDLED, dimensions=384)
     examples = {

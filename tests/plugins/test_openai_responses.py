@@ -13,7 +13,7 @@ from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
 from plugins.providers.hosted.encoding import EncodingCache
 from plugins.providers.openai.chat import OpenAI, OpenAISettings
-from plugins.providers.openai.responses import Encoder
+from plugins.providers.openai.responses import ResponsesEncoder
 from plugins.support.errors import BadRequest, Unreachable
 from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
@@ -98,7 +98,7 @@ async def test_models_without_reasoning_are_asked_for_none_also_when_only_the_se
 
 
 def test_a_refusal_is_learned_from_once_and_only_where_something_can_be_left_out() -> None:
-    encoder = Encoder()
+    encoder = ResponsesEncoder()
     effort = refusal(
         "Unsupported parameter: 'reasoning.effort' is not supported with this model.", None, param="reasoning.effort"
     )
@@ -167,14 +167,14 @@ async def test_a_request_repeats_its_beginning_byte_for_byte_so_that_the_service
 def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
     opaque = 'openai.responses:{"model":"a","steps":[{"thought":{"type":"reasoning","id":"rs"}},{"size":2}]}'
     remembered = EncodingCache(2000)
-    encoder, unreadable = Encoder(remembered), refusal("no", "invalid_encrypted_content")
+    encoder, unreadable = ResponsesEncoder(remembered), refusal("no", "invalid_encrypted_content")
     learned: set[tuple[str, int]] = set()
     for round_ in range(12):
         for session in ("s", "t"):
             for model in ("a", "b", "gpt-4.1"):
                 exchange = (UserMessage(text=f"{session} {round_}"), AssistantMessage(text="ok", opaque=opaque))
                 asked_ = asks(*(exchange * (round_ + 1)), model=model, session=session)
-                fresh = Encoder(EncodingCache(0))
+                fresh = ResponsesEncoder(EncodingCache(0))
                 if learned:
                     fresh.adapt(asks(*(exchange * 6), session="s", model="a"), unreadable)
                 assert encoder.body(asked_) == fresh.body(asked_)

@@ -34,7 +34,7 @@ Body = Callable[[ChatRequest], bytes]
 
 VENDORS: dict[str, tuple[Callable[[], Body], str]] = {
     "openai chat": (lambda: _with(openai_wire.Encoder(), max_tokens=None, max_tokens_key="m"), "messages"),
-    "openai responses": (lambda: openai_responses.Encoder().body, "input"),
+    "openai responses": (lambda: openai_responses.ResponsesEncoder().body, "input"),
     "anthropic": (lambda: anthropic_request.Encoder().body, "messages"),
     "gemini": (lambda: _with(gemini_request.Encoder(), max_tokens=None), "contents"),
     "ollama": (lambda: _with(ollama_wire.Encoder(), window=None, max_tokens=None), "messages"),

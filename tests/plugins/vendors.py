@@ -135,7 +135,7 @@ def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "")
 
 
 def _responses_refuses(request: ChatRequest) -> Any:
-    body = openai_responses.Encoder().body(request)
+    body = openai_responses.ResponsesEncoder().body(request)
     return responses_rules.what_is_wrong(json.loads(body), "org-one")
 
 

@@ -16,9 +16,10 @@ from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatS
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import anthropic_vision
 from plugins.providers.hosted.known_models import bare_address, capped, known_limits
+from plugins.providers.hosted.model_listing import token_count
 from plugins.support.addresses import WebAddress
 from plugins.support.http_errors import StatusRefused
-from plugins.support.secrets import Secret
+from plugins.support.secrets import Secret, revealed
 
 OFFICIAL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -64,17 +65,7 @@ class Anthropic(HostedChatProvider):
 
     async def models(self) -> ModelList:
         """Return the server's list of models: one page of the largest size."""
-        from plugins.providers.hosted.model_listing import fetch_model_list, token_count  # noqa: PLC0415 - rarely needed
-
-        self._check_key()
-        entries = await fetch_model_list(
-            self._transport,
-            f"{self._base}/v1/models?limit=1000",
-            self._headers(self._keys.current()),
-            list_field="data",
-            name_field="id",
-            error_for=anthropic_errors.error_for,
-        )
+        entries = await self._fetch_models(f"{self._base}/v1/models?limit=1000", list_field="data", name_field="id")
         models = {
             name: ReportedLimits(window=token_count(entry, "max_input_tokens"), output=token_count(entry, "max_tokens"))
             for name, entry in entries.items()
@@ -85,8 +76,8 @@ class Anthropic(HostedChatProvider):
         return f"{self._base}/v1/messages"
 
     def _headers(self, key: str) -> dict[str, str]:
-        own = {name: value.reveal() for name, value in self._settings.headers.items()}
-        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {}), **own}
+        own = {"x-api-key": key} if key else {}
+        return {"anthropic-version": VERSION, **own, **revealed(self._settings.headers)}
 
     def _accumulator(self, request: ChatRequest) -> StreamAccumulator:
         return StreamAccumulator(request.model)
@@ -101,6 +92,6 @@ class Anthropic(HostedChatProvider):
             with_thinking=not reduced,
         )
 
-    def _can_reduce(self, request: ChatRequest, refused: StatusRefused) -> bool:
+    def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:
         """Return True if the thinking in the request was refused, as happens after what precedes it was pruned."""
-        return anthropic_errors.refuses_thinking(refused) and has_thinking(request.context.messages)
+        return not reduced and anthropic_errors.refuses_thinking(refused) and has_thinking(request.context.messages)

@@ -17,6 +17,7 @@ from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatS
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import gemini_vision
 from plugins.providers.hosted.known_models import bare_address, capped, known_limits
+from plugins.providers.hosted.model_listing import token_count
 from plugins.support.addresses import WebAddress
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
@@ -59,17 +60,8 @@ class Gemini(HostedChatProvider):
 
     async def models(self) -> ModelList:
         """Return the chat models of the server's list: one page of the largest size."""
-        from plugins.providers.hosted.model_listing import fetch_model_list, token_count  # noqa: PLC0415 - rarely needed
-
-        self._check_key()
-        entries = await fetch_model_list(
-            self._transport,
-            f"{self._base}/v1beta/models?pageSize=1000",
-            self._headers(self._keys.current()),
-            list_field="models",
-            name_field="name",
-            error_for=gemini_errors.error_for,
-        )
+        url = f"{self._base}/v1beta/models?pageSize=1000"
+        entries = await self._fetch_models(url, list_field="models", name_field="name")
         models = {
             _bare_name(name): ReportedLimits(
                 window=token_count(entry, "inputTokenLimit"), output=token_count(entry, "outputTokenLimit")

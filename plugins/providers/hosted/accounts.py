@@ -10,7 +10,7 @@ from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.providers.hosted.keys import check_copied
 from plugins.support.errors import CredentialsRefused
-from plugins.support.secrets import Secret
+from plugins.support.secrets import Secret, revealed
 
 VARIABLES = {
     "openai": "OPENAI_API_KEY",
@@ -46,7 +46,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
             raise CredentialsRefused(f"No API key: {self.missing()}.")
         check_copied(self.key, self.source)
         own = header(self.key) if self.key else {}
-        return own | {name: value.reveal() for name, value in self.extra_headers.items()}
+        return own | revealed(self.extra_headers)
 
 
 def find_account(
@@ -84,8 +84,3 @@ def find_account(
         key, source = "", KEY
     requires_key = base == normalize(official or default)
     return Account(base=base, key=key.strip(), source=source, requires_key=requires_key, extra_headers=extra_headers)
-
-
-def bearer(key: str) -> dict[str, str]:
-    """Return the `Authorization` header for a key."""
-    return {"Authorization": f"Bearer {key}"}

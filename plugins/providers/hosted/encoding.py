@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sessions.events.messages import Message
 from sessions.state.context import starts_with
@@ -28,6 +28,14 @@ class EncodingCache:
         before, encoded = self._entries.pop(session, ((), bytearray()))
         self.size -= len(encoded)
         return (len(before), encoded) if starts_with(messages, before) else (0, bytearray())
+
+    def joined(self, session: str, messages: Sequence[Message], encode: Callable[[Message], bytes]) -> bytearray:
+        """Return the messages, each encoded by itself, joined by commas."""
+        known, joined = self.take(session, messages)
+        for message in messages[known:]:
+            joined += b"," * bool(joined) + encode(message)
+        self.put(session, messages, joined)
+        return joined
 
     def put(self, session: str, messages: Sequence[Message], encoded: bytearray) -> None:
         """Store messages with their encoding."""

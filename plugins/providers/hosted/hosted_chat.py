@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from plugins.http.sse import ServerSentEvent
 from plugins.providers.hosted.hosted_provider import HostedProvider
 from plugins.providers.hosted.keys import ApiKeys
 from plugins.providers.hosted.known_models import bare_address, reported_at
+from plugins.providers.hosted.model_listing import fetch_model_list
 from plugins.support.errors import CredentialsRefused, NoSuchModel, StreamCut
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret
@@ -108,9 +109,14 @@ class HostedChatProvider(HostedProvider):
     def _accumulator(self, request: ChatRequest) -> Accumulator:
         """Return an empty accumulator for a reply."""
 
-    def _can_reduce(self, request: ChatRequest, refused: StatusRefused) -> bool:
-        """Return True if a refused request is to be sent once more without an optional part."""
+    def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:
+        """Return True if a refused request is to be sent again without an optional part. `reduced` is True if this happened
+        before."""
         return False
+
+    def _reply(self, request: ChatRequest, accumulator: Accumulator) -> Reply:
+        """Return the reply at the end of the stream."""
+        return accumulator.reply()
 
     def explain_default(self) -> str:
         """Return what is set, as the end of a sentence."""
@@ -119,6 +125,18 @@ class HostedChatProvider(HostedProvider):
     def address(self, model: str) -> str:
         """Return the server's address."""
         return bare_address(self._base)
+
+    async def _fetch_models(self, url: str, *, list_field: str, name_field: str) -> dict[str, Any]:
+        """Return the entries of the server's list of models by their names. Raises a ProviderError."""
+        self._check_key()
+        return await fetch_model_list(
+            self._transport,
+            url,
+            self._headers(self._keys.current()),
+            list_field=list_field,
+            name_field=name_field,
+            error_for=self.errors.error_for,
+        )
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Send a request and yield deltas and the reply; implements `ChatProvider.stream`."""
@@ -136,24 +154,26 @@ class HostedChatProvider(HostedProvider):
             raise CredentialsRefused(f"No API key for {self.title}: set {self.key_variable} or {self._key_setting}.")
 
     async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
-        accumulator, reduced = self._accumulator(request), False
+        started = reduced = False
         while True:
+            accumulator = self._accumulator(request)
             try:
                 async with aclosing(self._chunks(request, key, accumulator, reduced=reduced)) as chunks:
                     async for chunk in chunks:
                         for delta in accumulator.take(chunk if isinstance(chunk, bytes) else chunk.data):
+                            started = True
                             yield delta
                 break
             except StatusRefused as refused:
-                if reduced or not self._can_reduce(request, refused):
+                if started or not self._can_reduce(request, refused, reduced=reduced):
                     after = refused.retry_after
                     raise self.errors.error_for(refused.status, refused.body, model=request.model, after=after) from refused
                 reduced = True
             except StreamCut:
-                if not accumulator.complete:  # what is cut off after the end of the reply is not part of it
+                if not accumulator.complete:  # anything cut off after the end of the reply is not part of it
                     raise
                 break
-        yield accumulator.reply()
+        yield self._reply(request, accumulator)
 
     def _chunks(
         self, request: ChatRequest, key: str, accumulator: Accumulator, *, reduced: bool

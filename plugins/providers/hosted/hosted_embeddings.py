@@ -21,9 +21,10 @@ from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.plugin_services import Purpose
 from plugins.http.client import Timeouts
 from plugins.providers.hosted import embedding_errors
-from plugins.providers.hosted.accounts import ADDRESS, Account, bearer
+from plugins.providers.hosted.accounts import ADDRESS, Account
 from plugins.providers.hosted.batch_limits import BatchLimits
 from plugins.providers.hosted.hosted_provider import HostedProvider, VendorErrors
+from plugins.providers.hosted.keys import bearer
 from plugins.providers.hosted.known_models import bare_address, known_model
 from plugins.support.errors import (
     BadAnswer,

@@ -34,6 +34,11 @@ def check_copied(key: str, source: str) -> None:
         raise CredentialsRefused(f"{source} holds a character that no key has; copy it again.")
 
 
+def bearer(key: str) -> dict[str, str]:
+    """Return the `Authorization` header for a key; empty if there is none."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class ApiKeys:
     """The keys of the setting `setting`, or else the one of the environment variable `variable`. `now` is a monotonic clock
     in seconds. Messages identify a key by its position, never by its text."""

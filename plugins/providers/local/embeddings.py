@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
@@ -18,7 +17,7 @@ import structlog
 from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import LOCAL, EmbeddingKeys
 from plugins.api.plugin_services import Purpose
-from plugins.providers.local.installable_models import BUNDLED, INSTALLABLE, InstallableModel
+from plugins.providers.local.installable_models import BUNDLED, INSTALLABLE
 from plugins.support.errors import SettingsRefused, Unreachable
 
 IDLE_SECONDS = 300.0
@@ -130,11 +129,6 @@ class LocalEmbeddings:
 
 def _shortened(query: str) -> str:
     return query if len(query) <= MAX_QUERY else f"{query[: MAX_QUERY // 2]}\n{query[-MAX_QUERY // 2 :]}"
-
-
-def installed_weights(model: InstallableModel = BUNDLED) -> Path | None:
-    """Return the weights of a model without importing anything; None unless everything it needs is installed."""
-    return model.weights()
 
 
 def _engine(context: ProviderContext) -> tuple[Engine, str]:

@@ -16,6 +16,7 @@ from plugins.http.client import Transport
 from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision
+from plugins.providers.hosted.keys import bearer
 from plugins.providers.hosted.known_models import bare_address, capped, known_limits, reported_limits
 from plugins.providers.hosted.model_listing import LIST_TIMEOUTS, fetch_model_list, token_count
 from plugins.providers.ollama import errors as ollama_errors
@@ -24,7 +25,7 @@ from plugins.providers.ollama.protocol import Encoder, StreamAccumulator
 from plugins.support.addresses import ServerAddress
 from plugins.support.errors import BadAnswer, ProviderError
 from plugins.support.http_errors import StatusRefused
-from plugins.support.secrets import Secret
+from plugins.support.secrets import Secret, revealed
 
 DEFAULT_MODEL = "llama3.2"
 """The model of a configured server without a configured model: that of the vendor's own examples."""
@@ -184,8 +185,7 @@ class Ollama(HostedChatProvider):
         return f"{self._base}/api/chat"
 
     def _headers(self, key: str) -> dict[str, str]:
-        own = {"Authorization": f"Bearer {key}"} if key else {}
-        return {**own, **{name: value.reveal() for name, value in self._settings.headers.items()}}
+        return bearer(key) | revealed(self._settings.headers)
 
     def _accumulator(self, request: ChatRequest) -> StreamAccumulator:
         return StreamAccumulator(request.model, self._requested_window(request.model, request.window))

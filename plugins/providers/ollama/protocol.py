@@ -8,7 +8,7 @@ tool call needs its thinking sent back with the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -66,17 +66,11 @@ class Encoder:
         fixed = {"model": request.model, "stream": True, "truncate": False, "shift": False}
         head = _encode(fixed | _without_none(fields) | {"options": _without_none(options)} | _without_none({"tools": tools}))
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
-        messages = self._messages(request.session, context.messages, request.pictures)
+        messages = self._cache.joined(
+            request.session, context.messages, lambda message: _encode(_wire_message(message, request.pictures))
+        )
         between = b"," if system and messages else b""
         return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
-
-    def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
-        """Return the messages, joined by commas."""
-        known, joined = self._cache.take(session, messages)
-        for message in messages[known:]:
-            joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
-        self._cache.put(session, messages, joined)
-        return joined
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, Reply
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList
 from plugins.providers.hosted import openai_errors
-from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
+from plugins.providers.hosted.hosted_chat import Accumulator, HostedChatProvider, HostedChatSettings
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision, openai_vision
+from plugins.providers.hosted.keys import bearer
 from plugins.providers.hosted.known_models import capped, known_limits, reported_at
 from plugins.providers.openai.chat_completions import Encoder, StreamAccumulator
-from plugins.providers.openai.models import is_reasoning_model
+from plugins.providers.openai.models import is_reasoning_model, openai_list
 from plugins.support.addresses import WebAddress
 from plugins.support.errors import ProviderError
-from plugins.support.secrets import Secret
+from plugins.support.http_errors import StatusRefused
+from plugins.support.secrets import Secret, revealed
 
 if TYPE_CHECKING:
-    from plugins.providers.openai.responses import Responses
+    from plugins.providers.openai.responses import ResponsesEncoder
 
 OFFICIAL = "https://api.openai.com/v1"
 
@@ -69,7 +70,7 @@ class OpenAI(HostedChatProvider):
         self._has_url = bool(configured)
         self._encoder = Encoder()
         self._uses_responses = settings.api == "responses" or (settings.api == "auto" and self._official)
-        self._responses: Responses | None = None
+        self._responses_encoder: ResponsesEncoder | None = None
         self._first_listed: str | None = None
 
     def default_model(self) -> str | None:
@@ -97,8 +98,6 @@ class OpenAI(HostedChatProvider):
 
     async def models(self) -> ModelList:
         """Return the server's list of models."""
-        from plugins.providers.openai.models import openai_list  # noqa: PLC0415 - rarely needed
-
         self._check_key()
         found, chats = await openai_list(self._transport, self._base, self._headers(self._keys.current()))
         if not self._official:
@@ -113,39 +112,51 @@ class OpenAI(HostedChatProvider):
         with suppress(ProviderError):  # a server without a list gets requests for the default model
             await self.models()
 
-    def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
-        if not self._uses_responses:
-            return super()._answer(request, key)
-        if self._responses is None:
-            from plugins.providers.openai.responses import Responses  # noqa: PLC0415 - not needed at start
-
-            limits = self._settings.max_output_tokens, self._settings.effort
-            self._responses = Responses(self._transport, self._base, self._timeouts, *limits)
-        retry_policy = self._keys.retry_policy(request, openai_errors.can_retry)
-        return self._responses.stream(request, self._headers(key), retry_policy)
-
     def _url(self, model: str) -> str:
-        return f"{self._base}/chat/completions"
+        return f"{self._base}/{'responses' if self._uses_responses else 'chat/completions'}"
 
     def _headers(self, key: str) -> dict[str, str]:
         settings = self._settings
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = bearer(key)
         if settings.organization:
             headers["OpenAI-Organization"] = settings.organization
         if settings.project:
             headers["OpenAI-Project"] = settings.project
-        return {**headers, **{name: value.reveal() for name, value in settings.headers.items()}}
+        return headers | revealed(settings.headers)
 
-    def _accumulator(self, request: ChatRequest) -> StreamAccumulator:
+    def _responses(self) -> ResponsesEncoder:
+        """Return the encoder for the Responses API, which is not imported at start."""
+        if self._responses_encoder is None:
+            from plugins.providers.openai.responses import ResponsesEncoder  # noqa: PLC0415
+
+            self._responses_encoder = ResponsesEncoder()
+        return self._responses_encoder
+
+    def _accumulator(self, request: ChatRequest) -> Accumulator:
+        if self._uses_responses:
+            return self._responses().accumulator(request)
         return StreamAccumulator(request.model)
 
     def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
+        settings = self._settings
+        if self._uses_responses:
+            return self._responses().body(request, max_tokens=settings.max_output_tokens, effort=settings.effort)
         return self._encoder.body(
             request,
-            max_tokens=self._settings.max_output_tokens,
+            max_tokens=settings.max_output_tokens,
             max_tokens_key="max_completion_tokens" if self._official else "max_tokens",
-            effort=self._settings.effort if is_reasoning_model(request.model) or not self._official else None,
+            effort=settings.effort if is_reasoning_model(request.model) or not self._official else None,
         )
+
+    def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:
+        """Return True if the service refused optional parts that this model or key cannot use."""
+        return self._uses_responses and self._responses().adapt(request, refused.body)
+
+    def _reply(self, request: ChatRequest, accumulator: Accumulator) -> Reply:
+        reply = accumulator.reply()
+        if not self._uses_responses:
+            return reply
+        return msgspec.structs.replace(reply, compacted=self._responses().is_compacted(request))
 
 
 def is_official(base: str) -> bool:

@@ -6,7 +6,7 @@ Sources: OpenAI's API reference (`POST /v1/chat/completions`) and the behaviour 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -49,17 +49,11 @@ class Encoder:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
         head |= _option_fields(request.options)
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
-        messages = self._messages(request.session, context.messages, request.pictures)
+        messages = self._cache.joined(
+            request.session, context.messages, lambda message: _encode(_wire_message(message, request.pictures))
+        )
         between = b"," if system and messages else b""
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
-
-    def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
-        """Return the messages, joined by commas."""
-        known, joined = self._cache.take(session, messages)
-        for message in messages[known:]:
-            joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
-        self._cache.put(session, messages, joined)
-        return joined
 
 
 def _option_fields(request_options: RequestOptions) -> dict[str, Any]:

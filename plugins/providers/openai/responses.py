@@ -10,21 +10,18 @@ item that replaces everything before it. The replaced messages are then left out
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, Delta, Reply, RequestOptions
-from plugins.http.client import Timeouts, Transport
-from plugins.http.sse import ServerSentEvent
+from plugins.api.chat import ChatRequest, RequestOptions
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, data_url
-from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING, error_for
+from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING
 from plugins.providers.openai.models import is_reasoning_model
-from plugins.providers.openai.responses_reply import Step, StreamAccumulator, decode_steps, has_compaction
-from plugins.support.http_errors import StatusRefused, error_object
+from plugins.providers.openai.responses_reply import ResponsesAccumulator, Step, decode_steps, has_compaction
+from plugins.support.http_errors import error_object
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 Json: TypeAlias = dict[str, Any]
@@ -46,7 +43,7 @@ _MAX_SESSIONS = 1000
 """The most sessions whose refused reasoning is remembered; a forgotten one costs one refused request."""
 
 
-class Encoder:
+class ResponsesEncoder:
     """An encoder of requests. The items of each session's last request are kept as bytes, so only new ones are encoded.
 
     It adapts to refusals: which models do not reason or compact, and which sessions contain encrypted items that cannot be
@@ -64,6 +61,10 @@ class Encoder:
         context's parameters do not; `effort` is the service's effort level for reasoning models."""
         head = self._head(request, max_tokens=max_tokens, effort=effort)
         return b"".join((_encode(head)[:-1], b',"input":[', self._items(request), b"]}"))
+
+    def accumulator(self, request: ChatRequest) -> ResponsesAccumulator:
+        """Return an empty accumulator for the reply."""
+        return ResponsesAccumulator(request.model)
 
     def is_compacted(self, request: ChatRequest) -> bool:
         """Return True if messages are left out because the service has compacted them."""
@@ -223,56 +224,3 @@ def _call(call: ToolCall) -> Json:
         "name": accepted_name(call.tool),
         "arguments": call.arguments or "{}",
     }
-
-
-class Responses:
-    """The Responses API of one server, for all sessions. `base` is its address, such as `https://api.openai.com/v1`;
-    `max_tokens` limits a reply with its reasoning; `effort` is the service's effort level."""
-
-    def __init__(
-        self, transport: Transport, base: str, timeouts: Timeouts, max_tokens: int | None, effort: str | None
-    ) -> None:
-        self._transport = transport
-        self._url = f"{base}/responses"
-        self._timeouts = timeouts
-        self._max_tokens = max_tokens
-        self._effort = effort
-        self._encoder = Encoder()
-
-    async def stream(
-        self, request: ChatRequest, headers: Mapping[str, str], may_retry: Callable[[StatusRefused], bool]
-    ) -> AsyncGenerator[Delta | Reply, None]:
-        """Send a request and yield deltas and the reply; implements `ChatProvider.stream`. `may_retry` is passed to the
-        transport. If the service refuses optional parts that this model or key cannot use, the request is sent again without
-        them."""
-        while True:
-            accumulator = StreamAccumulator(request.model)
-            try:
-                async with aclosing(self._events(request, headers, accumulator, may_retry)) as events:
-                    async for event in events:
-                        for delta in accumulator.take(event.data):
-                            yield delta
-                break
-            except StatusRefused as refused:
-                if accumulator.started or not self._encoder.adapt(request, refused.body):
-                    raise error_for(
-                        refused.status, refused.body, model=request.model, after=refused.retry_after
-                    ) from refused
-        yield msgspec.structs.replace(accumulator.reply(), compacted=self._encoder.is_compacted(request))
-
-    def _events(
-        self,
-        request: ChatRequest,
-        headers: Mapping[str, str],
-        accumulator: StreamAccumulator,
-        may_retry: Callable[[StatusRefused], bool],
-    ) -> AsyncGenerator[ServerSentEvent, None]:
-        return self._transport.stream_events(
-            self._url,
-            headers=headers,
-            body=self._encoder.body(request, max_tokens=self._max_tokens, effort=self._effort),
-            timeouts=self._timeouts,
-            until=lambda: accumulator.done,
-            progress=lambda: accumulator.progress,
-            may_retry=may_retry,
-        )

@@ -112,7 +112,7 @@ class _Draft:
         return Step(size=sum(map(len, self.pieces)), gap=self.gap, phase=item.phase or "")
 
 
-class StreamAccumulator:
+class ResponsesAccumulator:
     """One reply, built from the events of its stream."""
 
     def __init__(self, model: str) -> None:
@@ -129,10 +129,7 @@ class StreamAccumulator:
         """True once the reply has its end: nothing follows."""
         return self._end is not None
 
-    @property
-    def started(self) -> bool:
-        """True once there is text."""
-        return bool(self._text)
+    complete = done
 
     def take(self, data: bytes) -> Iterator[Delta]:
         """Add an event's data and yield its new text. Raises BadAnswer, or the error that it contains: StatusRefused if the
