@@ -65,8 +65,8 @@ class RefreshedProvider(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.provider} could not be asked: {self.error}"
-        told = f"the limits of {self.told}" if self.told else "no limits"
-        return f"{self.provider} has {self.models} {'model' if self.models == 1 else 'models'} and reports {told}."
+        limits = f"the limits of {self.told}" if self.told else "no limits"
+        return f"{self.provider} has {self.models} {'model' if self.models == 1 else 'models'} and reports {limits}."
 
 
 def list_models(call: Invocation, *, offline: bool) -> int:
@@ -95,32 +95,32 @@ def refresh_models(call: Invocation) -> int:
 async def _list(call: Invocation, *, offline: bool) -> int:
     home, environment, out = call.home, call.environment, call.out
     checked, settings = _usable(call)
-    told, unusable = read_model_lists(home.models)
-    async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
+    cached, unusable = read_model_lists(home.models)
+    async with open_temporarily(home, settings, checked.kinds, environment, cached) as providers:
         models = ModelRegistry(providers, settings.agent)
-        used = await _set_up(providers, models, look=not offline)
+        used = await _configured(providers, models, look=not offline)
         lists = await _lists({} if offline else used)
-        offered = [_offered(provider, models, lists.get(name), told.get(name)) for name, provider in used.items()]
+        offered = [_model_table(provider, models, lists.get(name), cached.get(name)) for name, provider in used.items()]
         notes = [*filter(None, [unusable]), *providers.problems()]
     if call.as_json:
         print_json(offered, out)
     else:
         out.writelines(f"{line}\n" for line in _table(offered))
-        out.writelines(f"{one_line(line, 500)}\n" for line in (*notes, *_notes(offered, told)))
+        out.writelines(f"{one_line(line, 500)}\n" for line in (*notes, *_notes(offered, cached)))
     return PROBLEM if any(isinstance(answer, str) for answer in lists.values()) else SUCCESS
 
 
 async def _refresh(call: Invocation) -> int:
     home, environment, out = call.home, call.environment, call.out
     checked, settings = _usable(call)
-    told, _ = read_model_lists(home.models)
-    async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
-        used = await _set_up(providers, ModelRegistry(providers, settings.agent), look=True)
+    cached, _ = read_model_lists(home.models)
+    async with open_temporarily(home, settings, checked.kinds, environment, cached) as providers:
+        used = await _configured(providers, ModelRegistry(providers, settings.agent), look=True)
         lists = await _lists(used)
         troubles = providers.problems()
     if not lists:
         raise ModelUnknown("No configured provider can list its models.")
-    known, asked = _merged(told, lists)
+    known, asked = _merged(cached, lists)
     if any(each.error is None for each in asked):
         write_model_lists(home.models, known)
     if call.as_json:
@@ -141,11 +141,11 @@ def _usable(call: Invocation) -> tuple[CheckedConfig, Config]:
 
 
 def _merged(
-    told: CachedModelLists, lists: Mapping[str, ModelList | str]
+    cached: CachedModelLists, lists: Mapping[str, ModelList | str]
 ) -> tuple[CachedModelLists, list[RefreshedProvider]]:
     """Return the updated cache and the result for each provider."""
     at = SystemClock().now().isoformat(timespec="seconds").replace("+00:00", "Z")
-    known, asked = dict(told), []
+    known, asked = dict(cached), []
     for name, answer in lists.items():
         if isinstance(answer, str):
             asked.append(RefreshedProvider(provider=name, error=answer))
@@ -157,7 +157,9 @@ def _merged(
     return known, asked
 
 
-async def _set_up(providers: Mapping[str, ChatProvider], models: ModelRegistry, *, look: bool) -> dict[str, ChatProvider]:
+async def _configured(
+    providers: Mapping[str, ChatProvider], models: ModelRegistry, *, look: bool
+) -> dict[str, ChatProvider]:
     """Return the providers that are configured, or whose model is in use."""
     if look:
         await models.discover_models()
@@ -182,11 +184,11 @@ async def _listed(provider: ListsModels) -> ModelList | str:
     return found if isinstance(found, ModelList) else "The provider did not return a list of models."
 
 
-def _offered(
-    provider: ChatProvider, models: ModelRegistry, answer: ModelList | str | None, told: CachedModelList | None
+def _model_table(
+    provider: ChatProvider, models: ModelRegistry, answer: ModelList | str | None, cached: CachedModelList | None
 ) -> ModelTable:
     """Return the models of a provider from its list, else from the cache, including those in use."""
-    known = answer if isinstance(answer, ModelList) else told
+    known = answer if isinstance(answer, ModelList) else cached
     name, current = provider.name, models.configured() or ""
     used = [each.partition(":")[2] for each in models.used() if each.partition(":")[0] == name]
     names = dict.fromkeys([*filter(None, [provider.default_model()]), *used, *(known.models if known else ())])
@@ -203,21 +205,21 @@ def _offered(
                 answers=full == current,
             )
         )
-    at = None if told is None else told.at
-    return ModelTable(provider=name, models=tuple(offers), told_at=at, note=_note(provider, answer, told))
+    at = None if cached is None else cached.at
+    return ModelTable(provider=name, models=tuple(offers), told_at=at, note=_note(provider, answer, cached))
 
 
-def _note(provider: ChatProvider, answer: ModelList | str | None, told: CachedModelList | None) -> str:
+def _note(provider: ChatProvider, answer: ModelList | str | None, cached: CachedModelList | None) -> str:
     """Describe where a provider's list is from."""
     if not isinstance(provider, ListsModels):
         return ""
-    before = "it has never been asked for its models" if told is None else f"the list is the one of {told.at}"
+    before = "its models were never requested" if cached is None else f"the list of {cached.at} is shown"
     if answer is None:
         return f"{provider.name} was not asked: {before}."
     if isinstance(answer, str):
         return f"{provider.name} could not be asked, and {before}: {answer}"
     fresh = cacheable(answer, "")
-    known = {} if told is None or told.address != fresh.address else told.models
+    known = {} if cached is None or cached.address != fresh.address else cached.models
     news = sum(known.get(name) != limits for name, limits in fresh.models.items())
     return f"{provider.name} reports {count_of(news, 'new limit')}: `exuvia models refresh` stores them." if news else ""
 
@@ -244,7 +246,7 @@ def _cells(tokens: int | None, source: LimitSource | None) -> tuple[str, str]:
     return ("unknown", "") if tokens is None else (f"{tokens:,}", source or "provider")
 
 
-def _notes(offered: Iterable[ModelTable], told: CachedModelLists) -> Iterator[str]:
+def _notes(offered: Iterable[ModelTable], cached: CachedModelLists) -> Iterator[str]:
     yield from filter(None, (each.note for each in offered))
-    if not told:
+    if not cached:
         yield "The vendors have not been asked for limits yet; `exuvia models refresh` does that."

@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose loss was accepted; `events` is the number that remain, 0 if the journal is gone."""
+    """A session whose loss was accepted; `events` is the number that remain, 0 if the journal is missing."""
 
     session: str
     events: int
@@ -110,7 +110,7 @@ def show_session(home: Home, name: str, out: TextIO, *, as_json: bool, limit: in
 def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
     """Accept the loss of journals, or of their ends, by session id.
 
-    A session whose journal is gone is forgotten; one that lost its end continues from where it ends. Raises HomeLocked,
+    A session whose journal is missing is forgotten; one that lost its end continues after its last event. Raises HomeLocked,
     SessionUnknown, NothingToForget, StorageFailed, JournalDamaged; sessions named before the failing one are done then.
     """
     forgotten, logs = [], session_logs(home)
@@ -125,8 +125,8 @@ def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: b
             forget(home.catalog, name)
             forgotten.append(Forgotten(session=name, events=events))
             if not as_json:
-                goes_on = f"It continues from event {events}." if events else "Its journal is gone or empty."
-                out.write(f"The loss in {name} was accepted. {goes_on}\n")
+                rest = f"It continues from event {events}." if events else "Its journal is missing or empty."
+                out.write(f"The loss in {name} was accepted. {rest}\n")
     if as_json:
         print_json(forgotten, out)
     return SUCCESS
@@ -283,12 +283,12 @@ def list_compactions(home: Home, name: str, out: TextIO, *, as_json: bool) -> in
 def _compactions(log: StoredLog) -> list[CompactionEntry]:
     from gateway.conversations.commands.context_report import entry_of_cut  # noqa: PLC0415 - for this command only
 
-    transcript, made = Transcript(), dict[int, tuple[ContextCompacted, str]]()
+    transcript, compacted = Transcript(), dict[int, tuple[ContextCompacted, str]]()
     for event in log.events():
         transcript = evolve(transcript, event)
         if isinstance(event.event, ContextCompacted):
-            made[event.seq] = event.event, event.at
-    return [entry_of_cut(transcript, cut, *made[cut.seq]) for cut in transcript.cuts]
+            compacted[event.seq] = event.event, event.at
+    return [entry_of_cut(transcript, cut, *compacted[cut.seq]) for cut in transcript.cuts]
 
 
 def _compaction_lines(entry: CompactionEntry) -> Iterator[str]:
@@ -326,11 +326,11 @@ def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str
         if not parent.readable:
             raise ForkRefused(f"{session} cannot be read; see `exuvia sessions verify`.")
         used = {listing.key for listing in sessions if listing.person == parent.person}
-        made = asyncio.run(_fork(home, session, _fork_key(parent, key, used), at))
+        created = asyncio.run(_fork(home, session, _fork_key(parent, key, used), at))
     if as_json:
-        print_json(made, out)
+        print_json(created, out)
     else:
-        out.write(f"{made.key} ({made.session}) continues from event {made.parent_seq} of {made.parent}.\n")
+        out.write(f"{created.key} ({created.session}) continues from event {created.parent_seq} of {created.parent}.\n")
     return SUCCESS
 
 

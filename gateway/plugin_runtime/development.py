@@ -87,11 +87,11 @@ class PluginDevelopment:
         paths = (path for path in self._folder.path.rglob("*") if self._is_watched(None, str(path)))
         try:
             return any(path.stat().st_mtime_ns > self._loaded for path in paths)
-        except OSError:  # a file was removed meanwhile
+        except OSError:  # a file was removed
             return True
 
     async def _load_again(self) -> None:
-        """Load the current version beside the other plugins, and use it if none of its hooks is refused."""
+        """Load the current version together with the other plugins, and use it if none of its hooks is refused."""
         tried = await asyncio.to_thread(self._try)
         own = [refusal for refusal in tried.refused if refusal.plugin == self._folder.name]
         if own:

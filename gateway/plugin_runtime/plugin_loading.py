@@ -81,22 +81,24 @@ class OpenedPlugins:
         self.refresh()
 
     def refresh(self) -> None:
-        """Instantiate what is new and drop what is gone. A class that cannot be instantiated is refused by name."""
+        """Create new instances and drop those of removed plugins. A class that cannot be instantiated is refused by name."""
         hooks = self._hooks
         self._refresh("register_tools", self.tools, hooks.tools(), lambda name, kind: kind(self._context_of(name)))
         self._refresh("register_commands", self.commands, hooks.commands(), lambda _, kind: kind())
         self._refresh("register_summarizers", self.summarizers, hooks.summarizers(), lambda _, kind: kind())
         self._refresh("register_flushes", self.flushes, hooks.flushes(), lambda _, kind: kind())
 
-    def _refresh(self, hook: str, made: dict[str, T], kinds: Mapping[str, type[T]], make: Callable[[str, Any], T]) -> None:
-        before = dict(made)
-        made.clear()
+    def _refresh(
+        self, hook: str, instances: dict[str, T], kinds: Mapping[str, type[T]], make: Callable[[str, Any], T]
+    ) -> None:
+        before = dict(instances)
+        instances.clear()
         for name, kind in kinds.items():
             if type(before.get(name)) is kind:
-                made[name] = before[name]
+                instances[name] = before[name]
                 continue
             try:
-                made[name] = attempt(functools.partial(make, name, kind))
+                instances[name] = attempt(functools.partial(make, name, kind))
             except PluginCallFailed as failed:
                 self._hooks.refuse(self._hooks.owner(hook, name), hook, f"{name!r} could not be created ({failed})")
 

@@ -61,7 +61,7 @@ class Keyboard:
             threading.Thread(target=self._read, name="keyboard", daemon=True).start()
 
     def _read(self) -> None:
-        # RuntimeError: the event loop has ended, and nobody wants the rest.
+        # RuntimeError: the event loop has ended; the rest is discarded.
         with contextlib.suppress(RuntimeError):
             while True:
                 try:

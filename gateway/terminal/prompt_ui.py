@@ -159,7 +159,7 @@ class PromptUI:
         )
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """Yield the entered messages until Ctrl-D. The terminal is in raw mode meanwhile."""
+        """Yield the entered messages until Ctrl-D. The terminal is in raw mode until then."""
         with self._keyboard.raw_mode():
             keep_typed_ahead(self._keyboard)
             async with aclosing(self._entries()) as entries:

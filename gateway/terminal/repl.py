@@ -130,7 +130,7 @@ class Repl:
         return self._activity.sentence(
             time.monotonic(),
             running=self._pending.turns,
-            waiting=max(0, self._pending.waiting - unsent),  # one may be taken before we heard that it was accepted
+            waiting=max(0, self._pending.waiting - unsent),  # a turn may take one before its acknowledgement arrives
             unsent=unsent,
         )
 

@@ -78,7 +78,7 @@ class OpenModels:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the gateway remembers beside the sessions: the index of notes and sessions, facts, and the day's notes."""
+    """What the gateway remembers besides the sessions: the index of notes and sessions, facts, and the day's notes."""
 
     memory: Memory
     facts: Facts

@@ -92,7 +92,7 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], fo
 
 
 def _print(stream: IO[str], text: str) -> None:
-    """Print, ignoring failures: no gateway ends because nobody reads its output, or its disk is full."""
+    """Print, ignoring failures: a closed output or a full disk must not end the gateway."""
     with contextlib.suppress(OSError, ValueError):
         stream.write(text)
         stream.flush()
@@ -305,7 +305,7 @@ class Daemon:
             model = str(error)
         log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.context.home.root), model=model)
         self._supervisor.ready(f"Listening on {host}:{port}.")
-        if "JOURNAL_STREAM" not in os.environ:  # the journal outlives the link and has other readers
+        if "JOURNAL_STREAM" not in os.environ:  # the journal outlives the link, and others can read it
             _print(sys.stdout, invitation(access, host, port))
 
     def _listen_to_signals(self) -> None:

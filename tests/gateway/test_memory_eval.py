@@ -77,7 +77,7 @@ def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
         ("q.jsonl", '{"question": "?", "answers": ["a.md#five"]}', "line 1: a.md#five is neither"),
         ("q.jsonl", '{"question": "?", "answers": [{"session": "../x", "seq": 1}]}', "line 1: "),
         ("q.toml", "[[questions]\n", "not valid TOML: .*line 1"),
-        ("q.toml", "[[question]]\n", "line 1: it must hold"),
+        ("q.toml", "[[question]]\n", "line 1: it must contain"),
         ("q.toml", '\n\n[[questions]]\nquestion = ""\nanswers = ["a.md"]\n', "line 3: .*length >= 1"),
     ],
 )

@@ -231,7 +231,7 @@ async def test_the_list_says_of_each_figure_where_it_is_from(vendors: Vendors) -
 async def test_offline_nobody_is_asked_and_the_list_is_what_was_told_before(vendors: Vendors) -> None:
     async with vendors.serving():
         _, out = await listed(vendors.home, vendors.config(), offline=True)
-        assert "anthropic was not asked: it has never been asked for its models.\n" in out
+        assert "anthropic was not asked: its models were never requested.\n" in out
         assert "The vendors have not been asked for limits yet; `exuvia models refresh` does that.\n" in out
         await vendors.refresh()
         asked = len(vendors.anthropic.asked_lists)
@@ -239,7 +239,7 @@ async def test_offline_nobody_is_asked_and_the_list_is_what_was_told_before(vend
         assert len(vendors.anthropic.asked_lists) == asked
     assert code == 0
     at = vendors.told()["anthropic"]["at"]
-    assert f"anthropic was not asked: the list is the one of {at}.\n" in out
+    assert f"anthropic was not asked: the list of {at} is shown.\n" in out
     (row,) = (line for line in out.splitlines() if TEST in line)
     assert row.split() == [f"anthropic:{TEST}", "200,000", "vendor", "64,000", "vendor"]
 
@@ -252,7 +252,7 @@ async def test_a_vendor_that_cannot_be_reached_is_said_and_its_models_are_those_
         code, out = await listed(vendors.home, text)
     assert code == 1
     at = vendors.told()["anthropic"]["at"]
-    assert f"anthropic could not be asked, and the list is the one of {at}: 127.0.0.1 cannot be reached" in out
+    assert f"anthropic could not be asked, and the list of {at} is shown: 127.0.0.1 cannot be reached" in out
     assert f"anthropic:{TEST}" in out
 
 

@@ -69,7 +69,7 @@ async def _evaluated(call: Invocation, config: Config, asked: Sequence[EvalQuest
     judged, millis = [], []
     async with opened_memory(call, config) as memory:
         await memory.update(lambda _: None)
-        await memory.search(asked[0].question, EVERYTHING)  # whoever comes first waits for the model to be loaded
+        await memory.search(asked[0].question, EVERYTHING)  # the first search loads the model, which is not measured
         for each in asked:
             began = time.perf_counter()
             judged.append(await _judged(memory, each, cutoffs))
@@ -86,8 +86,8 @@ async def _evaluated(call: Invocation, config: Config, asked: Sequence[EvalQuest
 
 async def _judged(memory: Memory, asked: EvalQuestion, cutoffs: Sequence[int]) -> EvalMetrics:
     found = await memory.search(asked.question, EVERYTHING, results=max(cutoffs))
-    held = [{place for place in asked.answers if place.is_in(hit.chunk)} for hit in found.hits]
-    return judge(held, asked.answers, cutoffs)
+    matched = [{place for place in asked.answers if place.is_in(hit.chunk)} for hit in found.hits]
+    return judge(matched, asked.answers, cutoffs)
 
 
 def _row(each: EvalResult) -> dict[str, float | str]:
@@ -191,7 +191,7 @@ def _tables(file: Path, text: str) -> Iterator[tuple[int, Any]]:
         raise InvalidQuestions(f"{file} is not valid TOML: {error}.") from error
     tables = found.pop("questions", [])
     if found or not isinstance(tables, list):
-        raise InvalidQuestions(f"{file}, line 1: it must hold [[questions]] and nothing else.")
+        raise InvalidQuestions(f"{file}, line 1: it must contain [[questions]] and nothing else.")
     starts = [number for number, line in enumerate(text.split("\n"), 1) if _TABLE.match(line)]
     yield from ((starts[at] if at < len(starts) else 1, table) for at, table in enumerate(tables))
 

@@ -111,13 +111,13 @@ def dedupe_facts(call: Invocation) -> int:
     async def work(facts: Facts) -> dict[str, str]:
         return await facts.dedupe()
 
-    gone = _locked(call, work)
+    dropped = _locked(call, work)
     if call.as_json:
-        print_json({"dropped": gone}, call.out)
+        print_json({"dropped": dropped}, call.out)
         return SUCCESS
-    for each, kept in gone.items():
+    for each, kept in dropped.items():
         call.out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
-    call.out.write(f"{count_of(len(gone), 'fact')} removed.\n")
+    call.out.write(f"{count_of(len(dropped), 'fact')} removed.\n")
     return SUCCESS
 
 

@@ -76,7 +76,7 @@ def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[IndexState], No
     if not shown:
         yield lambda _: None
         return
-    from rich.console import Console  # noqa: PLC0415 - 60 ms, for whoever looks at it
+    from rich.console import Console  # noqa: PLC0415 - 60 ms, for a terminal only
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -222,7 +222,7 @@ def show_status(call: Invocation, now: datetime) -> int:
             f"The index is in the backend {backend}, which cannot be examined; `exuvia memory index` counts it."
         )
     try:
-        held = read_index_stats(home.memory, chosen_sources(home, config))
+        stats = read_index_stats(home.memory, chosen_sources(home, config))
     except Error as error:
         raise SearchFailed(
             f"The memory index {home.memory} cannot be read: {error}. Delete it to have it rebuilt."
@@ -230,38 +230,38 @@ def show_status(call: Invocation, now: datetime) -> int:
     provider = asyncio.run(_provider(call, config))
     at = datetime.fromtimestamp(_last_written(home.memory), UTC) if home.memory.exists() else None
     model = provider.rpartition(":")[0] if provider else None
-    left = held.texts - max((n for name, n in held.embedded.items() if name.rpartition(":")[0] == model), default=0)
+    missing = stats.texts - max((n for name, n in stats.embedded.items() if name.rpartition(":")[0] == model), default=0)
     values: dict[str, Any] = {
-        **msgspec.structs.asdict(held),
+        **msgspec.structs.asdict(stats),
         "provider": model,
-        "unembedded": left if model else None,
+        "unembedded": missing if model else None,
         "cache": config.memory.embedding.cache,
         "updated": at and at.isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
     if call.as_json:
         print_json(values, call.out)
     else:
-        lines = _status_lines(held, model, left, config.memory, None if at is None else (now - at).total_seconds())
+        lines = _status_lines(stats, model, missing, config.memory, None if at is None else (now - at).total_seconds())
         call.out.write(printable("\n".join(lines)) + "\n")
-    return PROBLEM if held.behind or (model and left) else SUCCESS
+    return PROBLEM if stats.behind or (model and missing) else SUCCESS
 
 
-def _status_lines(held: IndexStats, model: str | None, left: int, keys: MemoryKeys, age: float | None) -> list[str]:
-    counted = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.documents.items()))
-    chunks = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.chunks.items()))
-    written = "none yet" if age is None else f"{held.size / 1e6:,.1f} MB, written {span(age)} ago"
+def _status_lines(stats: IndexStats, model: str | None, missing: int, keys: MemoryKeys, age: float | None) -> list[str]:
+    counted = ", ".join(f"{number:,} of {source}" for source, number in sorted(stats.documents.items()))
+    chunks = ", ".join(f"{number:,} of {source}" for source, number in sorted(stats.chunks.items()))
+    written = "none yet" if age is None else f"{stats.size / 1e6:,.1f} MB, written {span(age)} ago"
     none = f"none, {found_without_vectors(by_words=keys.search.keywords)}"
-    vectors = none if model is None else f"{model}, {count_of(left, 'text')} without one"
+    vectors = none if model is None else f"{model}, {count_of(missing, 'text')} without one"
     lines = [
         f"Index: {written}",
-        f"Documents: {sum(held.documents.values()):,}{f' ({counted})' if counted else ''}",
-        f"Chunks: {sum(held.chunks.values()):,}{f' ({chunks})' if chunks else ''}",
+        f"Documents: {sum(stats.documents.values()):,}{f' ({counted})' if counted else ''}",
+        f"Chunks: {sum(stats.chunks.values()):,}{f' ({chunks})' if chunks else ''}",
         f"Vectors: {vectors}",
-        *(f"  {count_of(number, 'text')} by {name}" for name, number in held.embedded.items()),
-        f"Cache: {count_of(held.cached, 'vector')} of text that no note contains any more, at most {keys.embedding.cache:,}",
+        *(f"  {count_of(number, 'text')} by {name}" for name, number in stats.embedded.items()),
+        f"Cache: {count_of(stats.cached, 'vector')} of text in no note any more, at most {keys.embedding.cache:,}",
     ]
-    if held.behind:
-        lines.append(f"Behind: {count_of(len(held.behind), 'document')} changed since, first {held.behind[0]}")
+    if stats.behind:
+        lines.append(f"Behind: {count_of(len(stats.behind), 'document')} changed since, first {stats.behind[0]}")
     return lines
 
 

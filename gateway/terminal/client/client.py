@@ -218,7 +218,7 @@ class ChatClient:
         else:
             self._unaccepted[message_id] = _Unaccepted(fields, accepted)
             if self._postponed and not text.startswith("/"):
-                # It must not overtake those. A command has room of its own at the gateway, so that `/stop` gets through.
+                # It must not overtake those. Commands may: the gateway queues them separately, so that `/stop` works.
                 self._postponed.add(message_id)
             elif self._connection is not None:
                 self._connection.send("send", **fields)

@@ -117,7 +117,7 @@ class Connection:
         await self._socket.close()
 
     async def _write(self) -> None:
-        # A peer that is gone is noticed by `listen`, which ends the connection.
+        # `listen` notices a lost connection and ends it.
         with contextlib.suppress(aiohttp.ClientError, OSError):
             while True:
                 await self._socket.send_frame(await self._frames.get(), aiohttp.WSMsgType.TEXT)
