@@ -41,7 +41,7 @@ from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import NoSettings, ProviderContext
 from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits
-from plugins.facts.ended_turns import EndedTurn
+from plugins.facts.ended_turns import TurnText
 from plugins.facts.extraction import may_contain_facts
 from plugins.host.loading import PluginFolder
 from plugins.policies.summary_sections import CONTEXT, GOALS, format_sections, parse_sections
@@ -359,8 +359,8 @@ async def _shown_after(month: Month, folder: Path) -> Shown:
     return _measure(month, StrictModel.requests)
 
 
-def _ended(message: str, reply: str) -> EndedTurn:
-    return EndedTurn(ordinal=1, first=1, end=2, asked=message, answered=reply, group=False, replied=True, model="")
+def _ended(message: str, reply: str) -> TurnText:
+    return TurnText(ordinal=1, first=1, end=2, asked=message, answered=reply, group=False, replied=True, model="")
 
 
 async def _until(condition: Any, seconds: float = 60.0) -> None:

@@ -28,8 +28,8 @@ EVENT_KINDS = frozenset(
 COMMAND = "/remember "
 
 
-class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that has ended.
+class TurnText(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a turn that has ended, and its place in the session.
 
     `first` and `end` are the sequence numbers of its first message and its end, `model` is `provider:model`. `typed` marks a
     `/remember` command instead of a turn; `ordinal` is then that of the turn before it.
@@ -51,9 +51,9 @@ def is_remember_command(text: str) -> bool:
     return text.startswith(COMMAND) and bool(text[len(COMMAND) :].strip())
 
 
-def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
+def ended_turns(events: Iterable[Recorded]) -> list[TurnText]:
     """Return the turns that started and ended in these events, in order. In a fork, only turns after the fork."""
-    turns: list[EndedTurn] = []
+    turns: list[TurnText] = []
     waiting: dict[int, MessageReceived] = {}
     taken: dict[int, MessageReceived] = {}
     answers: list[str] = []
@@ -76,7 +76,7 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
                 turns.append(_remembered(waiting.pop(seq), seq, recorded.seq, turns[-1] if turns else None))
             case TurnEnded(outcome=outcome) if running is not None and running == recorded.turn:
                 turns.append(
-                    EndedTurn(
+                    TurnText(
                         ordinal=running,
                         first=min(taken, default=recorded.seq),
                         end=recorded.seq,
@@ -93,9 +93,9 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
     return turns
 
 
-def _remembered(message: MessageReceived, seq: int, end: int, before: EndedTurn | None) -> EndedTurn:
+def _remembered(message: MessageReceived, seq: int, end: int, before: TurnText | None) -> TurnText:
     """Return a `/remember` command as an ended turn."""
-    return EndedTurn(
+    return TurnText(
         ordinal=before.ordinal if before else 0,
         first=seq,
         end=end,

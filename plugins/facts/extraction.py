@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from plugins.api.fact_values import FactDraft, InvalidFact
-from plugins.facts.ended_turns import EndedTurn
+from plugins.facts.ended_turns import TurnText
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
@@ -41,7 +41,7 @@ class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
-def may_contain_facts(turn: EndedTurn) -> bool:
+def may_contain_facts(turn: TurnText) -> bool:
     """Return True if a model should be asked about a turn; not for greetings, commands and pasted errors."""
     text = turn.asked.strip()
     if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
@@ -59,7 +59,7 @@ def share_of(room: int | None) -> float:
     return 1.0 if room is None else min(1.0, max(0.05, room / MOST_TOKENS))
 
 
-def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
+def request(turn: TurnText, language: FactTexts, share: float = 1.0) -> str:
     """Build the prompt: the turn, each part truncated to this share of its maximum, and the question."""
     asked = harmless(head_and_tail(_without_traceback(turn.asked), int(share * MAX_MESSAGE_BYTES)))
     answered = harmless(head_and_tail(_without_traceback(turn.answered), int(share * MAX_ANSWER_BYTES)))
@@ -77,7 +77,7 @@ def parse_extraction(answer: str, most: int) -> ExtractionResult:
     refused = ""
     for row in rows:
         try:
-            drafts.append(_sound(row))
+            drafts.append(_parse_row(row))
         except InvalidFact as error:
             refused = refused or str(error)
     unique = {each.content.casefold(): each for each in drafts}
@@ -85,17 +85,17 @@ def parse_extraction(answer: str, most: int) -> ExtractionResult:
     return ExtractionResult(drafts=tuple(best), wrong="" if best or not rows else refused)
 
 
-def _sound(row: object) -> FactDraft:
+def _parse_row(row: object) -> FactDraft:
     found = parse_draft(row)
-    if is_small_talk(found.content) or _is_of_a_trace(found.content):
+    if is_small_talk(found.content) or _is_traceback_line(found.content):
         raise InvalidFact("A greeting or an error message is not a fact.")
     return found
 
 
 def _without_traceback(text: str) -> str:
     """Return the text without the lines of stack traces."""
-    return "\n".join(line for line in text.split("\n") if not _is_of_a_trace(line)).strip()
+    return "\n".join(line for line in text.split("\n") if not _is_traceback_line(line)).strip()
 
 
-def _is_of_a_trace(line: str) -> bool:
+def _is_traceback_line(line: str) -> bool:
     return len(line) <= LONGEST_LINE and _TRACE.match(line) is not None

@@ -108,11 +108,11 @@ class Facts:
             await self._log.close()
 
     @property
-    def none(self) -> bool:
+    def is_empty(self) -> bool:
         """True if there are certainly no facts, without opening the log."""
         return not self._exists() if self._log is None else not self._log.state.facts
 
-    def listed_now(self, owner: str) -> list[Fact] | None:
+    def listed_if_open(self, owner: str) -> list[Fact] | None:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
             return None if self._exists() else []

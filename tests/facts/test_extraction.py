@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plugins.api.fact_values import Fact
 from plugins.facts import distillation, extraction
 from plugins.facts.distillation import BATCH, TokenBudget, owners_due, parse_distillation
-from plugins.facts.ended_turns import EndedTurn
+from plugins.facts.ended_turns import TurnText
 from plugins.facts.extraction import may_contain_facts, parse_extraction
 from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
@@ -24,9 +24,9 @@ from tests.facts.samples import NOW, ago, build_book, fact
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: no'
 
 
-def turn(asked: str, answered: str = "Fine.", **fields: Any) -> EndedTurn:
+def turn(asked: str, answered: str = "Fine.", **fields: Any) -> TurnText:
     usual = {"ordinal": 1, "first": 2, "end": 9, "group": False, "replied": True, "model": "a:b"}
-    return EndedTurn(asked=asked, answered=answered, **{**usual, **fields})
+    return TurnText(asked=asked, answered=answered, **{**usual, **fields})
 
 
 def answer(*contents: Any, importance: float = 0.6) -> str:

@@ -145,7 +145,7 @@ async def test_daily_facts_past_their_time_are_gone_though_nobody_has_dropped_th
         await facts.pin(pinned.id, "ann", owner="ann")
         home.days = 30.5
         assert [fact.id for fact in await facts.listed("ann")] == [pinned.id]
-        assert [fact.id for fact in facts.listed_now("ann") or ()] == [pinned.id]
+        assert [fact.id for fact in facts.listed_if_open("ann") or ()] == [pinned.id]
         assert await facts.recall("port", "ann") == []
         assert not (await facts.events_of(old.id, "ann")).exists
         with pytest.raises(NoSuchFact):

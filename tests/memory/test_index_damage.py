@@ -187,7 +187,7 @@ async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_
         looked.append(None)
         return True
 
-    monkeypatch.setattr("plugins.memory.index.sqlite_backend.is_sound", look)
+    monkeypatch.setattr("plugins.memory.index.sqlite_backend.is_intact", look)
     async with place.memory() as memory:
         assert (await memory.search("door", EVERYTHING)).hits
     assert not looked

@@ -125,7 +125,7 @@ def memory_in_short(memory: Memory) -> str:
 
 def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
     """Return the number of this person's facts, and why no more are extracted, in one line."""
-    listed = facts.listed_now(owner)
+    listed = facts.listed_if_open(owner)
     if listed is None:
         return "not read yet"
     daily, pins = sum(fact.layer == "daily" for fact in listed), sum(fact.pinned for fact in listed)

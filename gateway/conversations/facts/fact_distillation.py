@@ -65,7 +65,7 @@ class FactDistillation:
         This also covers what became due while the gateway was stopped. A failure pauses the distillation of one person
         only.
         """
-        if self._facts.none:
+        if self._facts.is_empty:
             return
         try:
             for owner in self._due(await self._facts.book()):

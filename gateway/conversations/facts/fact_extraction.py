@@ -45,7 +45,7 @@ from sessions.store.protocols import LogReader
 from sessions.store.reading import StoredLog
 
 if TYPE_CHECKING:
-    from plugins.facts.ended_turns import EndedTurn
+    from plugins.facts.ended_turns import TurnText
 
 # The modules for extraction are imported on first use, not at startup.
 
@@ -221,7 +221,7 @@ class FactExtraction:
         self._distillation.on_extracted(row.person, session, turns[-1].model)
         return True
 
-    async def _record_failure(self, row: SessionRow, turn: EndedTurn, model: ChosenModel, error: Exception) -> None:
+    async def _record_failure(self, row: SessionRow, turn: TurnText, model: ChosenModel, error: Exception) -> None:
         """Record a failed extraction: mark the turn as failed if no further try is allowed, else raise the error."""
         allowed, reason = _tries(error), replace_surrogates(sentence_of(error))
         if allowed == MANY_TRIES:
@@ -237,13 +237,13 @@ class FactExtraction:
         event = msgspec.structs.replace(event, failed=reason, model=model.name)
         await self._facts.extracted(event, owner=row.person, origin=None)
 
-    async def _turns(self, row: SessionRow) -> list[EndedTurn]:
+    async def _turns(self, row: SessionRow) -> list[TurnText]:
         """Return the turns since the last processed one, and some before: a message may be much older than its turn."""
         done = (await self._facts.book()).processed_up_to(row.session)
         log = StoredLog(self._logs, row.session)
         return await asyncio.to_thread(_read_ended_turns, log, max(1, (done or row.head) - EVENTS_BEFORE), row.head)
 
-    async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
+    async def _extract(self, row: SessionRow, turn: TurnText, model: ChosenModel) -> None:
         """Extract the facts of one turn. A turn of a group yields none, since its messages are not one person's."""
         from plugins.facts import extraction  # noqa: PLC0415 - not at the start
 
@@ -259,7 +259,7 @@ class FactExtraction:
         origin = FactOrigin(session=row.session, seq=turn.first)
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 
-    async def _ask(self, session: str, turn: EndedTurn, model: ChosenModel, most: int) -> ModelAnswer:
+    async def _ask(self, session: str, turn: TurnText, model: ChosenModel, most: int) -> ModelAnswer:
         """Ask a model about a turn, with less of it if it is too long. Raises the errors of `FactRequests.ask`."""
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
@@ -297,7 +297,7 @@ def _tries(error: Exception) -> int:
     return MANY_TRIES if isinstance(error, ProviderError) and error.code in MODEL_ERRORS else FEW_TRIES
 
 
-def _read_ended_turns(log: StoredLog, first: int, head: int) -> list[EndedTurn]:
+def _read_ended_turns(log: StoredLog, first: int, head: int) -> list[TurnText]:
     """Return the turns that ended in a range of a journal. Blocks; run it in a thread."""
     from plugins.facts.ended_turns import EVENT_KINDS, ended_turns  # noqa: PLC0415 - not at the start
 

@@ -82,7 +82,7 @@ class Recall:
         """Record passages relevant to the messages of the open turn, for a model of this window (tokens; None if
         unknown)."""
         keys = self._config.current.memory.recall
-        if keys.mode == "off" or not self._config.shows_memory or (self._facts.none and not self._may_find()):
+        if keys.mode == "off" or not self._config.shows_memory or (self._facts.is_empty and not self._may_find()):
             return
         question = head_and_tail(turn_text(self._recorder.transcript), QUESTION)
         if is_small_talk(question):
@@ -106,7 +106,7 @@ class Recall:
         """Return the facts relevant to the question; none if they cannot be read, which `/status` reports."""
         transcript = self._recorder.transcript
         owner = "" if open_turn(transcript).group else transcript.person
-        if self._facts.none:
+        if self._facts.is_empty:
             return ()
         from plugins.facts.fact_recall import COVERED, select_facts  # noqa: PLC0415 - loads language data
 

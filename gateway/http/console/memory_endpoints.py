@@ -117,7 +117,7 @@ class MemoryEndpoints:
         """Return the facts, newest first."""
 
         async def listed(facts: PersonsFacts) -> Any:
-            if self._services.facts.none:
+            if self._services.facts.is_empty:
                 return {"facts": []}
             return {"facts": [self._fact(fact) for fact in reversed(await facts.listed())]}
 

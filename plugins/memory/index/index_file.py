@@ -106,7 +106,7 @@ class IndexFile:
                     self._reopen()
                     raise IndexRebuilt
                 if not self._verified:
-                    if not index.is_sound():
+                    if not index.is_intact():
                         raise self._rebuild()
                     self._verified = True
                 return work(index)

@@ -19,7 +19,7 @@ from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Document, Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.index.keywords import LISTED, Keywords, listed, version
-from plugins.memory.index.tables import checksum, is_sealed, is_sound, mark_closed, open_tables
+from plugins.memory.index.tables import checksum, is_intact, is_sealed, mark_closed, open_tables
 from plugins.memory.index.vectors import Vectors, vectors_in
 from plugins.support.text.words import indexed
 from sessions.catalog.sqlite import lacks_full_text
@@ -64,13 +64,13 @@ class MemoryIndex:
     def searches_vectors(self) -> bool:
         return self._vectors is not None
 
-    def is_sound(self) -> bool:
-        """Verify the file, see `tables.is_sound`.
+    def is_intact(self) -> bool:
+        """Verify the file, see `tables.is_intact`.
 
         Raises:
             Error: The vectors cannot be read (`sessions.catalog.sqlite.Error`).
         """
-        return is_sound(self._db) and (self._vectors is None or self._vectors.are_sound())
+        return is_intact(self._db) and (self._vectors is None or self._vectors.are_intact())
 
     def is_sealed(self) -> bool:
         """Return True if the file was not written since it was closed."""

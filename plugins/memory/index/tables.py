@@ -125,7 +125,7 @@ def checksum(*columns: str | int | bytes) -> int:
     return zlib.crc32(b"\0".join(each if isinstance(each, bytes) else msgspec.json.encode(each) for each in columns))
 
 
-def is_sound(db: Any) -> bool:
+def is_intact(db: Any) -> bool:
     """Verify an open index. Takes about a second for ten thousand notes."""
     try:
         if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):

@@ -119,7 +119,7 @@ class VecTables:
         )
         return dict(rows)
 
-    def are_sound(self) -> bool:
+    def are_intact(self) -> bool:
         """Return True if the search tables match `embeddings`.
 
         Raises:
@@ -203,7 +203,7 @@ class VecMatrix:
         cosines = matrix[chosen] @ self._normal(np.frombuffer(packed, np.float32))
         return dict(zip(there[chosen].tolist(), cosines.tolist(), strict=True))
 
-    def are_sound(self) -> bool:
+    def are_intact(self) -> bool:
         """Return True: the matrix is read from rows with checksums."""
         return True
 
