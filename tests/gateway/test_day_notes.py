@@ -24,7 +24,7 @@ def note(tmp_path: Path) -> Path:
 
 
 # Failure 9: the guard is the mark.
-async def test_a_section_stands_once_with_its_mark_behind_it(tmp_path: Path) -> None:
+async def test_a_section_is_appended_once_with_its_mark(tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     for _ in range(3):
         await notes.append(PATH, TEXT, digest_of(TEXT))
@@ -33,7 +33,7 @@ async def test_a_section_stands_once_with_its_mark_behind_it(tmp_path: Path) -> 
     assert note(tmp_path).parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_what_a_person_wrote_stays_and_an_empty_line_parts_it(tmp_path: Path) -> None:
+async def test_a_persons_text_is_kept_and_separated_by_an_empty_line(tmp_path: Path) -> None:
     note(tmp_path).parent.mkdir()
     note(tmp_path).write_text("Call Ana.")
     await DayNotes(tmp_path).append(PATH, TEXT, "d1")
@@ -42,7 +42,7 @@ async def test_what_a_person_wrote_stays_and_an_empty_line_parts_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("length", [16, 25, len(TEXT), len(TEXT) + 10])
-async def test_the_beginning_that_a_power_cut_left_is_completed(length: int, tmp_path: Path) -> None:
+async def test_a_section_cut_short_by_a_power_failure_is_completed(length: int, tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     await notes.append(PATH, TEXT, "d1")
     whole = note(tmp_path).read_text()
@@ -70,7 +70,7 @@ async def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert all(text.count(f"- Item {number}.\n") == 1 for number in range(20))
 
 
-async def test_of_a_summary_only_what_is_new_is_written_without_empty_headings(tmp_path: Path) -> None:
+async def test_only_the_new_lines_of_a_summary_are_written_without_empty_headings(tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     await notes.append(PATH, TEXT, "d1")
     progress = "## Progress\n\n### Done\n\n(none)\n\n### Blocked\n\n- Paint."
@@ -80,7 +80,7 @@ async def test_of_a_summary_only_what_is_new_is_written_without_empty_headings(t
     assert added == "## Summary 1 of main\n\n### Progress\n\n#### Blocked\n\n- Paint.\n\n<!-- exuvia d2 -->\n"
 
 
-async def test_where_everything_stands_there_already_the_mark_alone_is_added(tmp_path: Path) -> None:
+async def test_if_nothing_is_new_only_the_mark_is_added(tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     await notes.append(PATH, TEXT, "d1")
     await notes.append(PATH, as_section("Summary 1", "## Goals\n\n- The sky is green."), "d2", new_only=True)
@@ -88,7 +88,9 @@ async def test_where_everything_stands_there_already_the_mark_alone_is_added(tmp
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "folder", "pipe", "twin"])
-async def test_what_is_no_plain_file_is_left_alone_and_the_day_goes_on_in_a_second_file(kind: str, tmp_path: Path) -> None:
+async def test_a_note_that_is_no_regular_file_is_left_alone_and_the_day_continues_in_a_second_file(
+    kind: str, tmp_path: Path
+) -> None:
     target = note(tmp_path)
     target.parent.mkdir()
     elsewhere = tmp_path / "elsewhere"
@@ -110,7 +112,7 @@ async def test_what_is_no_plain_file_is_left_alone_and_the_day_goes_on_in_a_seco
     assert (tmp_path / SECOND).read_text() == f"{TEXT}\n\n<!-- exuvia d1 -->\n"
 
 
-async def test_a_day_that_has_a_second_file_goes_on_there_and_writes_nothing_again(tmp_path: Path) -> None:
+async def test_a_day_with_a_second_file_continues_there_and_writes_nothing_twice(tmp_path: Path) -> None:
     await DayNotes(tmp_path).append(PATH, TEXT, "d1")
     (tmp_path / SECOND).write_text("- By hand.\n")
     assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == PATH
@@ -137,9 +139,7 @@ async def test_a_note_that_is_locked_is_left_alone_and_a_folder_that_is_locked_i
         await DayNotes(tmp_path).append(day_note(date(2026, 11, 22)), TEXT, "d1")
 
 
-async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_keeps_changing_is_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     note(tmp_path).parent.mkdir()
     note(tmp_path).write_text("busy\n")
 

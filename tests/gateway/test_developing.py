@@ -111,7 +111,7 @@ async def test_the_next_turn_uses_what_was_saved(author: Author, running: Gatewa
     ],
     ids=["syntax", "exit", "unknown hook", "taken name", "half of it"],
 )
-async def test_a_broken_save_keeps_the_plugin_from_before_and_says_so(
+async def test_a_broken_save_keeps_the_previous_plugin_and_is_reported(
     author: Author, running: Gateway, broken: str, sentence: str
 ) -> None:
     client = await running.connect()
@@ -129,7 +129,7 @@ async def test_a_broken_save_keeps_the_plugin_from_before_and_says_so(
     assert "not in use" not in await client.command("/status")
 
 
-async def test_what_a_plugin_no_longer_provides_is_gone(author: Author, running: Gateway) -> None:
+async def test_parts_that_a_plugin_no_longer_provides_are_removed(author: Author, running: Gateway) -> None:
     client = await running.connect()
     text = PLUGIN.replace("{word}", "four")
 
@@ -139,7 +139,7 @@ async def test_what_a_plugin_no_longer_provides_is_gone(author: Author, running:
     assert await client.chat("hello") == "four"
 
 
-def test_a_folder_that_holds_no_plugin_is_said_at_once(tmp_path: Path) -> None:
+def test_a_folder_without_a_plugin_is_refused_at_once(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "exuvia", "run", "--home", tmp_path / "home", "--plugin", tmp_path],
         capture_output=True,

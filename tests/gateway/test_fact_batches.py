@@ -103,7 +103,7 @@ async def test_a_request_that_is_too_long_is_halved_until_it_is_taken_and_no_mor
     assert len(taken(on)) == len(set(taken(on))) == 30
 
 
-async def test_a_fact_that_is_too_long_alone_is_kept_as_it_is_and_says_so(tmp_path: Path) -> None:
+async def test_a_fact_that_is_too_long_by_itself_is_kept_unchanged_and_reported(tmp_path: Path) -> None:
     long = {"id": "99999999-long", "content": "Bears " + "sleep in winter " * 110}
     await brought(tmp_path, row(0), long, row(1))
     async with (
@@ -147,7 +147,7 @@ async def test_a_provider_that_refuses_everything_is_not_asked_about_each_fact(t
     assert len(taken(on)) == 1
 
 
-async def test_where_one_persons_facts_cannot_be_distilled_the_others_are(tmp_path: Path) -> None:
+async def test_a_failed_distillation_of_one_person_does_not_stop_the_others(tmp_path: Path) -> None:
     await brought(tmp_path, row(0, owner="bob"), row(1))
     due = {"memory.facts.distill_threshold": 1}
     async with (

@@ -179,7 +179,7 @@ async def test_a_turn_that_is_too_long_for_the_model_is_shown_in_part(tmp_path: 
         assert 1 < server.asked("harbour") < 5
 
 
-async def test_a_turn_that_no_part_of_fits_is_marked(tmp_path: Path) -> None:
+async def test_a_turn_of_which_nothing_fits_is_marked(tmp_path: Path) -> None:
     async with FactServer(lambda _: TOO_LONG).serving() as server, gateway(tmp_path, settings=settings(server)) as on:
         await (await on.connect()).chat(LONG)
         await until(lambda: extracted(on) == [(1, True)])

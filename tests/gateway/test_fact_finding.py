@@ -70,7 +70,7 @@ def processed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sessions
 
 
-async def test_what_a_turn_says_becomes_a_fact_with_its_origin_and_its_cost(tmp_path: Path) -> None:
+async def test_a_turn_becomes_a_fact_with_its_origin_and_its_cost(tmp_path: Path) -> None:
     async with scripted(tmp_path, {"text": "Noted."}, answer("Ann's favourite language is Rust")) as on:
         client = await on.connect()
         await client.chat(SAID)
@@ -154,7 +154,7 @@ async def test_no_facts_are_extracted_if_that_is_switched_off(tmp_path: Path, pr
     assert events(on) == []
 
 
-async def test_twenty_new_facts_are_distilled_and_a_preference_that_changed_is_told_with_its_path(tmp_path: Path) -> None:
+async def test_new_facts_are_distilled_and_a_changed_preference_keeps_its_history(tmp_path: Path) -> None:
     lines = [{"text": "Noted."}, answer("Ann's favourite language is Java")]
     lines += [answer("Ann's favourite language is Rust now, no longer Java")]
     lines += [distilled("Ann's favourite language is Java", importance=0.9)]
@@ -177,7 +177,7 @@ async def test_twenty_new_facts_are_distilled_and_a_preference_that_changed_is_t
     assert f"Superseded by `{second['id'][:8]}`; its importance was lowered to 0.45." in why
 
 
-async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) -> None:
+async def test_the_distill_command_reports_the_counts(tmp_path: Path) -> None:
     lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black"), distilled("Tea is green and coffee black")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()
@@ -187,7 +187,7 @@ async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) 
         assert await client.command("/distill") == "The daily log has no new facts."
 
 
-async def test_an_answer_of_a_distillation_that_cannot_be_read_loses_nothing(tmp_path: Path) -> None:
+async def test_an_unreadable_answer_to_a_distillation_loses_nothing(tmp_path: Path) -> None:
     lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black")]
     lines += [{"purpose": "distillation", "text": "I merged them for you."}]
     async with scripted(tmp_path, *lines) as on:
@@ -199,7 +199,7 @@ async def test_an_answer_of_a_distillation_that_cannot_be_read_loses_nothing(tmp
     assert sorted(entry["content"] for entry in event["entries"]) == ["Coffee is black", "Tea is green"]
 
 
-async def test_a_model_keeps_a_fact_with_its_tool(tmp_path: Path) -> None:
+async def test_a_model_records_a_fact_with_its_tool(tmp_path: Path) -> None:
     call = {"tool": "write_memory", "arguments": {"content": "The staging server listens on 3000", "type": "fact"}}
     bad = {"tool": "write_memory", "arguments": {"content": "x", "type": "opinion"}}
     lines: list[dict[str, Any]] = [{"text": "", "calls": [call, bad]}, {"text": "Kept."}, answer()]

@@ -42,7 +42,7 @@ def listed(home: Home) -> list[dict[str, object]]:
     return rows
 
 
-def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
+def test_facts_are_imported_listed_and_exported(home: Home) -> None:
     assert bring(home, *ENTRIES) == (0, "2 facts imported, 0 refused.\n")
     out = io.StringIO()
     assert list_facts(Invocation(home, home.config, {}, out), None) == 0
@@ -57,7 +57,7 @@ def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
 
 
 @pytest.mark.parametrize(("days", "count"), [("30", 1), ("60", 2)])
-def test_what_is_past_its_time_in_the_daily_log_is_neither_listed_nor_exported(home: Home, days: str, count: int) -> None:
+def test_expired_daily_facts_are_neither_listed_nor_exported(home: Home, days: str, count: int) -> None:
     old = (datetime.now(UTC) - timedelta(days=40)).isoformat()
     bring(home, *ENTRIES, {"id": "c3", "content": "The printer is grey", "layer": "daily", "createdAt": old})
     bring(home, {"id": "d4", "content": "The printer is black", "layer": "longterm", "createdAt": old})
@@ -108,7 +108,7 @@ def test_while_a_gateway_runs_facts_are_read_and_not_written(home: Home) -> None
             bring(home, {"content": "x"})
 
 
-def test_dedupe_says_what_left_and_what_says_it_still(home: Home) -> None:
+def test_dedupe_reports_each_removed_fact_and_the_one_kept_instead(home: Home) -> None:
     bring(home, {"id": "a1", "content": "the port is 3000", "layer": "daily"})
     bring(home, {"id": "c3", "content": "the port is 3000"})
     out = io.StringIO()

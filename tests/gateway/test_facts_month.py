@@ -16,7 +16,7 @@ from plugins.facts.scoring import current_importance
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
 
 
-async def test_a_month_ends_with_a_hundred_facts_and_the_pin_among_them(tmp_path: Path) -> None:
+async def test_a_month_ends_with_a_hundred_facts_including_the_pinned_one(tmp_path: Path) -> None:
     month = await lived(tmp_path / "home")
     book = await month.facts.book()
     kept, daily = book.layer("longterm"), book.layer("daily")
@@ -51,7 +51,7 @@ async def test_unused_facts_fade_go_stale_and_come_back_with_use(tmp_path: Path)
     await month.stop()
 
 
-async def test_what_says_the_same_to_more_than_sixty_percent_is_kept_once(tmp_path: Path) -> None:
+async def test_facts_more_than_sixty_percent_alike_are_kept_once(tmp_path: Path) -> None:
     month = await lived(tmp_path / "home")
     memory = MemoryKeys(facts=FactKeys(cap=1000))
     month.settings.offer(msgspec.structs.replace(month.settings.current, memory=memory))

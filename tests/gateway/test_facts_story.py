@@ -47,7 +47,7 @@ def recalled(journals: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]
 
 
-async def test_a_fact_stands_behind_the_message_that_it_answers_and_was_used_then(folder: Path) -> None:
+async def test_a_recalled_fact_is_added_to_the_message_and_counted_as_used(folder: Path) -> None:
     async with gateway(folder, settings=BY_WORDS) as on:
         client = await on.connect()
         await client.chat("On which port is the staging server?")
@@ -119,7 +119,7 @@ async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
         assert "(deleted)" not in await client.command("/why 2222")
 
 
-async def test_distill_says_that_what_is_everybodys_is_distilled_without_it(tmp_path: Path) -> None:
+async def test_distill_reports_that_shared_facts_are_distilled_automatically(tmp_path: Path) -> None:
     rows = [
         {"id": f"{number}7777777-day", "content": f"The office closes at {number}", "layer": "daily"} for number in (1, 2)
     ]
@@ -130,7 +130,7 @@ async def test_distill_says_that_what_is_everybodys_is_distilled_without_it(tmp_
         )
 
 
-async def test_clear_says_that_what_is_everybodys_stays(tmp_path: Path) -> None:
+async def test_clear_reports_that_shared_facts_stay(tmp_path: Path) -> None:
     rows = [
         {"id": "77777777-day", "content": "The office closes at six", "layer": "daily"},
         {"id": "88888888-day", "content": "Somebody has a cat", "layer": "daily", "owner": "owner"},
@@ -180,7 +180,7 @@ async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_mo
         assert note.read_bytes() == b"# Kept\r\n\n- one\n"
 
 
-async def test_a_damaged_log_of_facts_stops_no_turn_and_is_told(folder: Path) -> None:
+async def test_a_damaged_log_of_facts_stops_no_turn_and_is_reported(folder: Path) -> None:
     facts = folder / "facts.jsonl"
     harmed = facts.read_bytes().replace(b"3000", b"4000")
     facts.write_bytes(harmed)
@@ -193,7 +193,7 @@ async def test_a_damaged_log_of_facts_stops_no_turn_and_is_told(folder: Path) ->
     assert {line["kind"] for lines in on.journals().values() for line in lines}.isdisjoint({"plugin_failed"})
 
 
-async def test_status_says_how_many_facts_there_are_and_why_none_are_looked_for(folder: Path) -> None:
+async def test_status_reports_the_number_of_facts_and_why_none_are_extracted(folder: Path) -> None:
     async with gateway(folder, settings={**BY_WORDS, "memory.facts.auto_extract": False}) as on:
         client = await on.connect()
         assert "- Facts: not read yet" in await client.command("/status")

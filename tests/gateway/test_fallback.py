@@ -366,7 +366,7 @@ async def test_one_persons_words_in_the_error_of_a_paused_model_reach_no_other_s
     assert "staged:model: rate limited; second:spare: away" in ended.error.sentence
 
 
-async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:
+async def test_a_fallback_that_no_provider_has_is_skipped_and_reported_by_status(tmp_path: Path) -> None:
     models = ModelRegistry({"staged": Model()}, AgentKeys(fallback_models=("nobody:model", "staged:other")))
     assert [chosen.name for chosen in models.choose().fallbacks] == ["staged:other"]
     assert models.unknown_fallbacks() == ["agent.fallback_models names 'nobody:model', which no provider has"]
@@ -385,7 +385,7 @@ def test_a_reopened_provider_has_a_new_breaker() -> None:
     assert models.choose().breaker is not before
 
 
-async def test_through_the_gateway_a_server_that_fails_is_answered_for_by_another(tmp_path: Path) -> None:
+async def test_in_a_running_gateway_a_fallback_answers_for_a_failing_server(tmp_path: Path) -> None:
     failing = OpenAIServer(*[Fault(status=401, body=refusal("Incorrect API key", "invalid_api_key"))] * 9)
     async with failing.serving() as server:
         file = f"""

@@ -63,7 +63,7 @@ def refusing(answer: Answer, *refused: Attachment) -> Answer:
     return answers
 
 
-async def test_a_model_that_sees_is_sent_the_picture_and_named_what_it_does_not_take(tmp_path: Path) -> None:
+async def test_a_model_with_vision_is_sent_pictures_and_the_names_of_unsupported_files(tmp_path: Path) -> None:
     one, other = await kept(tmp_path, png(20, 30), gif())
     model = Seeing(says("Nice."))
     stage = Stage(model, attachments=tmp_path)
@@ -82,7 +82,7 @@ async def test_a_model_that_sees_is_sent_the_picture_and_named_what_it_does_not_
     assert message.text.startswith("Look!\n\n[attached: a file, image/gif, 2×2, 14 bytes; not shown: ")
 
 
-async def test_what_was_asked_is_measured_with_its_pictures_and_can_be_computed_again(tmp_path: Path) -> None:
+async def test_a_request_is_measured_with_its_pictures_and_can_be_rebuilt(tmp_path: Path) -> None:
     (one,) = await kept(tmp_path, png(200, 300))
     stage = Stage(Seeing(says("Nice.")), attachments=tmp_path)
     async with stage.playing():
@@ -115,7 +115,7 @@ async def test_a_picture_that_the_provider_refuses_is_left_out_from_then_on_and_
     assert withheld.files[0].sentence.endswith(": staged:model refused it.")
 
 
-async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_withheld_file_is_reported_once_for_each_model_also_after_a_restart(tmp_path: Path) -> None:
     (one,) = await kept(tmp_path, gif())
     stage = Stage(Seeing(says("Nice.")), attachments=tmp_path)
     async with stage.playing():
@@ -142,7 +142,7 @@ def test_a_checkpoint_knows_the_reported_files() -> None:
     assert from_checkpoint(to_checkpoint(transcript)) == transcript
 
 
-async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_path: Path) -> None:
+async def test_text_streamed_before_a_fallback_began_keeps_its_reply_number(tmp_path: Path) -> None:
     (one,) = await kept(tmp_path, png())
     first, second = Model(breaks(Unreachable("gone"), "I am the first")), Seeing(says("never"))
     providers = {"staged": first, "second": second}
@@ -164,7 +164,7 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
     assert [(r.reply, r.model, r.text) for r in stage.told(ModelReplied)] == [(1, "first", "I am the first")]
 
 
-async def test_a_model_that_takes_no_picture_any_more_still_answers(tmp_path: Path) -> None:
+async def test_a_model_that_no_longer_accepts_pictures_still_answers(tmp_path: Path) -> None:
     one, two = await kept(tmp_path, png(), png(3, 3))
     model = Seeing(says("Nice."), refusing(says("Dark."), one, two))
     stage = Stage(model, attachments=tmp_path)
@@ -175,7 +175,7 @@ async def test_a_model_that_takes_no_picture_any_more_still_answers(tmp_path: Pa
     assert [ended.outcome for ended in stage.told(TurnEnded)] == ["replied", "replied"]
 
 
-async def test_a_request_that_is_refused_for_another_reason_blames_no_picture(tmp_path: Path) -> None:
+async def test_a_request_refused_for_another_reason_withholds_no_picture(tmp_path: Path) -> None:
     (one,) = await kept(tmp_path, png())
     model = Seeing(breaks(BadRequest("No such model.")), breaks(BadRequest("No such model.")), says("Nice."))
     stage = Stage(model, attachments=tmp_path)

@@ -76,7 +76,7 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
         await until(lambda: [e.answer for e in stage.told(CommandAnswered)][-1:] == ["well"])
 
 
-async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_command_does_not_delay_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed_commands, "ORDER_SECONDS", 3600)
     stage = Stage(Model(says("x")), commands=typed(hang=hanging, stop=fine))
     async with stage.playing():
@@ -86,7 +86,7 @@ async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.Mo
     assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer="well", failed=False)]
 
 
-async def test_a_command_that_takes_long_keeps_others_waiting_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_command_delays_others_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed_commands, "ORDER_SECONDS", 0.01)
     stage = Stage(Model(says("x")), commands=typed(hang=hanging, good=fine))
     async with stage.playing():
@@ -110,7 +110,7 @@ async def test_commands_that_answer_soon_are_answered_in_their_order() -> None:
     assert [event.answers for event in stage.told(CommandAnswered)] == asked
 
 
-async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_command_is_stopped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed_commands, "NOW_SECONDS", 0.01)
     stage = Stage(Model(says("x")), commands={"hang": Misbehaving("hang", hanging)})  # type: ignore[dict-item]
     with VirtualTime():
@@ -143,7 +143,7 @@ async def test_commands_of_one_name_are_answered_in_their_order(monkeypatch: pyt
     assert [event.answer for event in stage.told(CommandAnswered)] == ["one", "two"]
 
 
-async def test_a_command_between_turns_that_hangs_is_stopped_as_a_turn_is() -> None:
+async def test_a_hanging_command_between_turns_can_be_stopped_like_a_turn() -> None:
     command = Misbehaving("hang", hanging)
     command.when = "between_turns"  # type: ignore[misc]
     stage = Stage(Model(says("and on it goes")), commands={"hang": command})  # type: ignore[dict-item]
@@ -158,7 +158,7 @@ async def test_a_command_between_turns_that_hangs_is_stopped_as_a_turn_is() -> N
     assert [event.outcome for event in stage.told(TurnEnded)] == ["replied"]
 
 
-async def test_a_command_that_a_stop_of_the_gateway_cuts_off_is_answered_at_the_next_start() -> None:
+async def test_a_command_interrupted_by_the_gateways_stop_is_answered_at_the_next_start() -> None:
     for when in ("now", "between_turns"):
         command = Misbehaving("x", hanging)
         command.when = when  # type: ignore[misc]
@@ -192,7 +192,7 @@ async def test_a_command_between_turns_that_is_cancelled_by_itself_leaves_the_se
         await asyncio.wait([task])
 
 
-async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_arrives_while_the_notes_are_read_interrupts_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(Model(hangs_after("the old question"), says("both")), queue="interrupt")
     reading, read = asyncio.Event(), asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_stop_reaches_a_turn_whose_notes_are_being_read(monkeypatch: pytes
         read.set()
 
 
-async def test_a_tool_that_does_not_let_itself_be_stopped_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_ignores_cancellation_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_calls, "STOP_SECONDS", 0.01)
     entered, end = asyncio.Event(), asyncio.Event()
 
@@ -267,7 +267,7 @@ async def test_a_tool_that_does_not_return_is_stopped_and_the_model_is_told(monk
 
 
 @pytest.mark.parametrize("error", [SystemExit("a missing library"), TimeoutError("of its own"), asyncio.CancelledError()])
-async def test_what_a_tool_raises_ends_no_more_than_its_call(error: BaseException) -> None:
+async def test_an_exception_of_a_tool_ends_only_its_call(error: BaseException) -> None:
     async def raises() -> str:
         raise error
 

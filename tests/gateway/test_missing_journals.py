@@ -88,7 +88,7 @@ async def test_after_new_the_key_goes_on_and_the_loss_stays_known_until_it_is_fo
         assert await troubles(g) == []
 
 
-async def test_once_forgotten_the_key_begins_anew(tmp_path: Path) -> None:
+async def test_after_the_loss_is_confirmed_the_key_starts_over(tmp_path: Path) -> None:
     journal = await talked(tmp_path)
     journal.unlink()
     done = sessions(tmp_path, "forget", journal.stem)
@@ -98,7 +98,7 @@ async def test_once_forgotten_the_key_begins_anew(tmp_path: Path) -> None:
         assert await troubles(g) == []
 
 
-async def test_once_the_current_session_is_forgotten_a_new_one_succeeds_the_closed_one_before_it(tmp_path: Path) -> None:
+async def test_after_the_current_session_is_forgotten_a_new_one_succeeds_the_closed_one(tmp_path: Path) -> None:
     first = await talked(tmp_path)
     async with gateway(tmp_path) as g:
         client = await g.connect()
@@ -117,7 +117,7 @@ async def test_once_the_current_session_is_forgotten_a_new_one_succeeds_the_clos
     assert first.read_bytes() == before
 
 
-async def test_a_journal_that_is_put_back_goes_on(tmp_path: Path) -> None:
+async def test_a_restored_journal_continues(tmp_path: Path) -> None:
     journal = await talked(tmp_path)
     journal.rename(tmp_path / "away")
     async with gateway(tmp_path) as g:

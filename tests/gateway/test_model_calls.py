@@ -73,7 +73,7 @@ BIG = CallDraft(id="c", tool="tool", arguments="x" * (REPLY_LIMIT // 2 + 1))
         (breaks(RateLimited("Slow down.")), RateLimited),
     ],
 )
-async def test_whatever_a_provider_does_is_an_error_that_is_known(answer: Answer, known: type[Exception]) -> None:
+async def test_any_misbehaviour_of_a_provider_becomes_a_known_error(answer: Answer, known: type[Exception]) -> None:
     with pytest.raises(known):
         async with reply_of(answer) as stream:
             _ = [text async for text in stream]
@@ -111,7 +111,7 @@ def fails_to_close(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
     return parts()
 
 
-async def test_a_provider_that_fails_to_close_hides_no_failure_of_the_reader() -> None:
+async def test_a_failure_to_close_hides_no_failure_of_the_reader() -> None:
     async def read(stream: ReplyStream) -> None:
         async with stream:
             async for _ in stream:
@@ -155,7 +155,7 @@ def asks(request: pytest.FixtureRequest) -> Asks:
     return chosen
 
 
-async def test_beside_a_conversation_another_model_answers_where_the_first_says_nothing(asks: Asks, tmp_path: Path) -> None:
+async def test_beside_a_conversation_a_fallback_answers_if_the_first_model_times_out(asks: Asks, tmp_path: Path) -> None:
     models, counters = models_of(Model(hangs_after("so f")), Second(says("hello"))), Counters()
     with VirtualTime():
         answered = await asks(models, ModelCaller(counters), tmp_path)
@@ -164,7 +164,7 @@ async def test_beside_a_conversation_another_model_answers_where_the_first_says_
     assert counters.provider_errors.counts == {("staged", "unreachable"): 1}
 
 
-async def test_beside_a_conversation_a_model_that_says_nothing_is_named(asks: Asks, tmp_path: Path) -> None:
+async def test_beside_a_conversation_a_model_that_times_out_is_named(asks: Asks, tmp_path: Path) -> None:
     with VirtualTime(), pytest.raises(Unreachable, match=r"^staged:model did not answer within 120 seconds\.$"):
         await asks(models_of(Model(hangs_after("so f"))), ModelCaller(Counters()), tmp_path)
 

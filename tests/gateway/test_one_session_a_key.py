@@ -119,7 +119,7 @@ def lineages(running: Gateway) -> dict[str, list[list[str]]]:
     return found
 
 
-async def test_of_two_that_begin_a_session_under_a_key_at_once_one_does_and_every_message_is_in_it(
+async def test_of_two_simultaneous_new_sessions_of_a_key_one_wins_and_has_every_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
@@ -152,7 +152,7 @@ async def test_of_two_that_begin_a_session_under_a_key_at_once_one_does_and_ever
     service.close()
 
 
-async def test_a_new_session_after_a_damaged_one_whose_asker_left_is_the_one_that_goes_on(
+async def test_a_successor_of_a_damaged_session_is_used_even_if_its_client_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(tmp_path) as running:
@@ -192,7 +192,7 @@ async def test_a_new_session_after_a_damaged_one_whose_asker_left_is_the_one_tha
     assert len(set(succeeded)) == 2
 
 
-async def test_a_session_whose_file_cannot_be_looked_at_is_known_all_the_same(
+async def test_a_session_whose_file_cannot_be_read_is_known_nevertheless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = Path.stat

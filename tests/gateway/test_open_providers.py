@@ -84,7 +84,7 @@ async def heard() -> list[str]:
     return said
 
 
-async def test_only_a_provider_whose_settings_changed_is_opened_anew_and_keeps_its_place() -> None:
+async def test_only_a_provider_whose_settings_changed_is_reopened_and_keeps_its_place() -> None:
     async with pool() as providers:
         assert await providers.reconfigure(config(notes={"key": "1"})) == ["notes", "others"]
         assert await heard() == ["opened notes 1", "opened others "]
@@ -112,7 +112,7 @@ async def test_a_replaced_provider_is_closed_when_the_last_turn_that_may_use_it_
         assert sorted(await heard()) == ["closed notes 1", "closed notes 2"]
 
 
-async def test_one_that_does_not_open_leaves_the_one_that_is_open() -> None:
+async def test_a_provider_that_fails_to_open_leaves_the_open_one_in_place() -> None:
     async with pool() as providers:
         assert await providers.reconfigure(config(others={"broken": True})) == ["notes"]
         assert list(providers) == ["notes"]
@@ -124,7 +124,7 @@ async def test_one_that_does_not_open_leaves_the_one_that_is_open() -> None:
     assert sorted(await heard()) == ["closed notes ", "closed others "]
 
 
-async def test_what_is_still_used_when_the_gateway_ends_is_closed() -> None:
+async def test_providers_in_use_when_the_gateway_ends_are_closed() -> None:
     async with pool() as providers:
         await providers.reconfigure(config(notes={"key": "1"}))
         with providers.in_use():

@@ -11,7 +11,7 @@ from tests.plugins.asking_responses import FIRST
 from tests.servers.openai_responses_server import ResponsesServer, Says
 
 
-async def test_a_conversation_with_reasoning_and_tools_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_a_conversation_with_reasoning_and_tools_continues_after_a_restart(tmp_path: Path) -> None:
     settings = {"agent.model": "openai:gpt-test", "providers.openai.api_key": FIRST, "providers.openai.api": "responses"}
     look = Says("I look.", ("read", '{"path": "a.md"}'), ("read", '{"path": "none.md"}'), thoughts=True)
     async with ResponsesServer(look, Says("It is so.", thoughts=True), Says("As I said.")).serving() as server:
@@ -30,7 +30,7 @@ async def test_a_conversation_with_reasoning_and_tools_goes_on_after_a_restart(t
         assert kinds == ["user", "reasoning", "assistant", *calls, "reasoning", "assistant", "user"]
 
 
-async def test_a_service_that_may_compacts_by_itself_and_the_journal_keeps_all_of_it(tmp_path: Path) -> None:
+async def test_a_service_that_is_allowed_to_compacts_by_itself_and_the_journal_keeps_everything(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "agent.model": "openai:gpt-test",
         "agent.context_window": 16_000,

@@ -70,7 +70,7 @@ async def test_a_refusal_as_too_long_is_answered_after_a_flush_and_a_compaction(
 
 # Failure 4: the guard is that only a provider's error is ever looked at.
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-async def test_what_a_person_or_the_model_says_of_such_errors_compacts_nothing(vendor: Vendor, tmp_path: Path) -> None:
+async def test_words_of_a_person_or_a_model_about_such_errors_compact_nothing(vendor: Vendor, tmp_path: Path) -> None:
     async with (
         vendor.server(vendor.says(PHRASES[0])).serving() as server,
         gateway(tmp_path, settings=settings(vendor, server)) as g,

@@ -63,15 +63,13 @@ async def test_a_section_is_appended_once_the_log_holds_it(on: Stage, monkeypatc
     assert durable == [True]
 
 
-async def test_what_is_owed_is_paid_once_however_many_pay(on: Stage, tmp_path: Path) -> None:
+async def test_pending_sections_are_written_once_however_many_write_them(on: Stage, tmp_path: Path) -> None:
     of = owe(on, TODAY, "- One.")
     await asyncio.gather(notes(on).write(), notes(on).write())
     assert appended(on) == [(of, TODAY)]
 
 
-async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_days_note_is_written(
-    on: Stage, tmp_path: Path
-) -> None:
+async def test_a_full_note_continues_in_a_second_file_and_the_next_days_note_is_written(on: Stage, tmp_path: Path) -> None:
     full = "- Something.\n" * 81_000  # 1.05 MB
     (tmp_path / YESTERDAY).write_text(full)
     of = [
@@ -87,7 +85,7 @@ async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_da
     assert [text in (tmp_path / second).read_text() for text in ("- One.", "- Two.")] == [True, True]
 
 
-async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: Stage, tmp_path: Path) -> None:
+async def test_a_section_that_does_not_fit_begins_the_second_file(on: Stage, tmp_path: Path) -> None:
     """If it were appended, neither the tools nor the console could change the note any more."""
     (tmp_path / TODAY).write_text("x" * (MAX_FILE_BYTES - 20) + "\n")
     of = owe(on, TODAY, "## 12:00 main\n\n- The sky is green.")
@@ -96,7 +94,7 @@ async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: S
     assert (tmp_path / TODAY).stat().st_size == MAX_FILE_BYTES - 19
 
 
-async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_owed(on: Stage, tmp_path: Path) -> None:
+async def test_a_section_that_cannot_be_written_stays_pending_and_delays_no_other(on: Stage, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / FOLDER / "linked").symlink_to(tmp_path / "elsewhere")
     broken = f"{FOLDER}/linked/2026-11-20.md"
@@ -145,7 +143,7 @@ async def test_a_note_that_cannot_be_written_is_logged_once_for_each_cause(on: S
     assert (await tried(), await tried()) == (first, [])
 
 
-async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_section_stays_owed(
+async def test_an_unreadable_log_is_reported_and_its_section_stays_pending(
     on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = owe(on, TODAY, "- One.")
@@ -166,7 +164,7 @@ async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_secti
     assert tuple(owed.of for owed in on.recorder.transcript.cycle.owed) == (of,)
 
 
-async def test_what_an_earlier_version_owes_another_persons_conversation_goes_into_their_own_note(tmp_path: Path) -> None:
+async def test_a_pending_section_of_an_earlier_version_goes_into_the_persons_own_note(tmp_path: Path) -> None:
     lines = lines_of([opened(person="ana")])
     on = Stage(Model(says("hello")), workspace=tmp_path, lines=lines)
     of = owe(on, TODAY, "- Of Ana.")
@@ -175,7 +173,7 @@ async def test_what_an_earlier_version_owes_another_persons_conversation_goes_in
     assert not (tmp_path / TODAY).exists()
 
 
-async def test_what_could_not_be_written_is_written_with_the_next_turn_once_it_can_be(tmp_path: Path) -> None:
+async def test_a_section_that_could_not_be_written_is_written_in_a_later_turn(tmp_path: Path) -> None:
     folder = tmp_path / "workspace" / FOLDER
     settings = {"agent.model": "scripted:echo", "compaction.summarizer": "extract", "compaction.keep_recent_tokens": 0}
     async with gateway(tmp_path, settings=settings) as running:
@@ -221,7 +219,7 @@ async def ended_without_notes(folder: Path) -> AsyncIterator[tuple[Gateway, Clie
         yield running, client, old
 
 
-async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_behind(tmp_path: Path) -> None:
+async def test_a_session_closes_after_its_notes_are_written_with_no_event_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "workspace" / FOLDER
     async with ended_without_notes(folder) as (running, _, old):
         async with deadline():
@@ -239,7 +237,7 @@ async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_
         assert [event["kind"] for session, event in client.events() if session == old] == ["note_appended", "session_closed"]
 
 
-async def test_the_notes_of_an_ended_session_are_tried_again_while_the_gateway_runs_and_status_names_them(
+async def test_notes_of_an_ended_session_are_retried_and_shown_in_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(switchboard, "SWEEP_SECONDS", 0.05)

@@ -19,7 +19,7 @@ def asking(provider: OpenAIServer) -> dict[str, str]:
     return {"agent.model": "openai:fake", "providers.openai.base_url": provider.url, "providers.openai.api_key": KEY}
 
 
-async def test_clients_hear_of_a_pause_without_the_providers_own_words(tmp_path: Path) -> None:
+async def test_clients_are_told_of_a_pause_without_the_providers_text(tmp_path: Path) -> None:
     async with (
         OpenAIServer(REFUSING, ScriptedResponse("Now.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,
@@ -33,7 +33,7 @@ async def test_clients_hear_of_a_pause_without_the_providers_own_words(tmp_path:
     assert order.index("request_sent") < order.index("paused") < order.index("delta")
 
 
-async def test_the_terminals_client_hears_of_a_pause(tmp_path: Path) -> None:
+async def test_the_terminal_client_is_told_of_a_pause(tmp_path: Path) -> None:
     async with (
         OpenAIServer(REFUSING, ScriptedResponse("Now.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,

@@ -56,7 +56,7 @@ STORY: list[dict[str, Any]] = [
 ]
 
 
-async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_uses_a_model_embeddings_and_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf(tmp_path / "shelf", monkeypatch)
     shelf.install("scribing", "scribe", SCRIBE)
     home = tmp_path / "home"
@@ -103,7 +103,7 @@ async def opened(folder: Path) -> AsyncIterator[DurablePluginLog]:
         await log.close()
 
 
-async def test_entries_come_back_numbered_and_in_order_also_after_a_restart(tmp_path: Path) -> None:
+async def test_entries_are_read_back_numbered_and_in_order_also_after_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         assert await asyncio.gather(*(log.append({"n": number}) for number in range(300))) == list(range(1, 301))
         assert await log.entries(298) == [
@@ -116,21 +116,21 @@ async def test_entries_come_back_numbered_and_in_order_also_after_a_restart(tmp_
         assert await log.entries(301) == []
 
 
-async def test_a_log_that_nobody_uses_is_not_made(tmp_path: Path) -> None:
+async def test_an_unused_log_is_not_created(tmp_path: Path) -> None:
     async with opened(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * service_factory.ENTRY])
-async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object, tmp_path: Path) -> None:
+async def test_an_invalid_entry_is_refused_and_changes_nothing(entry: object, tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         with pytest.raises(LogUnusable):
             await log.append(entry)
         assert await log.append("well") == 1
 
 
-async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_path: Path) -> None:
+async def test_waiting_for_an_entry_raises_if_the_storage_fails(tmp_path: Path) -> None:
     async with Committer() as committer:
         log = DurablePluginLog(
             Journals(tmp_path / "plugin", tmp_path / "quarantine", committer, essential=False), ManualClock().now
@@ -147,7 +147,7 @@ async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_pa
             await waiting
 
 
-async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_a_log_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_factory, "FULL", 1000)
     async with opened(tmp_path) as log:
         for _ in range(5):
@@ -157,7 +157,7 @@ async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: py
         assert len(await log.entries()) == 5
 
 
-async def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path: Path) -> None:
+async def test_a_damaged_log_is_left_unchanged_and_reported(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         await log.append("one")
         await log.append("two")

@@ -86,7 +86,7 @@ def reproduced(lines: list[bytes]) -> int:
 
 
 @pytest.mark.parametrize("rules", [OFF, PruningRules(), ALWAYS])
-async def test_a_result_that_is_too_large_is_cut_before_the_next_call_of_the_same_turn(rules: PruningRules) -> None:
+async def test_a_result_that_is_too_large_is_shortened_before_the_next_call_of_the_same_turn(rules: PruningRules) -> None:
     model = Windowed(1000, works("tool"))
     stage = Stage(model, Instrument("tool", lambda: "a" * 50_000 + "z" * 50_000), pruning=rules)
     async with stage.playing():
@@ -118,7 +118,7 @@ async def test_a_message_that_is_too_large_for_the_window_is_shown_as_head_and_t
     assert len(stage.told(ContextPruned)) == 1
 
 
-async def test_a_model_with_a_smaller_window_is_shown_less_of_what_the_other_was_shown_whole() -> None:
+async def test_a_model_with_a_smaller_window_is_shown_shorter_results() -> None:
     model = Windowed(None, works("tool"))
     stage = Stage(model, Instrument("tool", lambda: "x" * 6000), pruning=OFF)
     longest = []
@@ -136,7 +136,7 @@ async def test_a_model_with_a_smaller_window_is_shown_less_of_what_the_other_was
     assert longest[-2][5] == 1500
 
 
-async def test_without_a_known_window_nothing_is_cut() -> None:
+async def test_without_a_known_window_nothing_is_shortened() -> None:
     model = Windowed(None, works("tool"))
     stage = Stage(model, Instrument("tool", lambda: "x" * 100_000), pruning=ALWAYS)
     async with stage.playing():
@@ -225,7 +225,7 @@ class Broken:
         return answer
 
 
-async def test_a_stranger_s_edits_and_failures_stand_in_the_log_and_the_turn_goes_on() -> None:
+async def test_a_third_party_policys_edits_and_failures_are_logged_and_the_turn_continues() -> None:
     hooks = Hooks()
     nonsense = [Clear(of=10**6, note=""), Trim(of=1, head=-3, tail=0), "?"]
     hooks.register("broken", Broken(SystemExit(1), nonsense, KeyboardInterrupt()))
@@ -249,7 +249,7 @@ async def test_a_stranger_s_edits_and_failures_stand_in_the_log_and_the_turn_goe
     assert reproduced(stage.log.written) == 6
 
 
-async def test_cancelling_a_turn_does_not_wait_for_a_stranger() -> None:
+async def test_cancelling_a_turn_does_not_wait_for_a_third_party_policy() -> None:
     hang, hooks = threading.Event(), Hooks()
 
     class Slow:
@@ -279,7 +279,7 @@ def propose_prunes(context):
 """
 
 
-async def test_a_real_gateway_prunes_as_configured_and_says_what_it_saved_and_which_plugin_is_let_be(
+async def test_a_real_gateway_prunes_as_configured_and_reports_savings_and_failing_plugins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = Shelf(tmp_path, monkeypatch)
@@ -398,7 +398,7 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
     assert all(edit.saved > 0 for edit in edits)
 
 
-async def test_a_session_that_never_rests_sends_mostly_what_it_sent_before() -> None:
+async def test_a_busy_session_mostly_resends_the_same_prefix() -> None:
     chance = random.Random(4)
     model = Windowed(20_000, works("tool"))
     tool = Instrument("tool", lambda: "y" * int(10 ** chance.uniform(2, 4)))

@@ -92,7 +92,7 @@ async def ask(stage: Stage, *texts: str, **fields: Any) -> list[str]:
     return [message.text for message in stage.model.requests[-1].context.messages]
 
 
-async def test_what_a_note_has_for_a_message_stands_behind_it_as_data_and_in_the_log(workspace: Path) -> None:
+async def test_a_relevant_note_is_added_to_the_message_as_data_and_logged(workspace: Path) -> None:
     async with stage_on(workspace) as stage:
         texts = await ask(stage, "What is my favourite language?")
     [recalled] = stage.told(MemoryRecalled)
@@ -118,25 +118,25 @@ async def test_the_request_can_be_computed_from_the_log_as_its_page_says(workspa
     "text",
     ["hi!", "Good morning", "thank you so much", "ok", "Danke schön!", "好的，谢谢", "你好！", "...", "", "👍", "как дела?"],
 )
-def test_small_talk_is_known_as_such(text: str) -> None:
+def test_small_talk_is_recognised(text: str) -> None:
     assert is_small_talk(text)
 
 
 @pytest.mark.parametrize(
     "text", ["tea?", "What is my favourite language?", "Rust", "你好，我的项目叫什么？", "ok, now the tests", "ECONNREFUSED"]
 )
-def test_a_question_is_no_small_talk(text: str) -> None:
+def test_a_question_is_not_small_talk(text: str) -> None:
     assert not is_small_talk(text)
 
 
-async def test_for_a_greeting_nothing_is_looked_for_and_for_something_else_nothing_is_found(workspace: Path) -> None:
+async def test_a_greeting_is_not_searched_and_an_unrelated_question_finds_nothing(workspace: Path) -> None:
     async with stage_on(workspace) as stage:
         assert await ask(stage, "Good morning!") == ["Good morning!"]
         assert (await ask(stage, "How many moons does Jupiter have?"))[-1] == "How many moons does Jupiter have?"
     assert not stage.told(MemoryRecalled)
 
 
-async def test_it_can_be_off(workspace: Path) -> None:
+async def test_recall_can_be_switched_off(workspace: Path) -> None:
     async with stage_on(workspace, recall=RecallKeys(mode="off")) as stage:
         assert await ask(stage, "my favourite language?") == ["my favourite language?"]
 
@@ -153,7 +153,7 @@ async def test_what_is_recalled_already_is_not_recalled_again_until_it_has_left_
     assert len(stage.told(MemoryRecalled)) == 2
 
 
-async def test_what_of_the_session_is_still_shown_is_not_looked_for(workspace: Path) -> None:
+async def test_messages_that_are_still_in_the_view_are_not_searched(workspace: Path) -> None:
     async with stage_on(workspace, "a rather long answer " * 40, compaction=CompactionKeys()) as stage:
         memory = stage.memory
         assert isinstance(memory, Asked)
@@ -167,7 +167,7 @@ async def test_what_of_the_session_is_still_shown_is_not_looked_for(workspace: P
     assert [memory.scopes[at].shown for at in (0, -1)] == [(path, 2), (path, kept - 1)]
 
 
-async def test_what_stands_in_the_instructions_is_not_recalled_but_what_was_added_since_is(workspace: Path) -> None:
+async def test_notes_in_the_instructions_are_not_recalled_but_later_additions_are(workspace: Path) -> None:
     (workspace / OLD).unlink()
     today = workspace / "memory/2026-11-21.md"
     today.write_text("# Tastes\n\n- The favourite colour is green.\n\n<!-- exuvia 0123456789abcdef -->\n")
@@ -180,7 +180,7 @@ async def test_what_stands_in_the_instructions_is_not_recalled_but_what_was_adde
     assert [hit.headings for hit in recalled.hits] == [("Later",)]
 
 
-async def test_memory_that_is_private_is_not_recalled_in_a_group(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_private_memory_is_not_recalled_in_a_group(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "MEMORY.md").write_text("The favourite language at home is Frisian.\n")
     async with stage_on(workspace) as stage:
         monkeypatch.setattr(LoadedNotes, "load", no_notes)  # so that it does not stand in the instructions already
@@ -190,7 +190,7 @@ async def test_memory_that_is_private_is_not_recalled_in_a_group(workspace: Path
     assert "MEMORY.md" in {hit.path for told in stage.told(MemoryRecalled) for hit in told.hits}
 
 
-async def test_a_memory_that_fails_fails_no_turn_and_is_told_once(workspace: Path) -> None:
+async def test_a_failing_memory_fails_no_turn_and_is_reported_once(workspace: Path) -> None:
     async with stage_on(workspace) as stage:
         memory = stage.memory
         assert isinstance(memory, Asked)
@@ -203,7 +203,7 @@ async def test_a_memory_that_fails_fails_no_turn_and_is_told_once(workspace: Pat
     assert [told.sentence for told in stage.told(PluginFailed)] == ["The memory index cannot be used: disk I/O error."]
 
 
-async def test_a_memory_that_hangs_holds_up_no_turn(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_memory_delays_no_turn(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recalling, "WITHIN", 0.01)
     async with stage_on(workspace) as stage:
         assert isinstance(stage.memory, Asked)
@@ -229,11 +229,11 @@ def hit_of(cosine: float | None, covered: float) -> Hit:
         (0.1, 0.5, None, True),
     ],
 )
-def test_what_bears_on_a_question_does_so_by_itself(cosine: Any, covered: float, near: Any, relevant: bool) -> None:
+def test_a_note_is_relevant_by_its_scores(cosine: Any, covered: float, near: Any, relevant: bool) -> None:
     assert is_relevant(hit_of(cosine, covered), near) is relevant
 
 
-async def test_what_is_recalled_keeps_to_its_budget(workspace: Path) -> None:
+async def test_recalled_text_stays_within_its_budget(workspace: Path) -> None:
     for number in range(10):
         (workspace / f"memory/long{number}.md").write_text(f"# {number}\n\n" + f"favourite language {number} " * 60)
     async with stage_on(workspace, recall=RecallKeys(max_results=3, max_tokens=10_000)) as stage:
@@ -260,7 +260,7 @@ async def test_recalled_text_is_no_part_of_what_is_flushed_or_summarised(workspa
     assert "Frabjous" not in stage.told(ContextCompacted)[0].summary
 
 
-async def test_context_counts_it_apart(workspace: Path) -> None:
+async def test_context_counts_recalled_text_separately(workspace: Path) -> None:
     async with stage_on(workspace) as stage:
         await ask(stage, "my favourite language?")
     transcript = stage.recorder.transcript
@@ -286,7 +286,7 @@ async def test_what_a_note_says_stays_between_its_marks(workspace: Path) -> None
         assert token not in shown.text
 
 
-async def test_a_turn_that_is_resumed_before_it_asked_is_recalled_for_too(workspace: Path) -> None:
+async def test_a_turn_resumed_before_its_first_request_gets_recall_too(workspace: Path) -> None:
     async with stage_on(workspace) as before:
         await ask(before, "my favourite language?")
     lines = before.log.written[: before.kinds.index("turn_started") + 1]

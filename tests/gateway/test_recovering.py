@@ -53,7 +53,7 @@ def damage(home: Path) -> Path:
     return path
 
 
-async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_its_reader_sees_the_end(
+async def test_an_old_session_that_fails_while_it_finishes_is_reopened_and_its_reader_sees_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway(tmp_path / "home", script=SLOW) as running:
@@ -78,7 +78,7 @@ async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_i
         ]
 
 
-async def test_a_turn_for_which_no_descriptor_is_left_is_taken_up_again_and_is_no_fault(
+async def test_a_turn_without_a_free_descriptor_is_retried_and_not_logged_as_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[int] = []
@@ -98,7 +98,7 @@ async def test_a_turn_for_which_no_descriptor_is_left_is_taken_up_again_and_is_n
     assert dropped == ["[Errno 24] Too many open files"]
 
 
-async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_the_current_one(
+async def test_an_older_session_that_cannot_be_opened_does_not_block_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -178,7 +178,7 @@ async def test_a_new_whose_own_session_fails_meanwhile_has_one_successor(
     assert second[0]["succeeds"]["session"] == old
 
 
-async def test_two_people_who_leave_a_damaged_session_at_once_meet_in_one_new_session(tmp_path: Path) -> None:
+async def test_two_clients_that_leave_a_damaged_session_at_once_get_one_new_session(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with gateway(home) as running:
         await (await running.connect()).chat("hi")
@@ -195,7 +195,7 @@ async def test_two_people_who_leave_a_damaged_session_at_once_meet_in_one_new_se
         assert set(running.journals()) == {path.stem, session}
 
 
-async def test_many_who_leave_a_damaged_session_are_all_answered(tmp_path: Path) -> None:
+async def test_many_clients_that_leave_a_damaged_session_are_all_answered(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with gateway(home) as running:
         await (await running.connect()).chat("hi")
@@ -234,7 +234,7 @@ async def test_a_journal_that_cannot_be_read_is_answered_with_a_sentence(tmp_pat
         assert await client.chat("x", session="other")
 
 
-async def test_an_answer_that_was_given_up_is_not_shown_to_who_comes_later(tmp_path: Path) -> None:
+async def test_an_abandoned_answer_is_not_shown_to_later_clients(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home", script=[{"text": "half an answer", "error": "bad_request"}]) as running:
         client = await running.connect()
         await client.send("go")

@@ -53,7 +53,7 @@ def remembering(memory: Memory, workspace: Path) -> MemoryWriter:
     )
 
 
-async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
+async def test_an_item_is_appended_to_the_memory_and_found_at_once(
     remembering: MemoryWriter, memory: Memory, workspace: Path
 ) -> None:
     (workspace / "MEMORY.md").write_text("# About Ada\n\nShe is left-handed.")
@@ -66,7 +66,7 @@ async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
     assert [hit.chunk.path for hit in found.hits] == ["MEMORY.md"]
 
 
-async def test_what_stands_there_is_not_written_again(remembering: MemoryWriter, workspace: Path) -> None:
+async def test_an_item_that_is_there_is_not_written_again(remembering: MemoryWriter, workspace: Path) -> None:
     """A command that a crash interrupted runs again at the restart."""
     first = await remembering.remember("I prefer Rust.", "owner", group=False)
     before = (workspace / "MEMORY.md").read_bytes()
@@ -74,18 +74,18 @@ async def test_what_stands_there_is_not_written_again(remembering: MemoryWriter,
     assert (workspace / "MEMORY.md").read_bytes() == before
 
 
-async def test_in_a_group_it_stands_in_the_days_note(remembering: MemoryWriter, workspace: Path) -> None:
+async def test_in_a_group_an_item_goes_to_the_days_note(remembering: MemoryWriter, workspace: Path) -> None:
     assert await remembering.remember("We meet on Friday.", "owner", group=True) == "memory/2026-11-21.md#L1-L1"
     assert not (workspace / "MEMORY.md").exists()
 
 
 @pytest.mark.parametrize(("text", "why"), [(" \n", "nothing"), ("x" * (LONGEST + 1), "longer")])
-async def test_nothing_and_too_much_are_refused(remembering: MemoryWriter, text: str, why: str) -> None:
+async def test_empty_and_too_long_items_are_refused(remembering: MemoryWriter, text: str, why: str) -> None:
     with pytest.raises(NoteNotWritten, match=why):
         await remembering.remember(text, "owner", group=False)
 
 
-async def test_a_memory_that_leads_elsewhere_is_not_followed(
+async def test_a_memory_file_that_is_a_link_is_not_followed(
     remembering: MemoryWriter, workspace: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere.md").write_text("mine")
@@ -95,7 +95,7 @@ async def test_a_memory_that_leads_elsewhere_is_not_followed(
     assert (tmp_path / "elsewhere.md").read_text() == "mine"
 
 
-async def test_an_edit_in_the_same_moment_is_not_lost(
+async def test_a_concurrent_edit_is_not_lost(
     remembering: MemoryWriter, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failure 9: a concurrent append is lost. The person saves between the read of the file and the write."""
@@ -115,7 +115,7 @@ async def test_an_edit_in_the_same_moment_is_not_lost(
     assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (owner, 2026-11-21)\n"
 
 
-async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering: MemoryWriter, workspace: Path) -> None:
+async def test_concurrent_items_flushes_and_edits_lose_nothing(remembering: MemoryWriter, workspace: Path) -> None:
     flushes, edit = DayNotes(workspace), Edit(context(workspace))
     (workspace / "memory").mkdir()
     (workspace / "memory/2026-11-21.md").write_text("".join(f"- plan {number}.\n" for number in range(8)))
@@ -149,7 +149,7 @@ async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering
 # --- for a model without tools ----------------------------------------------------------------------------------------
 
 
-async def test_what_a_small_model_is_told_to_remember_is_written_down_and_recalled_in_the_next_session(
+async def test_a_request_to_a_small_model_to_remember_is_written_and_recalled_in_the_next_session(
     memory: Memory, workspace: Path
 ) -> None:
     model = Model(says("Fine."))
@@ -168,7 +168,7 @@ async def test_what_a_small_model_is_told_to_remember_is_written_down_and_recall
     assert "my preferred language is Rust" in model.requests[-1].context.messages[-1].text
 
 
-async def test_a_model_with_tools_is_left_to_do_it(memory: Memory, workspace: Path) -> None:
+async def test_a_model_with_tools_writes_the_item_itself(memory: Memory, workspace: Path) -> None:
     stage = Stage(Model(says("Fine.")), Instrument("write"), workspace=workspace, memory=memory)
     async with stage.playing():
         stage.hear("Remember that my preferred language is Rust")
@@ -176,7 +176,7 @@ async def test_a_model_with_tools_is_left_to_do_it(memory: Memory, workspace: Pa
     assert not (workspace / "MEMORY.md").exists()
 
 
-async def test_what_cannot_be_written_is_told_and_the_turn_goes_on(memory: Memory, workspace: Path) -> None:
+async def test_an_item_that_cannot_be_written_is_reported_and_the_turn_continues(memory: Memory, workspace: Path) -> None:
     (workspace / "MEMORY.md").mkdir()
     stage = Stage(Model(says("Fine.")), workspace=workspace, memory=memory)
     async with stage.playing():
@@ -191,7 +191,7 @@ WHOLE = "- I prefer grüne Äpfel. (owner, 2026-11-21)\n"
 
 @pytest.mark.parametrize("length", [1, 2, 3, 11, 14, 24, 26, 30, len(WHOLE.encode()) - 1, len(WHOLE.encode())])
 @pytest.mark.parametrize("before", ["", "- Tea.\n", "# About Ada\n\nShe is left-handed.\n\n"])
-async def test_the_beginning_of_a_line_that_a_power_cut_left_is_completed(
+async def test_a_line_cut_short_by_a_power_failure_is_completed(
     length: int, before: str, remembering: MemoryWriter, workspace: Path
 ) -> None:
     (workspace / "MEMORY.md").write_bytes(before.encode() + WHOLE.encode()[:length])
@@ -201,7 +201,7 @@ async def test_the_beginning_of_a_line_that_a_power_cut_left_is_completed(
     assert (workspace / "MEMORY.md").read_text() == before + WHOLE
 
 
-async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: MemoryWriter, workspace: Path) -> None:
+async def test_a_full_memory_file_is_refused_with_advice(remembering: MemoryWriter, workspace: Path) -> None:
     full = "- Something.\n" * 80_659  # 9 bytes below 1 MiB
     (workspace / "MEMORY.md").write_text(full)
     with pytest.raises(NoteNotWritten, match=r"^MEMORY\.md has no room .* 1 MiB; shorten it"):
@@ -209,9 +209,7 @@ async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: Mem
     assert (workspace / "MEMORY.md").read_text() == full
 
 
-async def test_in_a_group_a_days_note_that_is_full_goes_on_in_a_second_file(
-    remembering: MemoryWriter, workspace: Path
-) -> None:
+async def test_in_a_group_a_full_note_continues_in_a_second_file(remembering: MemoryWriter, workspace: Path) -> None:
     (workspace / "memory").mkdir()
     (workspace / "memory/2026-11-21.md").write_text("- Something.\n" * 81_000)
     for _ in range(2):

@@ -34,7 +34,7 @@ def counting(text: str, *tools: str) -> Answer:
     return answer
 
 
-async def test_each_estimate_starts_from_the_last_count_and_a_replay_knows_the_same(tmp_path: Path) -> None:
+async def test_each_estimate_starts_from_the_last_count_also_after_a_replay(tmp_path: Path) -> None:
     stage = Stage(Model(*[counting("Here is what you asked for. " * 4)] * 20), workspace=tmp_path)
     async with stage.playing():
         for number in range(20):
@@ -52,7 +52,7 @@ async def test_each_estimate_starts_from_the_last_count_and_a_replay_knows_the_s
     assert abs(last.units.total - counted.input) > 0.1 * counted.input  # without what was learnt it would be far off
 
 
-async def test_what_was_learnt_of_a_model_is_known_after_new_from_the_log_alone(tmp_path: Path) -> None:
+async def test_the_calibration_of_a_model_survives_new_from_the_log_alone(tmp_path: Path) -> None:
     def say(body: Json) -> ScriptedResponse:
         """Answer as a server that counts twice the expected tokens."""
         return ScriptedResponse("So it is.", counts=len(json.dumps(body["messages"])) // 2)
@@ -80,6 +80,6 @@ async def test_what_was_learnt_of_a_model_is_known_after_new_from_the_log_alone(
     assert "calibrations" not in old[0]
 
 
-def test_of_factors_that_another_version_learnt_none_is_taken() -> None:
+def test_factors_learnt_by_another_version_are_ignored() -> None:
     for known, taken in (((2.0,) * 9, ["a:x"]), ((2.0,) * 8, []), ((2.0,) * 10, [])):
         assert [*project(lines_of([opened(calibrations={"a:x": known})])).counts.models] == taken

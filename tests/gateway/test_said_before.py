@@ -44,7 +44,7 @@ async def ask_until_recalled(client: Client) -> Frame:
     return recalled(client)[0]
 
 
-async def test_what_a_compaction_took_out_of_the_view_is_recalled_with_the_way_back_to_it(
+async def test_messages_removed_by_a_compaction_are_recalled_with_a_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace_memory, "SOON", 0.05)
@@ -69,7 +69,7 @@ async def test_what_a_compaction_took_out_of_the_view_is_recalled_with_the_way_b
         assert recalled(stranger) == []
 
 
-async def test_what_was_said_before_new_is_recalled_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_before_new_are_recalled_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_memory, "SOON", 0.05)
     async with gateway(tmp_path / "home", settings=SETTINGS | {"agent.context_window": None}) as running:
         client = await running.connect()
@@ -136,7 +136,7 @@ async def test_the_message_that_is_being_answered_is_not_found_by_the_models_sea
     assert said == f"owner: {QUESTION}\nassistant: Behind the barometer."
 
 
-async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_after_something_was_said() -> None:
+async def test_indexing_starts_soon_after_messages_leave_the_view_and_later_after_a_turn() -> None:
     looks: list[float] = []
     with VirtualTime():
         loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
     assert [look - began for look in looks] == pytest.approx([workspace_memory.SOON, rested])
 
 
-async def test_what_the_operator_adds_is_recalled_for_everybody_and_the_notes_for_the_owner_alone(tmp_path: Path) -> None:
+async def test_extra_files_are_recalled_for_everybody_and_the_notes_for_the_owner_only(tmp_path: Path) -> None:
     handbook, notes = tmp_path / "handbook", tmp_path / "home" / "workspace" / "memory"
     for folder in (handbook, notes):
         folder.mkdir(parents=True)

@@ -98,7 +98,7 @@ async def started(
         await process.communicate()
 
 
-async def test_ready_is_said_once_the_gateway_listens_and_stopping_when_it_stops(tmp_path: Path, manager: Manager) -> None:
+async def test_ready_is_sent_once_the_gateway_listens_and_stopping_when_it_stops(tmp_path: Path, manager: Manager) -> None:
     port = free_port()
     environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "400000", "EXUVIA__GATEWAY__STOP_WITHIN": "3s"}
     async with started(tmp_path / "home", "--port", str(port), environment=environment) as process:
@@ -123,7 +123,7 @@ async def test_garbage_is_collected_from_the_moment_that_the_gateway_is_ready(tm
         gc.enable()
 
 
-async def test_a_gateway_that_cannot_listen_never_says_ready(tmp_path: Path, manager: Manager) -> None:
+async def test_a_gateway_that_cannot_listen_never_sends_ready(tmp_path: Path, manager: Manager) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         async with started(tmp_path / "home", "--port", port, environment={"NOTIFY_SOCKET": manager.address}) as process:
@@ -226,14 +226,14 @@ async def talk(http: aiohttp.ClientSession, port: str, text: str) -> None:
 @pytest.mark.parametrize(
     "asked", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}]
 )
-async def test_a_watchdog_for_nothing_or_another_process_is_not_fed(asked: dict[str, str], manager: Manager) -> None:
+async def test_a_watchdog_that_is_off_or_of_another_process_is_not_fed(asked: dict[str, str], manager: Manager) -> None:
     with VirtualTime():
         async with Supervisor({"NOTIFY_SOCKET": manager.address, **asked}).watchdog_fed():
             await asyncio.sleep(60)
     assert manager.heard() == []
 
 
-def test_a_manager_that_is_gone_disturbs_nothing(tmp_path: Path) -> None:
+def test_a_missing_manager_is_ignored(tmp_path: Path) -> None:
     Supervisor({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready("Listening.")
 
 
@@ -286,7 +286,7 @@ def test_sockets_for_another_process_are_left_alone_and_more_than_one_is_refused
 SLOW = [{"text": "one two three four five six seven eight " * 3, "delay_ms": 20}]
 
 
-async def test_a_stop_lets_the_turn_finish_refuses_new_messages_and_says_come_back(tmp_path: Path) -> None:
+async def test_a_stop_lets_the_turn_finish_refuses_messages_and_closes_with_service_restart(tmp_path: Path) -> None:
     async with gateway(tmp_path, script=SLOW) as running:
         client = await running.connect()
         await client.send("go")
@@ -335,7 +335,7 @@ async def test_a_turn_that_is_not_done_in_time_is_resumed_at_the_next_start(tmp_
         (60, {}, 60),
     ],
 )
-def test_a_plugin_that_blocks_is_given_up_before_the_managers_watchdog_can_come(
+def test_a_blocking_plugin_ends_the_gateway_before_the_managers_watchdog_does(
     limit: float, asked: dict[str, str], kept: float
 ) -> None:
     assert before_watchdog(limit, asked) == kept

@@ -11,7 +11,7 @@ from gateway.models import token_counts
 from gateway.models.token_counts import o200k
 
 
-def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_match_the_published_vocabulary_without_network_access(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy"):  # where a download would fail
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
@@ -19,13 +19,13 @@ def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatc
     assert o200k(list(texts)) == list(texts.values())
 
 
-def test_a_text_that_takes_too_long_is_not_waited_for() -> None:
+def test_counting_ends_at_its_timeout() -> None:
     began = time.monotonic()
     assert o200k(["a"], patience=0.01) is None
     assert time.monotonic() - began < token_counts.PATIENCE
 
 
-def test_what_cannot_be_counted_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_counted_has_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert o200k(["x" * (token_counts.CHARACTERS + 1)]) is None
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     assert o200k(["a"]) is None

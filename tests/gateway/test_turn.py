@@ -148,7 +148,7 @@ async def test_a_cut_stream_is_asked_again_and_never_taken_for_an_answer() -> No
     assert stage.slept == [0.5]
 
 
-async def test_an_answer_that_missed_its_longest_time_is_not_asked_for_again() -> None:
+async def test_an_answer_that_exceeded_its_time_limit_is_not_requested_again() -> None:
     late = StreamCut("The reply was not complete within 1800 seconds.")
     late.retryable = False
     stage = Stage(Model(breaks(late, "The ans"), says("The answer is 4.")))
@@ -201,7 +201,7 @@ async def test_text_that_utf8_cannot_carry_reaches_the_log_as_a_replacement() ->
 # --- cancelling -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_streamed_before_a_cancellation_is_kept() -> None:
+async def test_text_streamed_before_a_cancellation_is_kept() -> None:
     stage = Stage(Model(hangs_after("Once upon a")))
     async with stage.playing():
         stage.hear("tell me")
@@ -215,7 +215,7 @@ async def test_what_was_streamed_before_a_cancellation_is_kept() -> None:
     assert not stage.turn.cancel()
 
 
-async def test_a_cancelled_tool_is_unknown_and_those_behind_it_refused() -> None:
+async def test_a_cancelled_call_has_an_unknown_outcome_and_later_ones_are_refused() -> None:
     slow = Instrument("slow", lambda: asyncio.sleep(60))
     stage = Stage(Model(says("", "slow", "slow")), slow)
     async with stage.playing():
@@ -257,7 +257,7 @@ def wished(*tools: str) -> ModelReplied:
     return ModelReplied(reply=1, model="model", text="", calls=calls, stop="calls" if calls else "end", usage=None)
 
 
-async def test_an_interrupted_turn_is_taken_up_and_asks_again() -> None:
+async def test_an_interrupted_turn_is_resumed_with_a_new_request() -> None:
     asked = RequestSent(purpose="answer", sha256="0" * 64, messages=1, tokens=1)
     stage = Stage(Model(says("Here I am.")), lines=interrupted(asked))
     async with stage.playing():
@@ -405,7 +405,7 @@ async def test_no_model_at_all_ends_the_turn_with_how_to_get_one() -> None:
     assert "OPENAI_API_KEY" in error.sentence
 
 
-async def test_a_small_model_is_offered_no_tools_and_told_as_little_as_can_be() -> None:
+async def test_a_small_model_is_offered_no_tools_and_short_instructions() -> None:
     stage = Stage(Model(says("hi")), Instrument("look"))
     stage.model.small = True
     async with stage.playing():

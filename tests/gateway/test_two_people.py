@@ -74,9 +74,7 @@ def said_of(on: Gateway, person: str) -> list[Frame]:
     return [line for lines in on.journals().values() if lines[0]["person"] == person for line in lines]
 
 
-async def test_what_one_persons_model_writes_stands_in_their_requests_and_in_nobody_elses(
-    tmp_path: Path, workspace: Path
-) -> None:
+async def test_notes_written_by_one_persons_model_are_in_their_requests_only(tmp_path: Path, workspace: Path) -> None:
     script = [calls(("write", {"path": "MEMORY.md", "content": f"- {ORDER}\n"})), {"text": "Noted."}]
     async with gateway(tmp_path, script=script, settings=SETTINGS) as on:
         clients = {token: await on.connect(token) for token in (ANA, BEN, TOKEN)}
@@ -179,7 +177,7 @@ async def test_each_remembers_finds_and_forgets_lines_of_their_own(tmp_path: Pat
     assert failed.count(True) == 5
 
 
-async def test_what_is_flushed_of_a_conversation_stands_with_the_person_whose_it_is(tmp_path: Path, workspace: Path) -> None:
+async def test_a_flush_goes_to_the_notes_of_the_conversations_person(tmp_path: Path, workspace: Path) -> None:
     script = [{"text": "I see."}, {"text": "- The surprise party is on Friday.", "purpose": "flush"}]
     async with gateway(tmp_path, script=script, settings=SETTINGS) as on:
         ana, owner = await on.connect(ANA), await on.connect()
@@ -199,7 +197,7 @@ async def test_what_is_flushed_of_a_conversation_stands_with_the_person_whose_it
     assert "surprise party is on" not in frames(owner)
 
 
-async def test_what_is_shared_is_recalled_for_everybody_and_what_is_somebodys_own_for_them_alone(
+async def test_shared_notes_are_recalled_for_everybody_and_own_notes_only_for_their_person(
     tmp_path: Path, workspace: Path
 ) -> None:
     async with gateway(tmp_path, settings=SETTINGS) as on:

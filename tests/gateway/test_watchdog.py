@@ -44,7 +44,7 @@ def watching(tmp_path: Path, limit: float, end: Callable[[int], object] = os._ex
     return Watchdog(lambda: {"blocking_plugin": "block"}, limit=limit, file=tmp_path / "held_up.json", end=end)
 
 
-async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, blocking: ModuleType) -> None:
+async def test_the_plugin_that_blocked_the_loop_is_named_with_the_place(tmp_path: Path, blocking: ModuleType) -> None:
     watchdog = watching(tmp_path, limit=60)
 
     with watchdog.awake():
@@ -58,7 +58,7 @@ async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, bl
     assert read_last_block(tmp_path / "held_up.json") is None, "it was not for long"
 
 
-async def test_one_that_takes_too_long_has_the_gateway_ended_and_the_next_start_knows_who(
+async def test_a_plugin_that_blocks_too_long_ends_the_gateway_and_is_named_at_the_next_start(
     tmp_path: Path, blocking: ModuleType
 ) -> None:
     ended: list[int] = []
@@ -74,7 +74,7 @@ async def test_one_that_takes_too_long_has_the_gateway_ended_and_the_next_start_
     assert read_last_block(tmp_path / "held_up.json") is None, "one start goes by it"
 
 
-async def test_a_limit_of_nothing_ends_nobody(tmp_path: Path, blocking: ModuleType) -> None:
+async def test_a_limit_of_zero_never_ends_the_gateway(tmp_path: Path, blocking: ModuleType) -> None:
     ended: list[int] = []
 
     with watching(tmp_path, limit=0, end=ended.append).awake():
@@ -84,7 +84,7 @@ async def test_a_limit_of_nothing_ends_nobody(tmp_path: Path, blocking: ModuleTy
     assert ended == []
 
 
-async def test_a_loop_that_goes_on_is_held_up_by_nobody(tmp_path: Path, blocking: ModuleType) -> None:
+async def test_a_responsive_loop_is_not_reported(tmp_path: Path, blocking: ModuleType) -> None:
     watchdog = watching(tmp_path, limit=0.5, end=lambda _: None)
 
     with watchdog.awake():
@@ -95,7 +95,7 @@ async def test_a_loop_that_goes_on_is_held_up_by_nobody(tmp_path: Path, blocking
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"plugin": 3}', "\udcff"])
-def test_word_that_cannot_be_read_is_no_word(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_report_is_discarded(tmp_path: Path, text: str) -> None:
     file = tmp_path / "held_up.json"
     file.write_text(text, errors="surrogateescape")
 
@@ -103,7 +103,7 @@ def test_word_that_cannot_be_read_is_no_word(tmp_path: Path, text: str) -> None:
     assert not file.exists()
 
 
-async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_start_leaves_the_plugin_out_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, home = Shelf(tmp_path / "shelf", monkeypatch), tmp_path / "home"
     shelf.install("exuvia_stalls", "stalls", "raise SystemExit('imported')")
     home.mkdir(mode=0o700)
@@ -152,7 +152,7 @@ def process(tmp_path: Path, act: str, **settings: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_process_that_a_plugin_holds_up_ends_with_1_and_is_told_why(tmp_path: Path) -> None:
+def test_a_process_blocked_by_a_plugin_exits_with_1_and_the_reason(tmp_path: Path) -> None:
     with process(tmp_path, "time.sleep(60)", plugins__hold_limit="1s") as running:
         _, told = running.communicate(timeout=30)
 
@@ -162,7 +162,7 @@ def test_a_process_that_a_plugin_holds_up_ends_with_1_and_is_told_why(tmp_path: 
     assert read_last_block(tmp_path / "home" / "held_up.json") is not None
 
 
-def test_a_thread_that_a_plugin_left_keeps_no_process(tmp_path: Path) -> None:
+def test_a_thread_left_by_a_plugin_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     act = "import threading; threading.Thread(target=time.sleep, args=(600,), name='lingerer').start()"
     with process(tmp_path, act) as running:
         assert running.stderr is not None

@@ -16,7 +16,7 @@ from plugins.languages.prompts import language
 from sessions.events.events import InstructionsSet
 
 
-async def test_notes_stand_behind_the_instructions_of_every_request(tmp_path: Path) -> None:
+async def test_notes_follow_the_instructions_of_every_request(tmp_path: Path) -> None:
     (tmp_path / "SOUL.md").write_text("You are kind.")
     (tmp_path / "AGENTS.md").write_text("Answer in rhymes.")
     stage = Stage(Model(says("hello")), workspace=tmp_path)
@@ -32,7 +32,7 @@ async def test_notes_stand_behind_the_instructions_of_every_request(tmp_path: Pa
     ]
 
 
-async def test_a_changed_note_holds_from_the_next_turn_on_and_an_equal_one_is_not_told_again(tmp_path: Path) -> None:
+async def test_a_changed_note_applies_from_the_next_turn_and_an_unchanged_one_is_not_recorded_again(tmp_path: Path) -> None:
     note = tmp_path / "AGENTS.md"
     note.write_text("one")
     stage = Stage(Model(says("hello")), workspace=tmp_path)
@@ -73,14 +73,14 @@ async def test_a_note_that_can_no_longer_be_read_stays_as_it_was(tmp_path: Path)
     assert await notes.load(None) == ()
 
 
-async def test_what_is_no_text_or_empty_harms_nothing(tmp_path: Path) -> None:
+async def test_binary_and_empty_notes_are_harmless(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_bytes(b"caf\xe9 \xff")
     (tmp_path / "SOUL.md").write_text(" \n")
     [note] = await WorkspaceNotes(tmp_path).load(None)
     assert note.text == "caf\ufffd \ufffd"
 
 
-def test_the_day_is_told_in_the_configured_zone_and_language() -> None:
+def test_the_date_is_given_in_the_configured_zone_and_language() -> None:
     late = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     east = late.astimezone(timezone(timedelta(hours=8), "CST"))
     assert (
