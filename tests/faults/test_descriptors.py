@@ -141,7 +141,7 @@ async def test_the_websockets_of_one_person_leave_room_for_others_and_all_togeth
 
 def test_a_start_raises_the_limit_of_descriptors_as_far_as_it_may() -> None:
     program = (
-        "import resource; from gateway.support.resource_limits import raise_limit; raise_limit();"
+        "import resource; from gateway.support.resource_limits import raise_descriptor_limit; raise_descriptor_limit();"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     command = ["prlimit", "--nofile=64:4096", sys.executable, "-c", program]
