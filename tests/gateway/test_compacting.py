@@ -699,7 +699,9 @@ async def test_a_revert_that_would_not_fit_is_refused_and_changes_nothing(tmp_pa
         await talk(on, 20)
         await on.until(lambda: not on.recorder.transcript.cycle.owed)
         before = on.recorder.transcript
-        with pytest.raises(RevertRefused, match=r"^What was compacted does not fit any more: that would be [0-9,]+ tokens"):
+        with pytest.raises(
+            RevertRefused, match=r"^The compacted messages no longer fit: the conversation would have [0-9,]+ tokens"
+        ):
             await on.compacting.revert(1, 1000)
         assert on.recorder.transcript == before
 

@@ -32,9 +32,8 @@ from sessions.events.events import (
     Recorded,
     Trigger,
 )
-from sessions.events.vision import VisionSupport
 from sessions.state import compaction
-from sessions.state.compaction import FRAME, Budget, CompactionPlan, Rules, Sizes, budget, compaction_trigger
+from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, compaction_trigger
 from sessions.state.compaction_cycle import CompactionCut
 from sessions.state.context import assemble
 from sessions.state.edit_validation import merge_proposals
@@ -172,8 +171,25 @@ class Compactor:
         return made
 
     async def revert(self, number: int, window: int | None) -> int:
-        """Revert a compaction and return the size of the next request in tokens. Raises RevertRefused."""
-        return await revert(self._recorder, number, window, self._config.compaction.thresholds, self._models.vision())
+        """Revert compaction `number` and those made on top of it, and return the size of the next request in tokens.
+
+        Raises RevertRefused, also if the larger view would not fit a model of this window.
+        """
+        cut = _cut_in_force(self._transcript, number)
+        under = next((other for other in self._transcript.cuts if other.compaction == cut.under), None)
+        event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
+        folded = await _folded(self._recorder, event)
+        # No await from here to the append: the fold covers the whole log.
+        after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
+        tokens = ViewSize().sizes(after, assemble(after), self._models.vision()).total
+        most = budget(window, self._config.compaction.thresholds).compact_at if window is not None else tokens + 1
+        if tokens >= most:
+            raise RevertRefused(
+                f"The compacted messages no longer fit: the conversation would have {tokens:,} tokens, and with this model's"
+                f" window of {window:,} it is compacted from {most:,} on."
+            )
+        self._recorder.append(event, onto=folded, urgent=True)
+        return tokens
 
     async def flush_at_end(self) -> None:
         """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
@@ -353,29 +369,6 @@ class Compactor:
         return turn.ordinal if turn else None
 
 
-async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules, vision: VisionSupport | None) -> int:
-    """Revert compaction `number` and those made on top of it, and return the estimated size of the next request in tokens.
-
-    Raises RevertRefused, also if the larger view would not fit a model of this `window` and `vision`.
-    """
-    cut = _cut_in_force(recorder.transcript, number)
-    under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
-    event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
-    folded = await _folded(recorder, event)
-    # No await from here to the append: the fold covers the whole log.
-    folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
-    after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
-    tokens = ViewSize().sizes(after, assemble(after), vision).total
-    if window is not None and tokens >= budget(window, rules).compact_at:
-        most = budget(window, rules).compact_at
-        raise RevertRefused(
-            f"What was compacted does not fit any more: that would be {tokens:,} tokens, and of this model's window of"
-            f" {window:,} a conversation may have {most:,} before it is compacted again."
-        )
-    recorder.append(event, onto=folded, urgent=True)
-    return tokens
-
-
 def _cut_in_force(transcript: Transcript, number: int) -> CompactionCut:
     cuts = {cut.compaction: cut for cut in transcript.cuts}
     number_in_view = transcript.cut
@@ -387,15 +380,11 @@ def _cut_in_force(transcript: Transcript, number: int) -> CompactionCut:
 
 
 async def _folded(recorder: Recorder, event: CompactionReverted) -> Transcript:
-    """Return the fold of the whole log, with the view that `event` restores."""
+    """Return the fold of the whole log, with the view that `event` restores once it is the next event."""
     folded = Transcript(unfolding=Unfolding(until=LATER, to=event.to, keep_from=event.keep_from))
     while folded.head < recorder.transcript.head:
         await recorder.until_durable(recorder.transcript.head)
         lines = await recorder.log.lines(folded.head + 1, limit=PIECE)
         folded = await asyncio.to_thread(project, lines, folded)
-    return folded
-
-
-def _unfolding(folded: Transcript, until: int) -> Unfolding:
     assert folded.unfolding is not None
-    return msgspec.structs.replace(folded.unfolding, until=until)
+    return msgspec.structs.replace(folded, unfolding=msgspec.structs.replace(folded.unfolding, until=folded.head + 1))

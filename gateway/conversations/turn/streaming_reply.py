@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -11,22 +12,20 @@ SHORTEST_PAUSE = 1.0
 """Seconds of the shortest pause that is shown."""
 
 
+@dataclass(slots=True, eq=False)
 class StreamingReply:
     """The pieces of one model call's text. `after` is the last durable seq when it began: only clients that have seen
     that event read it."""
 
-    __slots__ = ("after", "confirmed", "ended", "offsets", "pieces", "reply", "turn")
-
-    def __init__(self, turn: int, reply: int, after: int) -> None:
-        self.turn = turn
-        self.reply = reply
-        self.after = after
-        self.pieces: list[str] = []
-        self.offsets: list[int] = [0]
-        """Code points before each piece, and after the last."""
-        self.ended = False
-        self.confirmed: int | None = None
-        """The seq of the event that holds the whole text."""
+    turn: int
+    reply: int
+    after: int
+    pieces: list[str] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=lambda: [0])
+    """Code points before each piece, and after the last."""
+    ended: bool = False
+    confirmed: int | None = None
+    """The seq of the event that holds the whole text."""
 
     @property
     def text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -120,15 +120,12 @@ class ToolCalls:
     async def _run_tool(
         self, tool: Tool, arguments: dict[str, object], context: ToolContext, name: str
     ) -> str | BaseException:
-        if is_own_object(tool):
-            return await _run_tool(tool, arguments, context)
-
         def report(sentence: str) -> None:
             with suppress(SessionsError):  # the conversation may have ended
                 self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
 
-        with task_leaks.cancelling_leaks(name, report):
-            return await _run_tool(tool, arguments, context)
+        with nullcontext() if is_own_object(tool) else task_leaks.cancelling_leaks(name, report):
+            return await _output_or_error(tool, arguments, context)
 
     async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
         """Stop a tool. One that does not end is left running without anybody waiting, and its result is ignored."""
@@ -191,7 +188,7 @@ class OfferedTools(Mapping[str, Tool]):
         return sum(1 for _ in self)
 
 
-async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
+async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
     """Return the output or the error of a tool: as a task's own exception, SystemExit would end the process."""
     try:
         output = await tool.run(arguments, context)

@@ -80,15 +80,16 @@ class TypedCommands:
             await asyncio.wait([of_its_name])
         if before is not None:
             await asyncio.wait([before], timeout=ORDER_SECONDS)
+        seconds = None if waiting.typed.opens_session else NOW_SECONDS  # a slow disk must not leave a session half open
         with suppress(StorageFailed):  # the conversation itself ends with it
             await self._recorder.until_durable(waiting.seq)
-            await self._record(waiting, *await self._result(waiting, self._run_now))
+            await self._record(waiting, *await self._result(waiting, seconds))
 
     async def answer_between_turns(self, waiting: WaitingCommand) -> None:
         """Answer a command between turns. Raises StorageFailed if the answer cannot be recorded."""
         await self._recorder.until_durable(waiting.seq)
         self._stopped = False
-        self._between = asyncio.create_task(self._result(waiting, self._run_between_turns))
+        self._between = asyncio.create_task(self._result(waiting, BETWEEN_SECONDS))
         try:
             answer, failed = await self._between
         except asyncio.CancelledError:
@@ -112,9 +113,9 @@ class TypedCommands:
         self._answered(waiting)
 
     async def _result(  # noqa: PLR0911 - each way that a command ends
-        self, waiting: WaitingCommand, run: Callable[[Command, WaitingCommand], Awaitable[str]]
+        self, waiting: WaitingCommand, seconds: float | None
     ) -> tuple[str, bool]:
-        """Return the answer, and True if it reports a failure."""
+        """Return the answer within so many seconds, and True if it reports a failure."""
         if waiting.seq == self.by_successor:
             return "A new session has begun.", False
         name = waiting.typed.name
@@ -128,7 +129,7 @@ class TypedCommands:
                 if is_own_object(command)
                 else task_leaks.cancelling_leaks(command.name, partial(self._leaked, command))
             ):
-                answer = await run(command, waiting)
+                answer = await self._bounded(seconds, command, waiting)
             if not isinstance(answer, str):
                 raise TypeError(f"it returned {type(answer).__name__} instead of a text")
             return answer, False
@@ -143,13 +144,6 @@ class TypedCommands:
         except BaseException as error:
             reraise_cancellation(error)  # the gateway stops and the next start answers the command, or it was stopped
             return self._failed(command, error)
-
-    async def _run_now(self, command: Command, waiting: WaitingCommand) -> str:
-        # A slow disk must not leave a session half open.
-        return await self._bounded(None if waiting.typed.opens_session else NOW_SECONDS, command, waiting)
-
-    async def _run_between_turns(self, command: Command, waiting: WaitingCommand) -> str:
-        return await self._bounded(BETWEEN_SECONDS, command, waiting)
 
     async def _bounded(self, seconds: float | None, command: Command, waiting: WaitingCommand) -> str:
         try:
