@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from types import TracebackType
@@ -12,8 +12,8 @@ from typing import ClassVar, Self, TypeAlias
 import msgspec
 
 from exuvia import ContextOverflow, ProviderContext, Purpose, Unreachable
-from plugins.api.memory.scope import EVERYTHING
-from plugins.api.memory.source import Source
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Listing, Reading, Source, WatchedFolders
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
@@ -64,6 +64,24 @@ class Counted:
         self.at_once.append(len(texts))
         self.texts += texts if purpose == "note" else []
         return [[byte / 255 for byte in hashlib.sha256(text[-self.letters :].encode()).digest()] for text in texts]
+
+
+class FakeSource:
+    """A source without documents, folders to watch and excerpts, from which other sources of tests derive."""
+
+    name = "fake"
+
+    def watched(self) -> WatchedFolders:
+        return WatchedFolders()
+
+    def list_documents(self, known: Mapping[str, str]) -> Listing:
+        return Listing(stamps={})
+
+    def read(self, path: str, state: str) -> Reading | None:
+        return None
+
+    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        return None
 
 
 class Place:

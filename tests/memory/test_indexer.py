@@ -22,12 +22,12 @@ from plugins.memory.sources.notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
 from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly
-from tests.memory.places import Place, citations
+from tests.memory.places import FakeSource, Place, citations
 from tests.open_files import watched_inodes
 from tests.waiting import until
 
 
-class Slow:
+class Slow(FakeSource):
     """A source with many documents, each of which is read when somebody lets it."""
 
     name = "slow"
@@ -36,18 +36,12 @@ class Slow:
         self.stamps = {f"slow/{number:03d}": "1" for number in range(documents)}
         self.may = threading.Event()
 
-    def watched(self) -> WatchedFolders:
-        return WatchedFolders()
-
     def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps=self.stamps)
 
     def read(self, path: str, state: str) -> Reading | None:
         self.may.wait(20)
         return Reading(chunks=[Chunk(path=path, first=1, last=1, headings=(), text=f"slowly {path}")])
-
-    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        return None
 
 
 @pytest.fixture

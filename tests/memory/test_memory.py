@@ -225,9 +225,9 @@ class NotesOfNobody(Notes):
         return Listing(stamps={path: stamp_of(self._workspace / path)[0] for path in there})
 
     def read(self, path: str, state: str) -> Reading | None:
-        connect_readonly = super().read(path, state)
-        assert connect_readonly is not None
-        return Reading(chunks=[msgspec.structs.replace(chunk, owner="") for chunk in connect_readonly.chunks])
+        reading = super().read(path, state)
+        assert reading is not None
+        return Reading(chunks=[msgspec.structs.replace(chunk, owner="") for chunk in reading.chunks])
 
 
 async def test_a_note_that_was_indexed_as_everybodys_is_given_to_its_owner_alone_and_is_read_again(place: Place) -> None:

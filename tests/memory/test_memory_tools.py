@@ -11,19 +11,19 @@ import pytest
 
 from exuvia import PluginContext, ToolFailed
 from plugins.api.memory.chunks import Chunk
-from plugins.api.memory.scope import Scope
-from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.api.memory.source import Listing, Reading
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.notes import Notes
 from plugins.testing.contexts import NOON, in_memory_services
+from tests.memory.places import FakeSource
 from tests.plugins.workspaces import call, context
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"
 
 
-class Sessions:
+class Sessions(FakeSource):
     """What two people said of tea, each for their own."""
 
     name = "sessions"
@@ -36,12 +36,6 @@ class Sessions:
         text = f"{owner}: green tea\nassistant: noted"
         chunk = Chunk(path=path, first=2, last=6, headings=(), text=text, day="2026-11-01", owner=owner)
         return Reading(chunks=[msgspec.structs.replace(chunk, senders=(owner, "assistant"))])
-
-    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        return None
-
-    def watched(self) -> WatchedFolders:
-        return WatchedFolders()
 
 
 @pytest.fixture

@@ -11,16 +11,17 @@ import pytest
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
-from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.api.memory.source import Listing, Reading
 from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.sources.notes import ExtraNotes, Notes
+from tests.memory.places import FakeSource
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
 MODEL = Identity(provider="p", model="m", dimensions=8)
 
 
-class Spoken:
+class Spoken(FakeSource):
     """A source with two persons' conversations of two lines each, which can grow; it tells from where it was read."""
 
     name = "sessions"
@@ -28,9 +29,6 @@ class Spoken:
     def __init__(self) -> None:
         self.said = {"sessions/a.jsonl": ["ana", "tea at five", "no milk"], "sessions/b.jsonl": ["bo", "tea at six", "rain"]}
         self.read_from: list[tuple[str, int]] = []
-
-    def watched(self) -> WatchedFolders:
-        return WatchedFolders()
 
     def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={path: str(len(lines)) for path, lines in self.said.items()})
@@ -54,9 +52,6 @@ class Spoken:
             if number >= since
         ]
         return Reading(chunks=chunks, since=since, state=str(len(lines) + 1))
-
-    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        return None
 
 
 def write(place: Path, text: str) -> Path:

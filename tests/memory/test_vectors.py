@@ -13,12 +13,12 @@ import pytest
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory.scope import EVERYTHING, Scope
-from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.api.memory.source import Listing, Reading
 from plugins.memory.index import tables, vectors
 from plugins.memory.index.indexer import refresh
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.index.vectors import VecMatrix, VecTables
-from tests.memory.places import Place, citations
+from tests.memory.places import FakeSource, Place, citations
 
 MODEL = Identity(provider="p", model="m", dimensions=16)
 ODD = Identity(provider="p", model="odd", dimensions=3)
@@ -27,16 +27,13 @@ MINE = Scope(owners=frozenset({"ana"}), private=True)
 WAYS = ("sqlite-vec", "numpy")
 
 
-class Lines:
+class Lines(FakeSource):
     """A source of one document whose every line is a chunk; every tenth is Ana's, the others Bo's."""
 
     name = "notes"
 
     def __init__(self, lines: int) -> None:
         self.lines = [str(number) for number in range(lines)]
-
-    def watched(self) -> WatchedFolders:
-        return WatchedFolders()
 
     def list_documents(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={"lines": str(hash(tuple(self.lines)))})
@@ -47,9 +44,6 @@ class Lines:
             return Chunk(path=path, first=number, last=number, headings=(), text=line, owner=owner)
 
         return Reading(chunks=[chunk(*each) for each in enumerate(self.lines, 1)])
-
-    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        return None
 
 
 def vector_of(text: str, dimensions: int) -> list[float]:
