@@ -97,7 +97,6 @@ class MemoryIndex:
                 self._store(document)
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove documents."""
         with self._transaction():
             for path in paths:
                 self._remove(path)
@@ -146,7 +145,6 @@ class MemoryIndex:
         self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
-        """Return the chunks with these keys that exist and are in the scope."""
         condition, values = scope.condition()
         rows = self._db.execute(
             f"SELECT id, {', '.join(_COLUMNS)} FROM chunks WHERE id IN {LISTED}"  # noqa: S608 - names of ours
@@ -164,7 +162,6 @@ class MemoryIndex:
         return {key for (key,) in rows}
 
     def size(self) -> tuple[int, int]:
-        """Return the numbers of documents and chunks."""
         return self._words.size()
 
     # --- keywords -----------------------------------------------------------------------------------------------------
@@ -181,7 +178,6 @@ class MemoryIndex:
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        """Return texts without a vector of this identity, by digest, the newest first."""
         rows = self._db.execute(
             "SELECT min(id), digest FROM chunks WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)"
             " GROUP BY digest ORDER BY 1 DESC LIMIT ?",
@@ -191,7 +187,6 @@ class MemoryIndex:
         return {digest: chunks[key].embedded() for key, digest in rows}
 
     def count_unembedded(self, identity: Identity) -> int:
-        """Return the number of texts without a vector of this identity."""
         found = self._db.execute(
             "SELECT count(DISTINCT digest) FROM chunks"
             " WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)",
@@ -200,7 +195,6 @@ class MemoryIndex:
         return int(found[0])
 
     def store_vectors(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Store vectors by digest and assign them to the chunks with these digests."""
         db = self._db
         with self._transaction():
             number = self._number(identity) or self._begin(identity)
@@ -225,8 +219,8 @@ class MemoryIndex:
 
     def trim_cache(self, identity: Identity | None, limit: int) -> None:
         number = self._number(identity) if identity else None
-        (there,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
-        if there <= limit:
+        (stored,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
+        if stored <= limit:
             return
         needed = "(identity = ? AND digest IN (SELECT digest FROM chunks))"
         with self._transaction():
@@ -244,12 +238,10 @@ class MemoryIndex:
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """Return the nearest chunks in the scope with their cosines, nearest first."""
         number = self._number(identity)
         return self._vectors.nearest(number, _packed(vector), limit, scope) if self._vectors and number else {}
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        """Return the cosines of these chunks that have a vector."""
         number = self._number(identity)
         return self._vectors.cosines(number, _packed(vector), keys) if self._vectors and number else {}
 
