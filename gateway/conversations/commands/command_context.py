@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
-from gateway.conversations.commands.memory_view import MemoryView, facts_in_short, memory_in_short
+from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import VERBOSE, Conversation
 from gateway.conversations.turn import inbox
@@ -19,7 +18,7 @@ from gateway.metrics.session_meter import SessionMeter
 from gateway.models.registry import AUTO
 from gateway.models.token_counts import o200k
 from gateway.protocol.slash_commands import command_help, parse_command
-from gateway.support.errors import Conflict, GatewayError, sentence_of
+from gateway.support.errors import GatewayError
 from gateway.support.session_status import SessionStatus, describe, span
 from plugins.api.command import (
     CommandFailed,
@@ -31,7 +30,6 @@ from plugins.api.command import (
     QueueState,
 )
 from plugins.api.context import Clock
-from plugins.support.errors import ProviderError
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
@@ -273,10 +271,8 @@ class CommandContext(MemoryView):
         return self._chat.stop_turns()
 
     async def start_anew(self) -> str:
-        try:
+        with as_command_failure():
             return await self._chat.start_anew(self._conversation, self._waiting.seq)
-        except Conflict as error:
-            raise CommandFailed(str(error)) from error
 
     def _size(self, model: str | None, vision: VisionSupport | None) -> int | None:
         """Return the estimated tokens of the next request; None before the first one."""
@@ -293,10 +289,8 @@ class CommandContext(MemoryView):
         await self._conversation.recorder.append_durable(SettingChanged(name=name, value=value, by=self.person))
 
     def _explain_choice(self, name: str | None) -> str:
-        try:
+        with as_command_failure():
             return self._services.models.choose(name).why
-        except GatewayError as error:
-            raise CommandFailed(str(error)) from error
 
     async def _lines(self, first: int, before: int) -> list[bytes]:
         lines: list[bytes] = []
@@ -306,15 +300,6 @@ class CommandContext(MemoryView):
                 break
             lines += page
         return lines[: before - first]
-
-
-@contextmanager
-def as_command_failure() -> Iterator[None]:
-    """Raise errors of the gateway and of providers as CommandFailed, for the person who typed the command."""
-    try:
-        yield
-    except (GatewayError, ProviderError) as error:
-        raise CommandFailed(sentence_of(error)) from error
 
 
 def entry_of(recorded: Recorded) -> HistoryEntry | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from gateway.conversations.commands.command_services import CommandServices
@@ -29,6 +31,15 @@ LATEST = 5
 """Notes that are listed, the most recently changed ones."""
 
 
+@contextmanager
+def as_command_failure() -> Iterator[None]:
+    """Raise expected errors as CommandFailed, for the person who typed the command."""
+    try:
+        yield
+    except (FactsError, GatewayError, IndexUnusable, NoteNotWritten, ProviderError) as error:
+        raise CommandFailed(sentence_of(error)) from error
+
+
 class MemoryView:
     """The memory part of a `ConversationView`."""
 
@@ -42,16 +53,12 @@ class MemoryView:
         return self._waiting.message.sender
 
     async def remember(self, text: str) -> str:
-        try:
+        with as_command_failure():
             return await self._services.memory_writer.remember(text, self.person, group=self._group)
-        except NoteNotWritten as error:
-            raise CommandFailed(str(error)) from error
 
     async def forget_lines(self, place: str) -> str:
-        try:
+        with as_command_failure():
             return await self._services.memory_writer.forget(place, self.person, group=self._group)
-        except NoteNotWritten as error:
-            raise CommandFailed(str(error)) from error
 
     async def memory(self) -> MemoryReport:
         services = self._services
@@ -59,10 +66,9 @@ class MemoryView:
         return await memory_report(services.memory, services.memory_writer.notes, now, self._scope)
 
     async def search_memory(self, query: str) -> MemoryMatches:
-        try:
-            return await memory_found(self._services.memory, query, self._scope)
-        except IndexUnusable as error:
-            raise CommandFailed(str(error)) from error
+        with as_command_failure():
+            found = await self._services.memory.search(query, self._scope)
+        return MemoryMatches(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
 
     async def excerpt(self, path: str, first: int, lines: int) -> str:
         found = await self._services.memory.excerpt(own_note(self.person, path), first, min(lines, LINES), self._scope)
@@ -73,13 +79,9 @@ class MemoryView:
         return PersonsFacts(self._services.facts, self.person, group=self._group)
 
     async def distill(self) -> tuple[int, int]:
-        conversation = self._conversation
-        try:
-            return await self._services.fact_extraction.distill(
-                self.person, conversation.models.choice, conversation.session
-            )
-        except (GatewayError, ProviderError, FactsError) as error:
-            raise CommandFailed(sentence_of(error)) from error
+        extraction, conversation = self._services.fact_extraction, self._conversation
+        with as_command_failure():
+            return await extraction.distill(self.person, conversation.models.choice, conversation.session)
 
     async def message(self, session: str, seq: int) -> str:
         return await self._services.memory.excerpt(document_of(session), seq, 1, self._scope) or ""
@@ -131,12 +133,6 @@ def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
     daily, pins = sum(fact.layer == "daily" for fact in listed), sum(fact.pinned for fact in listed)
     counts = f"{daily:,} daily, {len(listed) - daily:,} long-term, {pins:,} pinned" if listed else "none yet"
     return f"{counts}; no facts are extracted: {why_not}" if why_not else counts
-
-
-async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryMatches:
-    """Return the results of a search, best first, each with its citation. Raises IndexUnusable."""
-    found = await memory.search(query, scope)
-    return MemoryMatches(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
 
 
 def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
