@@ -1,4 +1,7 @@
-"""Figures of the running process: the lag of its event loop, and what the operating system counts."""
+"""Figures of the running process: the lag of its event loop, and what the operating system counts.
+
+A figure is None where the system does not provide it.
+"""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class MemoryEndpoints:
             return {
                 "fact": self._fact(history.fact),
                 "there": history.exists,
-                "said": await self._said(history.fact, admission.person.id),
+                "said": await self._source_message(history.fact, admission.person.id),
                 "happened": [{"at": each.at, "sentence": each.sentence} for each in history.changes],
             }
 
@@ -174,7 +174,7 @@ class MemoryEndpoints:
             "pinned": fact.pinned,
         }
 
-    async def _said(self, fact: Fact, person: str) -> str:
+    async def _source_message(self, fact: Fact, person: str) -> str:
         """Return the message that a fact came from; empty if unknown, missing, or another person's."""
         if (origin := fact.origin) is None:
             return ""

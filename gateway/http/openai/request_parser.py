@@ -33,46 +33,6 @@ from sessions.state.context import Context, is_paired
 _DATA, _BASE64 = "data:", ";base64,"
 
 
-class ImageUrls:
-    """The pictures of one request. `content` holds the bytes of each by its SHA-256."""
-
-    def __init__(self) -> None:
-        self.content: dict[str, bytes] = {}
-
-    def add(self, url: str, place: str) -> Attachment:
-        """Return the picture of a URL; `place` names it in errors.
-
-        Raises:
-            ApiError: The URL is not a `data:` URL with a picture of a known format.
-        """
-        content = _bytes_of(url, place)
-        picture = detect_picture(content)
-        if picture is None:
-            raise bad_request(f"{place}: this is not a complete PNG, JPEG, GIF or WebP.", place, "invalid_image")
-        digest = sha256(content).hexdigest()
-        self.content[digest] = content
-        return Attachment(sha256=digest, media=picture.media, bytes=len(content), width=picture.width, height=picture.height)
-
-    @property
-    def base64(self) -> dict[str, bytes]:
-        """The base64 of each picture by its SHA-256."""
-        return {digest: b64encode(content) for digest, content in self.content.items()}
-
-
-def _bytes_of(url: str, place: str) -> bytes:
-    if url[: len(_DATA)].lower() != _DATA:
-        raise bad_request(
-            f"{place}: pictures are not fetched; send the picture itself as a base64 `data:` URL.",
-            place,
-            "invalid_image_url",
-        )
-    _, mark, encoded = url.partition(_BASE64)
-    try:
-        return b64decode(encoded, validate=True) if mark else b""
-    except (binascii.Error, ValueError):
-        raise bad_request(f"{place}: the URL is not valid base64.", place, "invalid_image_url") from None
-
-
 class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a provider. `model` is the name that the client used; `pictures` holds the base64 of each by its
     SHA-256; `stops` are the stop sequences."""
@@ -114,10 +74,10 @@ def parse_request(body: ChatBody) -> ParsedRequest:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _messages(said: Sequence[forms.Said], pictures: ImageUrls) -> list[Message]:
+def _messages(bodies: Sequence[forms.MessageBody], pictures: ImageUrls) -> list[Message]:
     messages: list[Message] = []
     called: dict[str, str] = {}
-    for number, each in enumerate(said):
+    for number, each in enumerate(bodies):
         place = f"messages[{number}]"
         match each:
             case forms.UserMessageBody():
@@ -135,12 +95,12 @@ def _messages(said: Sequence[forms.Said], pictures: ImageUrls) -> list[Message]:
     return messages
 
 
-def user_message(said: forms.UserMessageBody, pictures: ImageUrls, place: str) -> UserMessage:
+def user_message(body: forms.UserMessageBody, pictures: ImageUrls, place: str) -> UserMessage:
     """Return a user's message and add its pictures to `pictures`; `place` names it in errors."""
-    if isinstance(said.content, str):
-        return UserMessage(text=said.content)
+    if isinstance(body.content, str):
+        return UserMessage(text=body.content)
     texts, attached = [], []
-    for number, part in enumerate(said.content):
+    for number, part in enumerate(body.content):
         where = f"{place}.content[{number}]"
         match part:
             case forms.TextPart():
@@ -152,12 +112,12 @@ def user_message(said: forms.UserMessageBody, pictures: ImageUrls, place: str) -
     return UserMessage(text="\n".join(texts), attachments=tuple(attached))
 
 
-def _assistant(said: forms.AssistantMessageBody, place: str) -> AssistantMessage:
+def _assistant(body: forms.AssistantMessageBody, place: str) -> AssistantMessage:
     calls = tuple(
-        ToolCall(id=call.id, tool=call.function.name, arguments=call.function.arguments) for call in said.tool_calls or ()
+        ToolCall(id=call.id, tool=call.function.name, arguments=call.function.arguments) for call in body.tool_calls or ()
     )
-    text = _joined(said.content) or said.refusal or ""
-    if said.content is None and not text and not calls:
+    text = _joined(body.content) or body.refusal or ""
+    if body.content is None and not text and not calls:
         raise bad_request(f"{place}: an assistant message needs content or tool_calls.", place)
     return AssistantMessage(text=text, calls=calls)
 
@@ -258,3 +218,50 @@ def _parameters(body: ChatBody) -> dict[str, Any]:
     limit = body.max_completion_tokens or body.max_tokens
     given = {name: getattr(body, name) for name in _SAMPLING} | {"max_tokens": limit, "stop": _stops(body) or None}
     return {name: value for name, value in given.items() if value is not None}
+
+
+# --- pictures -----------------------------------------------------------------------------------------------------------
+
+
+class ImageUrls:
+    """The pictures of one request. `content` holds the bytes of each by its SHA-256.
+
+    Only `data:` URLs are accepted. A request often contains third-party text, and a gateway that fetches any URL would
+    explore its own network for whoever wrote it.
+    """
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def add(self, url: str, place: str) -> Attachment:
+        """Return the picture of a URL; `place` names it in errors.
+
+        Raises:
+            ApiError: The URL is not a `data:` URL with a picture of a known format.
+        """
+        content = _bytes_of(url, place)
+        picture = detect_picture(content)
+        if picture is None:
+            raise bad_request(f"{place}: this is not a complete PNG, JPEG, GIF or WebP.", place, "invalid_image")
+        digest = sha256(content).hexdigest()
+        self.content[digest] = content
+        return Attachment(sha256=digest, media=picture.media, bytes=len(content), width=picture.width, height=picture.height)
+
+    @property
+    def base64(self) -> dict[str, bytes]:
+        """The base64 of each picture by its SHA-256."""
+        return {digest: b64encode(content) for digest, content in self.content.items()}
+
+
+def _bytes_of(url: str, place: str) -> bytes:
+    if url[: len(_DATA)].lower() != _DATA:
+        raise bad_request(
+            f"{place}: pictures are not fetched; send the picture itself as a base64 `data:` URL.",
+            place,
+            "invalid_image_url",
+        )
+    _, mark, encoded = url.partition(_BASE64)
+    try:
+        return b64decode(encoded, validate=True) if mark else b""
+    except (binascii.Error, ValueError):
+        raise bad_request(f"{place}: the URL is not valid base64.", place, "invalid_image_url") from None

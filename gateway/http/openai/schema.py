@@ -48,19 +48,19 @@ class FilePart(_Part, frozen=True, kw_only=True, tag="file"):
     """A file part; refused as unsupported."""
 
 
-class _Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
+class _MessageBody(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
     """A message; its tag is its `role`."""
 
 
-class SystemMessage(_Said, frozen=True, kw_only=True, tag="system"):
+class SystemMessage(_MessageBody, frozen=True, kw_only=True, tag="system"):
     content: str | list[TextPart]
 
 
-class DeveloperMessage(_Said, frozen=True, kw_only=True, tag="developer"):
+class DeveloperMessage(_MessageBody, frozen=True, kw_only=True, tag="developer"):
     content: str | list[TextPart]
 
 
-class UserMessageBody(_Said, frozen=True, kw_only=True, tag="user"):
+class UserMessageBody(_MessageBody, frozen=True, kw_only=True, tag="user"):
     content: str | list[TextPart | ImagePart | AudioPart | FilePart]
 
 
@@ -79,21 +79,20 @@ class ToolCallBody(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
-class AssistantMessageBody(_Said, frozen=True, kw_only=True, tag="assistant"):
+class AssistantMessageBody(_MessageBody, frozen=True, kw_only=True, tag="assistant"):
     content: str | list[TextPart | RefusalPart] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCallBody] | None = None
 
 
-class ToolMessageBody(_Said, frozen=True, kw_only=True, tag="tool"):
+class ToolMessageBody(_MessageBody, frozen=True, kw_only=True, tag="tool"):
     content: str | list[TextPart]
     tool_call_id: Text
 
 
-Said: TypeAlias = SystemMessage | DeveloperMessage | UserMessageBody | AssistantMessageBody | ToolMessageBody
+MessageBody: TypeAlias = SystemMessage | DeveloperMessage | UserMessageBody | AssistantMessageBody | ToolMessageBody
 
-# --- tools and request_options
-# -------------------------------------------------------------------------------------------------
+# --- tools and options ------------------------------------------------------------------------------------------------
 
 FunctionName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
@@ -169,7 +168,7 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     model: Name
-    messages: Annotated[list[Said], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[MessageBody], msgspec.Meta(min_length=1)]
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     max_tokens: _Tokens | None = None

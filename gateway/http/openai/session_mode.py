@@ -182,16 +182,16 @@ def new_message(body: ChatBody) -> NewMessage:
     if not isinstance(last, schema.UserMessageBody):
         raise bad_request(f"{place}: in a session the last message must be a new user message.", place)
     pictures = ImageUrls()
-    said = user_message(last, pictures, place)
-    if len(said.text.encode()) > FRAME_LIMIT:
+    message = user_message(last, pictures, place)
+    if len(message.text.encode()) > FRAME_LIMIT:
         raise bad_request(f"{place}: the text of a message is limited to {FRAME_LIMIT:,} bytes.", place)
-    if not said.text.strip() and not said.attachments:
+    if not message.text.strip() and not message.attachments:
         raise bad_request(f"{place}: a message needs a text or a picture.", place)
-    typed = parse_command(said.text)
-    if said.attachments and typed is not None:
+    typed = parse_command(message.text)
+    if message.attachments and typed is not None:
         raise bad_request(f"{place}: a command takes no pictures.", place)
-    if len(said.attachments) > ATTACHMENTS:
+    if len(message.attachments) > ATTACHMENTS:
         raise bad_request(f"{place}: a message is limited to {ATTACHMENTS} pictures.", place)
     return NewMessage(
-        text=said.text, typed=typed, pictures=tuple(pictures.content[each.sha256] for each in said.attachments)
+        text=message.text, typed=typed, pictures=tuple(pictures.content[each.sha256] for each in message.attachments)
     )
