@@ -267,6 +267,6 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The name of the configured backend."""
         return SQLITE if self.backend == AUTO else self.backend
 
-    def chosen(self) -> frozenset[str]:
+    def enabled_sources(self) -> frozenset[str]:
         """Return the names of the sources to search."""
         return frozenset((*self.sources, "extra") if self.extra_paths else self.sources)

@@ -143,8 +143,8 @@ class Memory:
         return reduce(or_, (source.watched() for source in self._enabled_sources()), WatchedFolders())
 
     def _enabled_sources(self) -> list[Source]:
-        chosen = self._keys().chosen()
-        return [source for source in self._sources if source.name in chosen]
+        enabled = self._keys().enabled_sources()
+        return [source for source in self._sources if source.name in enabled]
 
     def _file(self) -> BackendLifecycle:
         from plugins.memory.index.backend_lifecycle import BackendLifecycle  # noqa: PLC0415 - not at the start

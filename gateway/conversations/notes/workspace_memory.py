@@ -70,7 +70,7 @@ def sources(home: Home, settings: Settings) -> list[Source]:
 
 def chosen_sources(home: Home, config: Config) -> list[Source]:
     """Return the sources that a configuration selects."""
-    return [source for source in sources(home, Settings(config)) if source.name in config.memory.chosen()]
+    return [source for source in sources(home, Settings(config)) if source.name in config.memory.enabled_sources()]
 
 
 class IndexTrigger:

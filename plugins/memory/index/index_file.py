@@ -175,21 +175,21 @@ class IndexFile:
 
     def _rebuild(self) -> IndexRebuilt:
         """Rebuild the file with only the intact vectors of the old one."""
-        harmed = self._path.with_name(self._path.name + "-harmed")
+        damaged = self._path.with_name(self._path.name + "-harmed")
         with self._reading.lock:
             self._close_both()
-            remove_tables(harmed)
+            remove_tables(damaged)
             for suffix in ("", WAL):
                 with contextlib.suppress(FileNotFoundError):
-                    self._sibling(suffix).rename(harmed.with_name(harmed.name + suffix))
+                    self._sibling(suffix).rename(damaged.with_name(damaged.name + suffix))
             remove_tables(self._path)
         index = self._opened()
-        saved = intact_vectors(harmed)
+        saved = intact_vectors(damaged)
         while some := list(itertools.islice(saved, COPIED_AT_ONCE)):
             index.store_packed(
                 (Identity(provider=by[0], model=by[1], dimensions=by[2]), digest, vector) for by, digest, vector in some
             )
-        remove_tables(harmed)
+        remove_tables(damaged)
         self._verified = True
         self.rebuilds += 1
         return IndexRebuilt()

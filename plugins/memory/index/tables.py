@@ -149,7 +149,7 @@ def _checksums(db: Any) -> Iterator[tuple[int, int]]:
         yield known, checksum(*row)
 
 
-# --- a file that was closed -------------------------------------------------------------------------------------------
+# --- files that were closed -------------------------------------------------------------------------------------------
 
 
 def mark_closed(db: Any) -> int:
@@ -175,7 +175,7 @@ def is_sealed(db: Any, path: Path) -> bool:
         return False
 
 
-# --- a file that was harmed -------------------------------------------------------------------------------------------
+# --- damaged files ----------------------------------------------------------------------------------------------------
 
 
 def intact_vectors(path: Path) -> Iterator[IntactVector]:
