@@ -24,7 +24,7 @@ from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import NOBODY, Client, empty_machine, gateway
 from tests.gateway.listing import Serve
-from tests.plugins.asking import opened, question
+from tests.plugins.provider_harness import opened, question
 from tests.plugins.test_missing_models import ABSENT, MISSING
 from tests.plugins.vendors import VENDORS, Vendor
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.gateways import gateway
-from tests.plugins.asking_responses import FIRST
+from tests.plugins.responses_harness import FIRST
 from tests.servers.openai_responses_server import ResponsesServer, Says
 
 

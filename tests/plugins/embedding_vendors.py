@@ -1,6 +1,6 @@
-"""The embedding providers side by side, each with its fake: what a test over all of them needs to know of one.
+"""The embedding providers, each with its fake, for tests that run with all of them.
 
-A new provider is one more entry of `VENDORS`.
+A new provider is another entry of `VENDORS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.embedding_server import EmbeddingServer
-from tests.plugins.asking import provider_context
+from tests.plugins.provider_harness import provider_context
 from tests.servers import gemini_server
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
@@ -34,7 +34,7 @@ from tests.servers.embedding_vendors import (
 
 
 class Embedded:
-    """A provider on a transport that does not wait; `slept` are the pauses that it would have made, in seconds."""
+    """A provider with a transport that does not wait; `slept` are the pauses in seconds that it would have made."""
 
     def __init__(self, provider: HostedEmbeddings, slept: list[float], clock: ManualClock) -> None:
         self.provider = provider
@@ -42,14 +42,14 @@ class Embedded:
         self.clock = clock
 
     async def embed(self, *texts: str, purpose: Purpose = "note") -> Sequence[Sequence[float]]:
-        """The vectors, or the error as the provider raises it, which is asked again at once the next time."""
+        """Return the vectors. Raises what the provider raises; its pause after an error is over at the next call."""
         self.clock.move(10_000)
         return await self.provider.embed(texts or ("one", "two", "three"), purpose)
 
 
 class Vendor(NamedTuple):
-    """A provider and its fake; `refusal` is an error body for a status, `told` what is said before or beside a note and a
-    question."""
+    """A provider and its fake; `refusal` is an error body for a status, `told` the prefix or the field that distinguishes a
+    note from a query."""
 
     kind: type[HostedEmbeddings]
     server: type[EmbeddingServer]
@@ -58,7 +58,7 @@ class Vendor(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The provider's."""
+        """The provider's name."""
         return self.kind.name
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ class Vendor(NamedTuple):
         account: ProviderAccount | None = None,
         **settings: Any,
     ) -> AsyncIterator[Embedded]:
-        """The provider, with the server at this address and its key unless the settings say otherwise."""
+        """Yield the provider with the server at this address and its key, unless the settings contain others."""
         keys = EmbeddingKeys(**{"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings})
         common: dict[str, Any] = {"timeouts": timeouts, "limits": limits, "environment": environment, "account": account}
         async with provider_context(keys, **common) as (context, slept), self.kind(context) as provider:
@@ -81,7 +81,7 @@ class Vendor(NamedTuple):
 
     @asynccontextmanager
     async def serving(self, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
-        """The provider and its fake, which gives these answers."""
+        """Yield the provider and its fake, which gives these answers."""
         async with self.server(*answers).serving() as server, self.asking(server.url, **options) as client:
             yield client, server
 

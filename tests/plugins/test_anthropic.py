@@ -26,7 +26,7 @@ from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.state.context import pair_results
-from tests.plugins.asking import READ, Harness, as_messages
+from tests.plugins.provider_harness import READ, Harness, as_messages
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
 from tests.waiting import deadline

@@ -37,7 +37,7 @@ from sessions.events.events import (
 from sessions.events.messages import Attachment
 from sessions.state.context import assemble
 from sessions.state.reducer import project
-from tests.plugins.asking import READ, Asked
+from tests.plugins.provider_harness import READ, ProviderClient
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.stories import lines_of, opened, received
 
@@ -95,7 +95,7 @@ class Session:
 class Teller:
     """A vendor's provider and fake in a conversation."""
 
-    def __init__(self, vendor: Vendor, client: Asked, server: FaultyServer[Any], session: Session) -> None:
+    def __init__(self, vendor: Vendor, client: ProviderClient, server: FaultyServer[Any], session: Session) -> None:
         self.vendor = vendor
         self.server = server
         self._client = client

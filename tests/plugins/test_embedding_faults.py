@@ -29,8 +29,8 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer, vector_of
 from plugins.testing.servers.faulty_server import Fault, RawResponse
-from tests.plugins.asking import MEANINGS
 from tests.plugins.embedding_vendors import VENDORS, Embedded, Vendor
+from tests.plugins.provider_harness import MEANINGS
 from tests.waiting import deadline
 
 pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])

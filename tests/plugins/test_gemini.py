@@ -18,7 +18,7 @@ from plugins.support.errors import BadAnswer, BadRequest, CredentialsRefused, Pr
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.state.context import pair_results
-from tests.plugins.asking import READ, Harness, as_messages
+from tests.plugins.provider_harness import READ, Harness, as_messages
 from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
 
 HARNESS = Harness(Gemini, GeminiServer, model="gemini-3-test", key=KEY)

@@ -16,7 +16,7 @@ from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret
 from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.faulty_server import Fault, FaultyServer
-from tests.plugins.asking import Asked, question
+from tests.plugins.provider_harness import ProviderClient, question
 from tests.plugins.vendors import VENDORS, Vendor
 
 ONE, TWO, THREE = THE_KEYS = ("first-key-of-three", "second-key-of-three", "third-key-of-three")
@@ -30,7 +30,7 @@ of_each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: v
 @asynccontextmanager
 async def keyed(
     vendor: Vendor, *answers: Any, accepted: tuple[str, ...] = THE_KEYS
-) -> AsyncIterator[tuple[Asked, list[str]]]:
+) -> AsyncIterator[tuple[ProviderClient, list[str]]]:
     """The provider with three keys, its fake, which takes those that are `accepted`, and the keys that were sent."""
     server: FaultyServer[Any] = vendor.server(*answers)
     sent: list[str] = []

@@ -16,7 +16,7 @@ from plugins.providers.hosted.known_models import LIMITS, bare_address, known_li
 from plugins.providers.ollama.chat import Ollama
 from plugins.providers.openai.chat import OpenAI
 from plugins.support.secrets import Secret
-from tests.plugins.asking import opened, question
+from tests.plugins.provider_harness import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
 

@@ -465,13 +465,6 @@ def test_only_parameters_that_mean_something_are_passed_on() -> None:
         sampling(context(max_tokens=-1))
 
 
-def test_the_module_says_what_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert local_model.main() == (0 if INSTALLED else 1)
-    monkeypatch.setattr(local_model, "_RUNTIME", "no_such_library")
-    assert local_model.main() == 1
-    assert local_model.HOW_TO_INSTALL in capsys.readouterr().out
-
-
 def test_importing_the_provider_loads_neither_the_model_nor_the_library() -> None:
     program = "import sys, plugins.providers.local.chat as local; print(local.LocalProvider.name, *sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -14,7 +14,7 @@ from plugins.providers.ollama import errors as ollama_errors
 from plugins.support.errors import BadRequest, CredentialsRefused, NoSuchModel, ProviderError
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault
-from tests.plugins.asking import question
+from tests.plugins.provider_harness import question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, VENDORS, Vendor
 from tests.servers import anthropic_server, gemini_server, ollama_server
 

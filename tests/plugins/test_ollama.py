@@ -26,7 +26,7 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from tests.plugins.asking import READ, Harness
+from tests.plugins.provider_harness import READ, Harness
 from tests.servers.ollama_server import KEY, MODEL, OllamaServer, Says, engine_refusal, lines_of, refusal
 
 HARNESS = Harness(Ollama, OllamaServer, model=MODEL, key="")

@@ -15,7 +15,7 @@ from plugins.support.errors import BadRequest, ContextOverflow, CredentialsRefus
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, events_of, refusal
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from tests.plugins.asking import READ, Harness
+from tests.plugins.provider_harness import READ, Harness
 
 HARNESS = Harness(OpenAI, OpenAIServer, model="gpt-test", key=KEY)
 request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving

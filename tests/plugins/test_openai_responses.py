@@ -20,8 +20,8 @@ from plugins.testing.contexts import ManualClock
 from plugins.testing.servers.openai_server import OpenAIServer
 from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
 from sessions.events.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking import READ, as_messages
-from tests.plugins.asking_responses import FIRST, asked, asks, provider, request
+from tests.plugins.provider_harness import READ, as_messages
+from tests.plugins.responses_harness import FIRST, asked, asks, provider, request
 from tests.servers.openai_responses_server import (
     Says,
     refusal,

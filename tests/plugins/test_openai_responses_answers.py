@@ -20,8 +20,8 @@ from plugins.support.errors import (
 )
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import Usage, UserMessage
-from tests.plugins.asking import as_messages
-from tests.plugins.asking_responses import BODY, FIRST, THOUGHT, asked, asks
+from tests.plugins.provider_harness import as_messages
+from tests.plugins.responses_harness import BODY, FIRST, THOUGHT, asked, asks
 from tests.servers.openai_responses_server import (
     Says,
     event,

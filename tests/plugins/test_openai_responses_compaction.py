@@ -12,8 +12,8 @@ from plugins.providers.openai.responses_reply import COMPACTED, MAX_LENGTH
 from plugins.support.errors import BadRequest
 from plugins.testing.servers.faulty_server import Fault
 from sessions.events.messages import AssistantMessage, Message, UserMessage
-from tests.plugins.asking import as_messages
-from tests.plugins.asking_responses import CALL, FIRST, SECOND, THOUGHT, asked, asks, provider
+from tests.plugins.provider_harness import as_messages
+from tests.plugins.responses_harness import CALL, FIRST, SECOND, THOUGHT, asked, asks, provider
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import ResponsesServer, Says, refusal
 

@@ -9,8 +9,8 @@ import pytest
 
 from plugins.support.errors import BadRequest
 from sessions.events.messages import Attachment, UserMessage
-from tests.plugins.asking import READ, as_messages
-from tests.plugins.asking_responses import BODY, CALL, FIRST, THOUGHT, asked, asks
+from tests.plugins.provider_harness import READ, as_messages
+from tests.plugins.responses_harness import BODY, CALL, FIRST, THOUGHT, asked, asks
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import (
     ResponsesServer,

@@ -13,8 +13,8 @@ from plugins.testing.servers.faulty_server import RawResponse
 from plugins.testing.servers.openai_server import OpenAIServer
 from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking import as_messages
-from tests.plugins.asking_responses import BODY, CALL, SECOND, THOUGHT, asked, asks, provider
+from tests.plugins.provider_harness import as_messages
+from tests.plugins.responses_harness import BODY, CALL, SECOND, THOUGHT, asked, asks, provider
 from tests.servers.openai_responses_server import (
     ResponsesServer,
     Says,

@@ -37,7 +37,7 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
 from sessions.events.messages import MAX_COUNT, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from tests.plugins.asking import MEANINGS, READ, Asked, question
+from tests.plugins.provider_harness import MEANINGS, READ, ProviderClient, question
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.waiting import deadline
 
@@ -48,7 +48,7 @@ BOMB = gzip.compress(bytes(50 * MEGABYTE), 1)
 
 
 @asynccontextmanager
-async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, FaultyServer[Any]]]:
+async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[ProviderClient, FaultyServer[Any]]]:
     """The provider against these answers; afterwards nothing may be left of them."""
     before = asyncio.all_tasks()
     async with deadline(), vendor.serving(*answers, **options) as (client, server):
@@ -61,7 +61,7 @@ async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[t
     assert asyncio.all_tasks() == before
 
 
-async def fails(client: Asked, kind: type[ProviderError]) -> ProviderError:
+async def fails(client: ProviderClient, kind: type[ProviderError]) -> ProviderError:
     """The error with which a question ends, which is just this one, in one line for a person, without the key."""
     with pytest.raises(ProviderError) as raised:
         await client.ask()
@@ -431,7 +431,7 @@ async def test_a_key_that_was_copied_with_something_else_is_named_before_anythin
         assert server.headers == []
 
 
-async def recorded(client: Asked, server: FaultyServer[Any]) -> list[bytes]:
+async def recorded(client: ProviderClient, server: FaultyServer[Any]) -> list[bytes]:
     """The pieces of the ordinary answer that the server gives."""
     pieces: list[bytes] = []
     ordinary = server.pieces

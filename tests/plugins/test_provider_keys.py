@@ -21,8 +21,8 @@ from plugins.support.secrets import Secret
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import OpenAIServer
-from tests.plugins.asking import opened
 from tests.plugins.embedding_vendors import OPENAI
+from tests.plugins.provider_harness import opened
 from tests.plugins.test_local import plugin_context, request
 
 ONCE = Timeouts(attempts=1)

@@ -9,7 +9,7 @@ import pytest
 
 from plugins.api.chat import RequestOptions, ResponseFormat
 from plugins.support.errors import BadRequest
-from tests.plugins.asking import READ, question
+from tests.plugins.provider_harness import READ, question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, Vendor
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}

@@ -1,6 +1,6 @@
-"""The chat providers side by side, each with its fake: what a test over all of them needs to know of one.
+"""The chat providers, each with its fake, for tests that run with all of them.
 
-A new provider is one more entry of `VENDORS`.
+A new provider is another entry of `VENDORS`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from plugins.providers.openai import responses as openai_responses
 from plugins.providers.openai.chat import OpenAI
 from plugins.testing.servers import openai_server
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, RawResponse, ServerResponse
-from tests.plugins.asking import Asked, Harness
+from tests.plugins.provider_harness import Harness, ProviderClient
 from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server
 from tests.servers import openai_responses_rules as responses_rules
 from tests.servers import openai_responses_server as responses_server
 
 
 class Vendor(NamedTuple):
-    """A provider and its fake. `says` makes an answer of text, calls (a tool and its arguments, an object or any text) and
-    thoughts. `refusal` is an error body for a status. `overflows` are the ways in which it says that a conversation is too
-    long, `broken` an error of its own inside a stream, `limited` one for too many requests there. `lines` says that its
-    stream is one of lines and not of events. `refuses` is what the fake says against a request, and `thoughts` what of a
-    model's own reasoning a request's body sends back. `empty` are pieces of a stream in which nothing is said, `thinking` is
-    one in which the model thinks."""
+    """A provider and its fake. `says` makes a reply of text, calls (a tool and its arguments, an object or any text) and
+    thinking. `refusal` is an error body for a status. `overflows` are the ways in which it reports that a conversation is
+    too long, `broken` an error inside a stream, `limited` one for too many requests there. `lines` is True for a stream of
+    lines instead of events. `refuses` returns the fake's message about a request, `thoughts` the reasoning that a request's
+    body sends back. `empty` are parts of a stream without content, `thinking` is one with reasoning."""
 
     name: str
     harness: Harness[Any]
@@ -50,7 +49,7 @@ class Vendor(NamedTuple):
     lines: bool = False
 
     def framed(self, data: bytes) -> bytes:
-        """Data as one event, or one line, of the stream."""
+        """Return data as an event or a line of the stream."""
         data = data.replace(b"\n", b"")
         return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
 
@@ -74,11 +73,13 @@ class Vendor(NamedTuple):
         server: FaultyServer[Any] = self.harness.server(*answers)
         return server
 
-    def asking(self, url: str, **options: Any) -> AbstractAsyncContextManager[Asked]:
+    def asking(self, url: str, **options: Any) -> AbstractAsyncContextManager[ProviderClient]:
         """Open the provider with the server at this address."""
         return self.harness.asking(url, **options)
 
-    def serving(self, *answers: Any, **options: Any) -> AbstractAsyncContextManager[tuple[Asked, FaultyServer[Any]]]:
+    def serving(
+        self, *answers: Any, **options: Any
+    ) -> AbstractAsyncContextManager[tuple[ProviderClient, FaultyServer[Any]]]:
         """Open the provider and its fake, which gives these answers."""
         return self.harness.serving(*answers, **options)
 

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses about a request, in its words; the sources stand in `anthropic_server`."""
+"""The checks of Anthropic's Messages API on requests, with its messages; `anthropic_server` names the sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 
 
 def what_is_wrong(body: Json) -> str | None:
-    """The service's words about the first thing that it does not accept; None if there is none."""
+    """Return the service's message about the first fault of a request; None if there is none."""
     messages = merged(body.get("messages", []))
     for wrong in (*_fields(body), *_sampling(body), *_marks(body), *_blocks(messages), *_order(messages), *_pairs(messages)):
         return wrong
@@ -32,7 +32,7 @@ def what_is_wrong(body: Json) -> str | None:
 
 
 def merged(messages: list[Json]) -> list[Json]:
-    """Turns of the same side that follow each other are one to the service."""
+    """Merge consecutive turns of the same role, as the service does."""
     turns: list[Json] = []
     for message in messages:
         if turns and turns[-1]["role"] == message["role"]:
@@ -43,7 +43,7 @@ def merged(messages: list[Json]) -> list[Json]:
 
 
 def signature(body: Json, before: list[Json]) -> str:
-    """The signature of thoughts in the answer to a request, behind the parts `before`: it binds them to all of it."""
+    """Return the signature of thinking in a reply after the parts `before`: it depends on the whole request."""
     turns = merged(body["messages"])
     bound = [body.get("system"), body.get("tools"), turns, [part["type"] for part in before]]
     return hashlib.sha256(json.dumps(_unmarked(bound)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A fake of Anthropic's Messages API, strict where the real one is, and faulty where a test says so.
+"""A fake of Anthropic's Messages API, as strict as the real one, with the faults that a test asks for.
 
 Written from Anthropic's documentation: the API reference (`POST /v1/messages`), the pages on streaming, stop reasons,
 errors, tool use, extended thinking, preserved thinking (a block's signature binds it to all that stood before it) and
@@ -25,8 +25,8 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 
 
 class Says(ServerResponse):
-    """An ordinary answer: thoughts, text in words, tool calls in fragments. `parts` instead gives the blocks themselves,
-    thoughts among them without a signature, which they get here."""
+    """A reply: thinking, text word by word, tool calls in fragments. `parts` are the blocks themselves instead; thinking
+    blocks are signed here."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ Answer = Fault | RawResponse | Says
 
 
 def refusal(message: str, kind: str = "invalid_request_error", **more: Any) -> bytes:
-    """An error body in Anthropic's form."""
+    """Return an error body in Anthropic's format."""
     error = {"type": kind, "message": message, **more}
     return json.dumps({"type": "error", "error": error, "request_id": "req_test"}).encode()
 
 
 def event(kind: str, **content: Any) -> bytes:
-    """One event as it is sent; the real service pads some with spaces."""
+    """Return an encoded event; the real service pads some with spaces."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **content})[:-1]}   }}\n\n".encode()
 
 
 class AnthropicServer(FaultyServer[Says]):
-    """The fake; see `FaultyServer`. It knows the words with which it refused requests, and keeps a cache of prefixes."""
+    """The fake; see `FaultyServer`. It records the messages of its refusals and has a cache of prefixes."""
 
     PATH = "/v1/messages"
 
@@ -114,7 +114,7 @@ class AnthropicServer(FaultyServer[Says]):
         return events_of(body, answer, self._usage(body))
 
     def _usage(self, body: Json) -> Json:
-        """What of the request was in the cache, goes into it, and is neither; a token is four characters."""
+        """Return the tokens that were read from the cache, written to it, and neither; a token is four characters."""
         prefixes, sizes, marks = _blocks(body)
         read = max(
             (n + 1 for mark in marks for n in range(max(0, mark - LOOK_BACK), mark + 1) if prefixes[n] in self._cache),
@@ -131,7 +131,7 @@ class AnthropicServer(FaultyServer[Says]):
 
 
 def _blocks(body: Json) -> tuple[list[str], list[int], list[int]]:
-    """Of each block, in the order of the cache: the hash of all up to it, its size; and which blocks are marked."""
+    """Return for each block, in the order of the cache, the hash of all up to it and its size; and the marked blocks."""
     said = [(message["role"], block) for message in body["messages"] for block in message["content"]]
     ordered = [("tool", t) for t in body.get("tools", [])] + [("system", t) for t in body.get("system", [])] + said
     state, prefixes, sizes = hashlib.sha256(), [], []
@@ -144,7 +144,7 @@ def _blocks(body: Json) -> tuple[list[str], list[int], list[int]]:
 
 
 def events_of(body: Json, answer: Says, usage: Json | None = None) -> list[bytes]:
-    """The events of an ordinary answer."""
+    """Yield the events of a reply."""
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": f"{body['model']}-20260101", "content": []}
     start = {**head, "stop_reason": None, "stop_sequence": None, "usage": usage or {"input_tokens": 3, "output_tokens": 1}}
     events = [event("message_start", message=start)]

@@ -1,4 +1,4 @@
-"""Fakes of the five vendors of embeddings, strict where the real ones are.
+"""Fakes of the five vendors of embeddings, as strict as the real ones.
 
 Written from their API references (OpenAI: create embeddings; Google: batchEmbedContents; Voyage: text embeddings; Mistral:
 embeddings; Ollama: embed), with the words of refusals that people quote in their reports. Each refuses what the real one
@@ -71,7 +71,7 @@ class OpenAIEmbeddingServer(EmbeddingServer):
 
 
 class VoyageEmbeddingServer(OpenAIEmbeddingServer):
-    """Voyage: answers like OpenAI, refuses in a `detail`."""
+    """Voyage: OpenAI's responses, errors as `detail`."""
 
     KEY = "pa-test-0123456789"
     MODEL = "voyage-4-large"
@@ -109,7 +109,7 @@ class VoyageEmbeddingServer(OpenAIEmbeddingServer):
 
 
 class MistralEmbeddingServer(OpenAIEmbeddingServer):
-    """Mistral: answers like OpenAI, its errors have no table of their own."""
+    """Mistral: OpenAI's responses, errors without an `error` object."""
 
     KEY = "mistral-test-0123456789"
     MODEL = "mistral-embed"
@@ -210,7 +210,7 @@ def _google_fault(each: Json, model: str) -> str:
 
 
 class OllamaEmbeddingServer(EmbeddingServer):
-    """Ollama 0.40: no key unless it is the cloud's; with `truncate` it would cut a long text."""
+    """Ollama 0.40: no key except for the cloud; with `truncate` it would cut a long text."""
 
     PATH = "/api/embed"
     BASE = ""

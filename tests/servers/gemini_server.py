@@ -1,4 +1,4 @@
-"""A fake of Google's Gemini API, strict where the real one is, and faulty where a test says so.
+"""A fake of Google's Gemini API, as strict as the real one, with the faults that a test asks for.
 
 Written from Google's documentation: the API reference (`models.streamGenerateContent`, `Content`, `FunctionCall`,
 `GenerateContentResponse`), the pages on function calling, thought signatures, rate limits and troubleshooting, and Google's
@@ -29,8 +29,8 @@ UNSIGNED = "skip_thought_signature_validator"
 
 
 class Says(ServerResponse):
-    """An ordinary answer: text in words, whole calls, usage. `signed` says whether the model signs as the third
-    generation does: the first call of a reply, else a last part without text."""
+    """A reply: text word by word, whole calls, usage. With `signed` the model signs as the third generation does: the first
+    call of a reply, else a last part without text."""
 
     def __init__(
         self, text: str = "", *calls: tuple[str, Json], finish: str = "STOP", signed: bool = True, delay: float = 0
@@ -63,7 +63,7 @@ BAD_KEY = refusal(
 
 
 def quota(seconds: str, quota_id: str) -> bytes:
-    """The body of a 429, as the free tier gives it."""
+    """Return the body of a 429 of the free tier."""
     kind = "type.googleapis.com/google.rpc."
     return refusal(
         429,
@@ -75,7 +75,7 @@ def quota(seconds: str, quota_id: str) -> bytes:
 
 
 class GeminiServer(FaultyServer[Says]):
-    """The fake; see `FaultyServer`. It knows the signatures that it gave."""
+    """The fake; see `FaultyServer`. It records its signatures."""
 
     PATH = "/{version:v1|v1beta}/models/{model}:streamGenerateContent"
     LIST = "/v1beta/models"
@@ -118,7 +118,7 @@ class GeminiServer(FaultyServer[Says]):
         return self.events_of(request.match_info["model"], answer)
 
     def events_of(self, model: str, answer: Says) -> list[bytes]:
-        """The events of an ordinary answer."""
+        """Yield the events of a reply."""
         words = [word + " " for word in answer.text.split(" ")]
         words[-1] = words[-1][:-1]
         parts: list[Json] = [{"text": word} for word in words if word]
@@ -150,8 +150,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
 def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
-    """What the real service would refuse about a request, in its words; None if nothing. `signatures` are those that the
-    model gave, None for a model that demands none."""
+    """Return the real service's message about the first fault of a request; None if there is none. `signatures` are those
+    of the model, None for a model that requires none."""
     if unknown := set(body) - {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}:
         return f'Invalid JSON payload received. Unknown name "{unknown.pop()}": Cannot find field.'
     contents = body.get("contents")
@@ -197,7 +197,7 @@ def _wrong_parts(contents: list[Json]) -> Iterator[str]:
 
 
 def _wrong_turns(contents: list[Json]) -> str | None:
-    """Roles alternate, but for a person's words behind the results of calls."""
+    """Check that roles alternate, except for a user's text after the results of calls."""
     before: Json | None = None
     for content in contents:
         calls, results = _of(before, "functionCall"), _of(content, "functionResponse")
@@ -223,7 +223,7 @@ def _wrong_turns(contents: list[Json]) -> str | None:
 
 
 def _wrong_signature(contents: list[Json], signatures: set[str] | None) -> str | None:
-    """The first call of each step since the person last spoke must be signed, and no signature may be another's."""
+    """Check that the first call of each step since the user's last message is signed, with its own signature."""
     if signatures is None:
         return None
     spoke = [n for n, content in enumerate(contents) if content["role"] == "user" and "text" in content["parts"][-1]]

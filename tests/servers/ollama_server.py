@@ -1,4 +1,4 @@
-"""A fake of an Ollama server's `POST /api/chat`, strict where the real one is, and faulty where a test says so.
+"""A fake of an Ollama server's `POST /api/chat`, as strict as the real one, with the faults that a test asks for.
 
 Written from Ollama's API documentation (chat, streaming, tool calling, thinking, errors, context length, the list of models
 and the details of one) and the words of its releases 0.12 to 0.40. It refuses what those refuse: an unknown model, arguments
@@ -30,7 +30,7 @@ MODEL = "model-test:8b"
 
 
 class Says(ServerResponse):
-    """An ordinary answer: thoughts and text in words, each call whole on a line of its own, and the counts."""
+    """A reply: thinking and text word by word, each call on a line of its own, and the counts."""
 
     def __init__(
         self, text: str = "", *calls: tuple[str, Json], thinking: str = "", finish: str = "stop", delay: float = 0
@@ -46,18 +46,18 @@ Answer = Fault | RawResponse | Says
 
 
 def refusal(message: str) -> bytes:
-    """An error body in Ollama's form."""
+    """Return an error body in Ollama's format."""
     return json.dumps({"error": message}).encode()
 
 
 def engine_refusal(message: str, kind: str) -> bytes:
-    """An error of the engine below, as releases since 0.30 pass it on: JSON as the text of an error."""
+    """Return an error of the inference engine as releases since 0.30 send it: JSON as the text of an error."""
     return refusal(json.dumps({"error": {"code": 400, "message": message, "type": kind}}))
 
 
 class OllamaServer(FaultyServer[Says]):
-    """The fake; see `FaultyServer`. `key`: the one that it demands. `can`: what its model can do besides talking. `old`: a
-    release before 0.12.6."""
+    """The fake; see `FaultyServer`. It requires `key`; `can` are its model's capabilities besides chat; `old` is a release
+    before 0.12.6."""
 
     PATH = "/api/chat"
     LIST = "/api/tags"
@@ -118,7 +118,7 @@ class OllamaServer(FaultyServer[Says]):
 
 
 def lines_of(body: Json, answer: Says) -> list[bytes]:
-    """The lines of an ordinary answer."""
+    """Yield the lines of a reply."""
     head = {"model": body["model"], "created_at": "2026-01-01T00:00:00.000000Z"}
 
     def line(message: Json, **more: Any) -> bytes:
@@ -142,7 +142,7 @@ def lines_of(body: Json, answer: Says) -> list[bytes]:
 
 
 def what_is_wrong(body: Json, can: tuple[str, ...], *, old: bool) -> tuple[int, str] | None:
-    """What the real server would refuse about a request: the status and its words; None if nothing."""
+    """Return the status and the message with which the real server refuses a request; None if it accepts it."""
     model = body.get("model")
     if model and model != MODEL:
         return 404, f"model '{model}' not found"
@@ -161,7 +161,7 @@ def what_is_wrong(body: Json, can: tuple[str, ...], *, old: bool) -> tuple[int, 
 
 
 def _wrong_type(body: Json) -> str | None:
-    """What Go's decoder and the check of options say about values of a wrong type."""
+    """Return the message of Go's decoder, or of the check of options, about a value of a wrong type."""
     field = "json: cannot unmarshal %s into Go struct field ChatRequest.%s"
     for message in body["messages"]:
         if not isinstance(message.get("content", ""), str):

@@ -1,4 +1,4 @@
-"""What OpenAI's Responses API refuses about a request, in its words; the sources stand in `openai_responses_server`."""
+"""The checks of OpenAI's Responses API on requests, with its messages; `openai_responses_server` names the sources."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 class Wrong(NamedTuple):
-    """What is wrong, with the parameter's path and the error's code."""
+    """A fault, with the parameter's path and the error's code."""
 
     message: str
     param: str | None = None
@@ -49,17 +49,17 @@ class Wrong(NamedTuple):
 
 
 def reasons(model: str) -> bool:
-    """Whether this model of the fake's reasons."""
+    """Return True if this model of the fake reasons."""
     return not model.removeprefix("ft:").startswith(("gpt-3.5", "gpt-4", "chatgpt-4o", "gpt-5-chat", "custom-plain"))
 
 
 def sealed(model: str, organization: str, follows: Json) -> str:
-    """Encrypted reasoning: it tells who thought for whom, and what the reasoning led to."""
+    """Return encrypted reasoning: it contains the model, the organization, and what the reasoning led to."""
     return "gAAAA" + base64.b64encode(json.dumps([model, organization, _plain(follows)]).encode()).decode()
 
 
 def what_is_wrong(body: Json, organization: str) -> Wrong | None:
-    """The service's words about the first thing that it does not accept; None if there is none."""
+    """Return the service's message about the first fault of a request; None if there is none."""
     for wrong in (*_fields(body), *_options(body), *_context_management(body), *_tools(body)):
         return wrong
     items = _items(body)
@@ -197,7 +197,7 @@ def _parts_of_calls(item: Json, path: str) -> Iterator[Wrong]:
 
 
 def _pairs(items: list[Json]) -> Iterator[Wrong]:
-    """Calls and outputs belong together by their id, wherever they stand, the call first."""
+    """Check that calls and outputs match by their ids, in any place, the call first."""
     owed: dict[str, bool] = {}
     for item in items:
         if item["type"] == "function_call":
@@ -257,7 +257,7 @@ def _verified(item: Json, model: str, organization: str) -> Iterator[Wrong]:
 
 
 def _opened(item: Json) -> list[Any]:
-    """Who made encrypted content, for whom, and what it led to."""
+    """Return the model and the organization of encrypted content, and what it led to."""
     try:
         return list(json.loads(base64.b64decode(item["encrypted_content"].removeprefix("gAAAA"))))
     except ValueError:
@@ -265,7 +265,7 @@ def _opened(item: Json) -> list[Any]:
 
 
 def _plain(item: Json) -> list[Any]:
-    """What identifies an item of an answer, with or without its ids."""
+    """Return what identifies an item of a reply, with or without its ids."""
     if item["type"] == "function_call":
         return ["function_call", item["name"], item["arguments"]]
     content = item.get("content")

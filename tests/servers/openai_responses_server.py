@@ -1,4 +1,4 @@
-"""A fake of OpenAI's Responses API, strict where the real one is, and faulty where a test says so.
+"""A fake of OpenAI's Responses API, as strict as the real one, with the faults that a test asks for.
 
 Written from OpenAI's documentation: the API reference (`POST /v1/responses`, its streaming events, the response object,
 error codes) and the pages on streaming responses, function calling, reasoning (encrypted reasoning items, `store: false`),
@@ -24,7 +24,7 @@ KEY = next(iter(KEYS))
 
 
 class Says(ServerResponse):
-    """An ordinary answer: reasoning, text in words, tool calls in fragments. `parts` instead gives the items themselves:
+    """A reply: reasoning, text word by word, tool calls in fragments. `parts` are the items themselves instead:
     `{"type": "reasoning"}`, a `message` with `text`, `refusal`, `phase`, a `function_call` with `name`, `arguments`.
     `incomplete` is the reason for an early end."""
 
@@ -45,12 +45,12 @@ class Says(ServerResponse):
 
 
 def refusal(message: str, code: str | None, kind: str = "invalid_request_error", param: str | None = None) -> bytes:
-    """An error body in OpenAI's form."""
+    """Return an error body in OpenAI's format."""
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
 
 
 def event(kind: str, number: int = 0, /, **content: Any) -> bytes:
-    """One event as it is sent."""
+    """Return an encoded event."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': number, **content})}\n\n".encode()
 
 
@@ -115,7 +115,7 @@ class ResponsesServer(FaultyServer[Says]):
 
 
 def _compacts(body: Json) -> bool:
-    """Whether the request is one that the service compacts by itself."""
+    """Return True if the service compacts the request."""
     tokens = len(json.dumps([body["input"], body.get("instructions"), body.get("tools")])) // 4
     return any(tokens >= entry["compact_threshold"] for entry in body.get("context_management", ()))
 
@@ -125,7 +125,7 @@ def _organization(request: web.Request) -> str:
 
 
 def response_to(body: Json) -> Json:
-    """The response object as it is created."""
+    """Return the response object at its creation."""
     return {
         "id": "resp_1",
         "object": "response",
@@ -154,7 +154,7 @@ def response_to(body: Json) -> Json:
 
 
 def items_of(body: Json, answer: Says, organization: str = "org-one", number: int = 1) -> list[Json]:
-    """The items of an answer, done. Reasoning is only given where it was asked for."""
+    """Return the finished items of a reply, with reasoning only if it was requested."""
     items: list[Json] = []
     for n, part in enumerate(reversed(answer.parts)):
         place = f"{number}_{len(answer.parts) - 1 - n}"
@@ -181,7 +181,7 @@ def items_of(body: Json, answer: Says, organization: str = "org-one", number: in
 
 
 def events_of(response: Json, items: list[Json], incomplete: str = "", usage: Json | None = None) -> list[bytes]:
-    """The events of an answer with these items."""
+    """Yield the events of a reply with these items."""
     told: list[tuple[str, Json]] = [("response.created", {"response": response})]
     told.append(("response.in_progress", {"response": response}))
     for index, item in enumerate(items):

@@ -103,18 +103,9 @@ class Encoder:
         effort: str | None = None,
         with_thinking: bool = True,
     ) -> bytes:
-        """Return the JSON body of a streaming request.
-
-        Args:
-            request: The request.
-            max_tokens: The limit of the reply if the context's parameters have none.
-            thinking: The service's `thinking` object.
-            effort: The service's effort level.
-            with_thinking: False to leave out all earlier thinking.
-
-        Raises:
-            BadRequest: The response format has no schema.
-        """
+        """Return the JSON body of a streaming request. `max_tokens` limits the reply if the context's parameters do not;
+        `thinking` and `effort` are the service's own; without `with_thinking` all earlier thinking is left out. Raises
+        BadRequest for a response format without a schema."""
         messages = request.context.messages
         round_start = tool_round_start(messages)
         if thinking and thinking.get("type") == "enabled" and round_start < len(messages):

@@ -59,16 +59,8 @@ def find_account(
     normalize: Callable[[str], str] = lambda base: base.strip().rstrip("/"),
 ) -> Account:
     """Return the account of `[memory.embedding]`, else that of the chat provider of the same name, else the one at the
-    address `default`, whose key is the environment variable `variable`. A key is sent to its own address alone.
-
-    Args:
-        context: The provider's context.
-        name: The name of the provider.
-        default: The address if none is configured.
-        variable: The environment variable with the key for it.
-        official: The address that requires a key; `default` if it is None.
-        normalize: Returns the canonical form of an address.
-    """
+    address `default`, whose key is the environment variable `variable`. A key is sent to its own address alone. `official`
+    is the address that requires a key, by default `default`; `normalize` returns the canonical form of an address."""
     settings: EmbeddingKeys = context.settings
     chat, default_base = context.account, normalize(default)
     chat_base = normalize(chat.base_url or default)

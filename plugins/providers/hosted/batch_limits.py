@@ -26,15 +26,8 @@ they are refused in other words."""
 
 
 class BatchLimits:
-    """Limits of a request, adjusted by refusals; 0 is unknown.
-
-    Args:
-        most: Texts of a request.
-        total: Tokens of a request.
-        tokens: Tokens of a text.
-        characters: Characters of a text.
-        may_be_too_large: Returns True for a refusal of several texts after which fewer are tried.
-    """
+    """Limits of a request, adjusted by refusals; 0 is unknown: `most` texts with `total` tokens, and `tokens` and
+    `characters` of a text. `may_be_too_large` returns True for a refusal of several texts after which fewer are tried."""
 
     def __init__(
         self,

@@ -30,13 +30,8 @@ T = TypeVar("T")
 
 
 def known_limits(vendor: str | None, model: str, reported: Mapping[str, ReportedLimits] | None = None) -> ModelLimits:
-    """Return the known limits of a model in tokens, None where a figure is unknown.
-
-    Args:
-        vendor: The name of the provider in the table; None for another vendor's server.
-        model: The name of the model.
-        reported: The limits that the model's server reported, which take precedence.
-    """
+    """Return the known limits of a model in tokens, None where a figure is unknown. `vendor` is the provider's name in the
+    table, None for another vendor's server; limits that the server `reported` take precedence."""
     server = reported_limits(reported or {}, model)
     table = _table_limits(model, vendor or "")
     window, window_from = _first(server.window, table.window)

@@ -32,19 +32,9 @@ async def fetch_model_list(
     name_field: str,
     error_for: Callable[[int, bytes], ProviderError],
 ) -> dict[str, Any]:
-    """Return the entries of a server's list of models by their names.
-
-    Args:
-        transport: The HTTP client.
-        url: The URL of the list.
-        headers: The headers of the request.
-        list_field: The field of the response that holds the list.
-        name_field: The field of an entry that holds the model's name.
-        error_for: Returns the error for a status and its body.
-
-    Raises:
-        ProviderError: The request failed, or the response is not such a list.
-    """
+    """Return the entries of a server's list of models by their names. `list_field` is the field of the response with the
+    list, `name_field` that of an entry with the name; `error_for` returns the error for a status and its body. Raises a
+    ProviderError."""
     try:
         body = await transport.get(url, headers=headers, timeouts=LIST_TIMEOUTS)
     except StatusRefused as refused:

@@ -1,13 +1,11 @@
 """The bundled chat model: the path of its file, and whether its runtime library is installed.
 
-Neither the library nor the model's package is imported; both are found by name. Run as a module, it prints what it found and
-exits with 1 if something is missing, for the Makefile and for people.
+Neither the library nor the model's package is imported; both are found by name.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 BUNDLED_NAME = "smollm2-135m"
@@ -33,18 +31,3 @@ def bundled_model() -> Path | None:
 def runtime_installed() -> bool:
     """Return True if the library that runs models is installed."""
     return importlib.util.find_spec(_RUNTIME) is not None
-
-
-def main() -> int:
-    """Print what was found. Returns the exit code: 0 if the bundled model can be used, else 1."""
-    runtime, model = runtime_installed(), bundled_model()
-    lines = [f"llama.cpp ({_RUNTIME}): {'installed' if runtime else 'missing'}"]
-    lines.append(f"model: {model} ({model.stat().st_size / 1e6:.0f} MB)" if model else "model: missing")
-    if not (runtime and model):
-        lines.append(f"install with: {HOW_TO_INSTALL}")
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0 if runtime and model else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

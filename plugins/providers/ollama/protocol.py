@@ -43,17 +43,8 @@ class Encoder:
         self._cache = EncodingCache()
 
     def body(self, request: ChatRequest, *, window: int | None, max_tokens: int | None, **fields: Any) -> bytes:
-        """Return the JSON body of a streaming request.
-
-        Args:
-            request: The request.
-            window: The window in tokens; None is the server's default.
-            max_tokens: The limit of the reply in tokens; None is the server's default.
-            fields: More fields of the body; None leaves a field out.
-
-        Raises:
-            BadRequest: The request requires a tool call, which Ollama does not support.
-        """
+        """Return the JSON body of a streaming request. `window` and `max_tokens` None are the server's defaults; `fields`
+        are more fields of the body, left out if None. Raises BadRequest if the request requires a tool call."""
         context, request_options = request.context, request.options
         if request_options.require_tool:
             raise BadRequest("Ollama cannot require a tool call; leave tool_choice to the model.")

@@ -1,4 +1,4 @@
-"""Asking a chat provider in a test: a question, the provider on a transport that does not wait, and what it said."""
+"""A harness for chat providers in tests: requests, a provider with a transport that does not wait, and a fake server."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "ob
 
 
 def question(*messages: Message, model: str, tools: tuple[ToolDefinition, ...] = (), **parameters: Any) -> ChatRequest:
-    """A request with these messages, or with a greeting."""
+    """Return a request with these messages, by default a greeting."""
     context = Context(
         instructions="Be brief.", tools=tools, parameters=parameters, messages=messages or (UserMessage(text="hi"),)
     )
     return ChatRequest(model=model, context=context, purpose="answer", session="s")
 
 
-class Asked:
-    """A provider on a transport that does not wait; `slept` are the pauses that it would have made, in seconds, `deltas`
-    the pieces of the last answer."""
+class ProviderClient:
+    """A provider with a transport that does not wait; `slept` are the pauses in seconds that it would have made, `deltas`
+    those of the last reply."""
 
     def __init__(self, provider: Any, slept: list[float], model: str) -> None:
         self.provider = provider
@@ -41,7 +41,7 @@ class Asked:
         self._model = model
 
     async def ask(self, request: ChatRequest | None = None) -> Reply:
-        """The reply; an error is raised as the provider raises it."""
+        """Return the reply. Raises what the provider raises."""
         self.deltas = []
         async with aclosing(self.provider.stream(request or question(model=self._model))) as stream:
             async for part in stream:
@@ -91,11 +91,11 @@ async def opened(
     limits: Limits | None = None,
     environment: dict[str, str] | None = None,
     **settings: Any,
-) -> AsyncIterator[Asked]:
+) -> AsyncIterator[ProviderClient]:
     """Yield the provider with these settings."""
     common: dict[str, Any] = {"timeouts": timeouts, "limits": limits, "environment": environment}
     async with provider_context(kind.Settings(**settings), **common) as (context, slept), kind(context) as provider:
-        yield Asked(provider, slept, model)
+        yield ProviderClient(provider, slept, model)
 
 
 class Harness(Generic[Server]):
@@ -116,7 +116,7 @@ class Harness(Generic[Server]):
         return question(*messages, **{"model": self.model, **options})
 
     @asynccontextmanager
-    async def asking(self, url: str, *, key: str | None = None, **options: Any) -> AsyncIterator[Asked]:
+    async def asking(self, url: str, *, key: str | None = None, **options: Any) -> AsyncIterator[ProviderClient]:
         """Yield the provider with the server at this address, or with its default address if it is empty."""
         key = self.key if key is None else key
         address = {"base_url": url} if url else {}
@@ -127,7 +127,7 @@ class Harness(Generic[Server]):
     @asynccontextmanager
     async def serving(
         self, *answers: Any, server: Server | None = None, **options: Any
-    ) -> AsyncIterator[tuple[Asked, Server]]:
+    ) -> AsyncIterator[tuple[ProviderClient, Server]]:
         """Yield the provider and a fake server, by default one that gives these answers."""
         async with (server or self.server(*answers)).serving() as running, self.asking(running.url, **options) as client:
             yield client, running

@@ -1,4 +1,4 @@
-"""Asking the `openai` provider over the Responses API in a test."""
+"""A harness for the `openai` provider with the Responses API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from plugins.api.chat import ChatRequest
 from plugins.providers.openai.chat import OpenAI
 from sessions.events.messages import Message
-from tests.plugins.asking import READ, Harness
+from tests.plugins.provider_harness import READ, Harness
 from tests.servers.openai_responses_server import KEYS, ResponsesServer
 
 FIRST, SECOND = KEYS
