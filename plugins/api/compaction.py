@@ -22,15 +22,15 @@ class CompactionBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         window: The model's context window.
-        below: The size that the next request must not exceed, including the summary.
-        recent: The amount of recent conversation that the operator wants to keep (`compaction.keep_recent_tokens`).
-        recent_messages: The number of recent messages that the operator wants to keep.
+        target: The size below which the next request must be, including the summary.
+        keep_tokens: The amount of recent conversation that the operator wants to keep (`compaction.keep_recent_tokens`).
+        keep_messages: The number of recent messages that the operator wants to keep.
     """
 
     window: int
-    below: int
-    recent: int
-    recent_messages: int
+    target: int
+    keep_tokens: int
+    keep_messages: int
 
 
 class CompactionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class CompactionInput(msgspec.Struct, frozen=True, kw_only=True):
         limit: The maximum length of the new summary in tokens.
         language: The language code, such as `en`.
         day: The current date in the person's time zone, as YYYY-MM-DD.
-        began: The cut is inside a turn: the first of `kept` continues a turn whose beginning is removed.
+        splits_turn: The cut is inside a turn: the first of `kept` continues a turn whose beginning is removed.
         identifier_policy: The setting `compaction.identifier_policy`.
         identifier_instructions: The setting `compaction.identifier_instructions`.
     """
@@ -117,7 +117,7 @@ class CompactionInput(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     language: str
     day: str
-    began: bool = False
+    splits_turn: bool = False
     identifier_policy: IdentifierPolicy = "strict"
     identifier_instructions: str = ""
 

@@ -78,7 +78,7 @@ def _candidates(leaving: CompactionInput, sentences: Sequence[Sentence]) -> Iter
     wished = [*_latest(each for each in asked if is_wish(each.text)), *_carried_over(sentences, CONSTRAINTS)]
     yield CONSTRAINTS, [*wished, *_latest(each for each in by_speaker(sentences, "assistant") if is_wish(each.text))]
     yield GOALS, [*_messages_of_people(asked), *_carried_over(sentences, GOALS)]
-    yield TURN, [*_turn(leaving, sentences), *_carried_over(sentences, TURN)] if leaving.began else []
+    yield TURN, [*_turn(leaving, sentences), *_carried_over(sentences, TURN)] if leaving.splits_turn else []
     yield PROGRESS, [*_calls(leaving.messages), *_carried_over(sentences, PROGRESS)]
     yield NEXT, _latest(_closing(sentences)) or _carried_over(sentences, NEXT)
     facts = (each for each in asked if _is_fact(each.text))
@@ -87,7 +87,7 @@ def _candidates(leaving: CompactionInput, sentences: Sequence[Sentence]) -> Iter
         [
             *_latest(facts),
             *_carried_over(sentences, CONTEXT),
-            *(_carried_over(sentences, TURN) if not leaving.began else []),
+            *(_carried_over(sentences, TURN) if not leaving.splits_turn else []),
         ],
     )
 

@@ -88,7 +88,7 @@ def _form(leaving: CompactionInput) -> str:
         NEXT: texts.next,
         CONTEXT: texts.context,
         IDENTIFIERS: _identifiers(leaving, texts),
-        **({TURN: texts.turn} if leaving.began else {}),
+        **({TURN: texts.turn} if leaving.splits_turn else {}),
     }
     headings = "\n".join(f"## {name}\n({what})" for name, what in form.items())
     parts = [f"{texts.headings}\n\n{headings}", _rules(leaving, texts), _focus(leaving, texts)]

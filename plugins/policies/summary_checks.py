@@ -107,7 +107,9 @@ def check(summary: str, leaving: CompactionInput) -> CheckedSummary:
     return CheckedSummary(
         required=len(wanted),
         faults=(*_size_faults(summary, leaving), *_invented_identifiers(summary, leaving)),
-        missing_sections=tuple(name for name in ((*SECTIONS, TURN) if leaving.began else SECTIONS) if name not in sections),
+        missing_sections=tuple(
+            name for name in ((*SECTIONS, TURN) if leaving.splits_turn else SECTIONS) if name not in sections
+        ),
         missing_identifiers=tuple(each for each in wanted if not is_named(each, summary)),
         omitted_question=_omitted_question(summary, leaving),
     )

@@ -189,7 +189,7 @@ class CompactionPolicyConformance:
 
     async def planned(self, hooks: Hooks, context: CompactionContext, trigger: Trigger = "budget") -> CompactionProposal:
         """Return the policy's decision."""
-        budget = CompactionBudget(window=32_000, below=20_000, recent=8_000, recent_messages=3)
+        budget = CompactionBudget(window=32_000, target=20_000, keep_tokens=8_000, keep_messages=3)
         planned = await hooks.plan_compaction(context, budget, trigger)
         assert not planned.failures, "; ".join(failure.sentence for failure in planned.failures)
         return planned

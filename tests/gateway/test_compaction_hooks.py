@@ -100,12 +100,12 @@ async def test_a_plugin_is_given_the_view_and_every_allowed_cut(tmp_path: Path) 
         await talk(on, 12)
     for context, budget, trigger in latest.given:
         assert trigger == "budget"
-        assert (budget.window, budget.below) == (1000, 625)
+        assert (budget.window, budget.target) == (1000, 625)
         assert len(context.messages) == len(context.places) == len(context.sizes)
         assert set(context.cuts) < set(context.places)
         for cut in context.cuts:
             kept = sum(size for place, size in zip(context.places, context.sizes, strict=True) if place >= cut)
-            assert context.head + kept < budget.below
+            assert context.head + kept < budget.target
     last = latest.given[-1][0]
     assert last.places[0] == 0
     assert "<summary>" in last.messages[0].text

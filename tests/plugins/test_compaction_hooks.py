@@ -22,7 +22,7 @@ CONTEXT = CompactionContext(
     head=5,
     cuts=(5, 7),
 )
-BUDGET = CompactionBudget(window=1000, below=625, recent=300, recent_messages=3)
+BUDGET = CompactionBudget(window=1000, target=625, keep_tokens=300, keep_messages=3)
 BEGINS = BeforeCompaction(
     session="s", person="owner", key="main", compaction=1, trigger="budget", focus="", keep_from=5, tokens_before=700
 )

@@ -212,7 +212,7 @@ def test_a_turn_whose_beginning_leaves_has_a_section_of_its_own() -> None:
         person("Move the archive to s3://cold/2026."),
         assistant("I look at it first.", ToolCall(id="c", tool="ls", arguments="{}")),
     ]
-    sections = parse_sections(build_extract(msgspec.structs.replace(leaving(*record), began=True)))
+    sections = parse_sections(build_extract(msgspec.structs.replace(leaving(*record), splits_turn=True)))
     assert "Asked: Move the archive to s3://cold/2026." in sections[TURN]
     assert "I look at it first." in sections[TURN]
 

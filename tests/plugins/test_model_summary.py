@@ -112,7 +112,7 @@ async def test_the_policy_says_which_identifiers_are_wanted(policy: Any, instruc
 
 async def test_the_beginning_of_a_turn_that_goes_on_is_summarised_under_a_heading_of_its_own() -> None:
     model = AskedModel(format_sections(GOOD | {TURN: "- It looked at the pump."}))
-    summary = await summarize(changed(began=True), model)
+    summary = await summarize(changed(splits_turn=True), model)
     assert f"## {TURN}\n(the record ends in the middle" in model.texts[0]
     assert parse_sections(summary.text)[TURN] == "- It looked at the pump."
 

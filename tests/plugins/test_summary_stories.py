@@ -69,7 +69,7 @@ def all_that_leaves(draw: st.DrawFn) -> CompactionInput:
         kept=tuple(draw(st.one_of(st.just([]), _MESSAGES))),
     )
     policy = draw(st.sampled_from(["strict", "off", "custom"]))
-    return msgspec.structs.replace(what, identifier_policy=policy, began=draw(st.booleans()), focus=draw(_TEXTS))
+    return msgspec.structs.replace(what, identifier_policy=policy, splits_turn=draw(st.booleans()), focus=draw(_TEXTS))
 
 
 async def summary_or_error(what: CompactionInput, model: AskedModel) -> Summary | ProviderError:

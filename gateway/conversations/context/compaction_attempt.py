@@ -64,9 +64,9 @@ class CompactionHooks:
         )
         budget = CompactionBudget(
             window=allowed.window,
-            below=attempt.target,
-            recent=allowed.recent,
-            recent_messages=attempt.rules.thresholds.recent_messages,
+            target=attempt.target,
+            keep_tokens=allowed.recent,
+            keep_messages=attempt.rules.thresholds.recent_messages,
         )
         planned = await self._hooks.plan_compaction(context, budget, attempt.trigger)
         self._note(planned.failures)

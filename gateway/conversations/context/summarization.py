@@ -203,7 +203,7 @@ class Summarization:
             limit=limit,
             language=rules.language,
             day=f"{rules.today:%Y-%m-%d}",
-            began=end < len(view) and isinstance(view.messages[end], AssistantMessage),
+            splits_turn=end < len(view) and isinstance(view.messages[end], AssistantMessage),
             identifier_policy=rules.keys.identifier_policy,
             identifier_instructions=rules.keys.identifier_instructions,
         )
