@@ -393,7 +393,6 @@ def in_stream(kind: str, message: str = "Sorry") -> RawResponse:
     )
 
 
-NO_ROOM = "input length and `max_tokens` exceed context limit: 198981 + 21333 > 200000, decrease input length"
 SPENT = refusal("Spend limit", "rate_limit_error", details={"error_code": "enforced_spend_limit_reached"})
 
 
