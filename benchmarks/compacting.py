@@ -65,8 +65,7 @@ async def _cost(window: int, folder: Path, watched: bool) -> Cost:
     on = long_stage(folder, model, longest=4_000, pruning=PruningRules(mode="off"), compaction=NO_COMPACTION)
     async with on.playing():
         for turn in itertools.count():
-            on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * 9, f"t{turn}")
-            await on.until_settled()
+            await on.say(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * 9, f"t{turn}")
             if (size := on.compacting.sizes().total) >= budget(window, THRESHOLDS).compact_at:
                 break
         on.configure(compaction=CompactionKeys())

@@ -105,8 +105,7 @@ async def _turn(on: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
     longer = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
     on.clock.move(TEN_MINUTES.total_seconds())
     began, spent = time.perf_counter() - model.elapsed, time.process_time() - model.cpu
-    on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
-    await on.until_settled()
+    await on.say(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
     return time.perf_counter() - model.elapsed - began, time.process_time() - model.cpu - spent
 
 

@@ -364,6 +364,11 @@ class Stage:
             )
         )
 
+    async def say(self, text: str, id_: str = "m1") -> None:
+        """Send a message and wait until everything is answered."""
+        self.hear(text, id_)
+        await self.until_settled()
+
     def receive(self, message: MessageReceived) -> int:
         return self.conversation.receive(message, parse_command(message.text))
 

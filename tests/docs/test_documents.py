@@ -166,8 +166,7 @@ async def test_pruned_requests_can_be_computed_by_the_page() -> None:
     stage = Stage(Model(*(says("", "tool", "tool"), says("done")) * 20), tool, pruning=rules)
     async with stage.playing():
         for number in range(20):
-            stage.hear("go " + "x" * chance.randint(0, 3000), f"m{number}")
-            await stage.until_settled()
+            await stage.say("go " + "x" * chance.randint(0, 3000), f"m{number}")
     lines = [json.loads(line) for line in stage.log.written]
     assert {edit["how"] for line in lines if line["kind"] == "context_pruned" for edit in line["edits"]} == {"trim", "clear"}
     sent = [line for line in lines if line["kind"] == "request_sent"]
@@ -183,8 +182,7 @@ async def test_the_page_s_plugin_prunes_what_it_says() -> None:
     stage = Stage(model, Instrument("secrets", lambda: "s" * 99), Instrument("other"), hooks=hooks)
     async with stage.playing():
         for text in ("go", "and?"):
-            stage.hear(text, text)
-            await stage.until_settled()
+            await stage.say(text, text)
     shown = [[m.text for m in r.context.messages if isinstance(m, ToolMessage)] for r in model.requests]
     assert shown == [[], ["s" * 99, "done"], ["[hidden]", "done"]]
 

@@ -20,8 +20,7 @@ async def talk(on: Stage, turns: int) -> None:
     """Run turns, with questions of a few words to a few thousand characters."""
     chance = random.Random(2)
     for turn in range(turns):
-        on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * chance.choice((1, 1, 1, 3, 9, 300)), f"t{turn}")
-        await on.until_settled()
+        await on.say(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * chance.choice((1, 1, 1, 3, 9, 300)), f"t{turn}")
     await on.until(lambda: not on.recorder.transcript.cycle.owed)
 
 

@@ -126,8 +126,7 @@ def stage(tmp_path: Path, *answers: Answer, tools: Sequence[Instrument] = (), wi
 
 async def talk(on: Stage, turns: int, text: str = WORDS) -> None:
     for turn in range(turns):
-        on.hear(f"{turn} {text}", f"t{turn}-{len(on.log.written)}")
-        await on.until_settled()
+        await on.say(f"{turn} {text}", f"t{turn}-{len(on.log.written)}")
         # A note that is still being written stands in the next request's instructions or does not.
         await on.until(lambda: not on.recorder.transcript.cycle.owed or bool(on.compacting.notes.problem))
 
@@ -288,8 +287,7 @@ async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary
     on = stage(tmp_path, answering(answer), tools=(reads,), window=100_000)
     async with on.playing():
         await talk(on, 5)
-        on.hear("look", "look")
-        await on.until_settled()
+        await on.say("look", "look")
     assert on.told(TurnEnded)[-1].outcome == "replied"
     made = on.told(ContextCompacted)
     assert [(event.by, event.summary) for event in made] == [("short", "They talked.")]

@@ -66,8 +66,7 @@ async def played() -> Stage:
     stage = Stage(model, Instrument("tool", lambda: "x" * 900), pruning=PruningRules(mode="always", min_prunable_chars=0))
     async with stage.playing():
         for number in range(6):
-            stage.hear(f"go {number}", f"m{number}")
-            await stage.until_settled()
+            await stage.say(f"go {number}", f"m{number}")
     assert stage.told(ContextPruned)
     return stage
 

@@ -67,8 +67,7 @@ async def test_the_call_of_an_unrepeatable_tool_is_durable_before_the_tool_runs(
     stage = Stage(Model(says("", "tool"), says("done")), tool)
     stage.log.steps = 50
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     assert len(stage.told(ToolCalled)) == 1
     assert durable == [not repeatable], "a repeatable tool is not waited for"
 
@@ -174,8 +173,7 @@ async def test_as_many_calls_as_are_taken_run() -> None:
     tool = Instrument("tool", repeatable=True)
     stage = Stage(Model(says("", *["tool"] * CALLS_LIMIT), says("done")), tool)
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     assert tool.runs == CALLS_LIMIT
 
 
@@ -189,8 +187,7 @@ async def babbles(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
 async def test_an_answer_is_cut_where_it_becomes_too_long() -> None:
     stage = Stage(Model(babbles))
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     (replied,) = stage.told(ModelReplied)
     assert (replied.stop, len(replied.text)) == ("length", REPLY_LIMIT)
 
@@ -214,8 +211,7 @@ async def test_the_output_of_a_tool_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tool_calls, "OUTPUT_CHARS", 10)
     stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", lambda: "x" * 1234))
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     (returned,) = stage.told(ToolReturned)
     assert returned.output == "x" * 10 + "\n[cut: the tool returned 1,234 characters]"
 

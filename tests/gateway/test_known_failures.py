@@ -144,8 +144,7 @@ async def test_a_session_that_nobody_wrote_to_for_a_month_goes_on_where_it_was()
     on = Stage(model)
     async with on.playing():
         for number in range(3):
-            on.hear(f"Remember CRAB-{number}.", f"m{number}")
-            await on.until_settled()
+            await on.say(f"Remember CRAB-{number}.", f"m{number}")
             on.clock.move(30 * 24 * 3600)
     assert [message.text for message in model.requests[-1].context.messages[::2]] == [
         f"Remember CRAB-{number}." for number in range(3)

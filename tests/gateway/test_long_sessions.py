@@ -89,8 +89,7 @@ async def test_a_server_that_calls_everything_too_long_is_asked_a_few_times_howe
     async with on.playing():
         await talk(on, 120)
         model.factor, before = 1e6, len(model.asked)
-        on.hear("And now?", "last")
-        await on.until_settled()
+        await on.say("And now?", "last")
     (*_, ended) = (line for line in lines_of(on) if line["kind"] == "turn_ended")
     assert ended["error"]["code"] == "context_overflow"
     assert [purpose for purpose, _ in model.asked[before:]].count("answer") == OVERFLOWS + 1

@@ -83,8 +83,7 @@ async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
         async with on.playing():
             await talk(on, 12)
             model.trouble, model.said = {}, [None]
-            on.hear("And now?", "last")
-            await on.until_settled()
+            await on.say("And now?", "last")
         assert_sound(on)
         assert_notes_are_single(Path(folder) / "workspace" / "memory")
     lines = [line for line in lines_of(on) if line["kind"] in {"turn_ended", "context_compacted"}]

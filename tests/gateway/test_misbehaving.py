@@ -258,8 +258,7 @@ async def test_a_tool_that_does_not_return_is_stopped_and_the_model_is_told(monk
     stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", hanging))
     with VirtualTime():
         async with stage.playing():
-            stage.hear("go")
-            await stage.until_settled()
+            await stage.say("go")
     assert [(event.outcome, event.output) for event in stage.told(ToolReturned)] == [
         ("failed", "The tool did not return within 0 seconds and was stopped.")
     ]
@@ -273,9 +272,7 @@ async def test_an_exception_of_a_tool_ends_only_its_call(error: BaseException) -
 
     stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", raises))
     async with stage.playing():
-        stage.hear("go", "1")
-        await stage.until_settled()
-        stage.hear("again", "2")
-        await stage.until_settled()
+        await stage.say("go", "1")
+        await stage.say("again", "2")
     assert [event.outcome for event in stage.told(TurnEnded)] == ["replied", "replied"]
     assert [event.outcome for event in stage.told(ToolReturned)] == ["failed"]

@@ -90,8 +90,7 @@ async def test_a_result_that_is_too_large_is_shortened_before_the_next_call_of_t
     model = Windowed(1000, works("tool"))
     stage = Stage(model, Instrument("tool", lambda: "a" * 50_000 + "z" * 50_000), pruning=rules)
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     (text,) = results(model.requests[1])
     assert estimate(text) <= RESULT_SHARE * 1000
     assert text.startswith("aaa")
@@ -107,10 +106,8 @@ async def test_a_message_that_is_too_large_for_the_window_is_shown_as_head_and_t
     model = Windowed(1000, says("well"))
     stage = Stage(model)
     async with stage.playing():
-        stage.hear("a" * 99_999 + "z")
-        await stage.until_settled()
-        stage.hear("and?", "m2")
-        await stage.until_settled()
+        await stage.say("a" * 99_999 + "z")
+        await stage.say("and?", "m2")
     (first, *_), (again, *_) = (request.context.messages for request in model.requests)
     assert estimate(first.text) <= 500
     assert "100,000 characters" in first.text
@@ -125,8 +122,7 @@ async def test_a_model_with_a_smaller_window_is_shown_shorter_results() -> None:
     async with stage.playing():
         for number, window in enumerate((None, 10_000, 2000, None, 2000, 10_000, 1000)):
             model.window = window
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
             longest.append([estimate(text) for text in results(model.requests[-1])])
     first = [sizes[0] for sizes in longest]
     bounds = [1500, 1500, 600, 600, 600, 600, 300]  # how dense a text is for the model may make it a little shorter
@@ -141,8 +137,7 @@ async def test_without_a_known_window_nothing_is_shortened() -> None:
     stage = Stage(model, Instrument("tool", lambda: "x" * 100_000), pruning=ALWAYS)
     async with stage.playing():
         for number in range(5):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
     assert stage.told(ContextPruned) == []
 
 
@@ -151,15 +146,12 @@ async def test_old_results_are_pruned_once_the_cache_is_cold_and_stay_so() -> No
     stage = Stage(model, Instrument("tool", lambda: "x" * 4500))
     async with stage.playing():
         for number in range(6):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
         assert stage.told(ContextPruned) == []
         stage.clock.move(301)
-        stage.hear("later", "cold")
-        await stage.until_settled()
+        await stage.say("later", "cold")
         first_after = results(model.requests[-2])
-        stage.hear("at once", "warm")
-        await stage.until_settled()
+        await stage.say("at once", "warm")
     (pruned,) = stage.told(ContextPruned)
     # the third-last assistant message is the last word on the fifth result
     assert [len(text) > 4000 for text in first_after] == [False] * 5 + [True]
@@ -173,13 +165,11 @@ async def test_a_restart_sends_the_same_bytes() -> None:
     stage = Stage(model, Instrument("tool", lambda: "x" * 4500), pruning=ALWAYS)
     async with stage.playing():
         for number in range(6):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
     again = Windowed(4000, says("back"))
     restarted = Stage(again, lines=list(stage.log.written), pruning=OFF)
     async with restarted.playing():
-        restarted.hear("still there?", "after")
-        await restarted.until_settled()
+        await restarted.say("still there?", "after")
     last, first = model.requests[-1].context.messages, again.requests[0].context.messages
     assert tuple(first[: len(last)]) == last
     assert stage.told(ContextPruned) != []
@@ -234,8 +224,7 @@ async def test_a_third_party_policys_edits_and_failures_are_logged_and_the_turn_
     stage = Stage(model, Instrument("tool", lambda: "secret " * 20), hooks=hooks)
     async with stage.playing():
         for number in range(3):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
     assert results(model.requests[-1]) == ["[withheld]"] * 3
     failures = stage.told(PluginFailed)
     assert [(failed.plugin, failed.hook, failed.off) for failed in failures] == [
@@ -351,8 +340,7 @@ async def _played(rules: PruningRules, window: int, outputs: list[tuple[int, str
     async with stage.playing():
         for number in range(1 + len(outputs) // 2):
             stage.clock.move(100)
-            stage.hear("go" * 20 * (number % 3), f"m{number}")
-            await stage.until_settled()
+            await stage.say("go" * 20 * (number % 3), f"m{number}")
     assert project(stage.log.written) == stage.recorder.transcript
     assert reproduced(stage.log.written) == len(model.requests)
     for before, after in pairwise(model.requests):
@@ -381,8 +369,7 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
     async with stage.playing():
         for number in range(TURNS):
             stage.clock.move(chance.choice([1, 1, 1, 1000]))
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
             for request in model.requests:
                 assert max(map(estimate, results(request)), default=0) <= RESULT_SHARE * window
             model.requests.clear()
@@ -405,8 +392,7 @@ async def test_a_busy_session_mostly_resends_the_same_prefix() -> None:
     stage = Stage(model, tool, pruning=msgspec.structs.replace(ALWAYS, min_prunable_chars=10_000))
     async with stage.playing():
         for number in range(100):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
     assert {type(edit) for event in stage.told(ContextPruned) for edit in event.edits} == {Trim, Clear}
     pairs = zip(model.requests, model.requests[1:], strict=False)
     shares = [repeats(request.context, before.context) for before, request in pairs]
@@ -418,8 +404,7 @@ async def test_the_report_of_the_context_counts_what_is_trimmed_and_cleared() ->
     stage = Stage(Windowed(4000, works("tool")), tool, pruning=msgspec.structs.replace(ALWAYS, min_prunable_chars=10_000))
     async with stage.playing():
         for number in range(8):
-            stage.hear("go", f"m{number}")
-            await stage.until_settled()
+            await stage.say("go", f"m{number}")
     told = pruned(stage.recorder.transcript.view)
     shown = results(stage.model.requests[-1])
     assert told.cleared == sum(text.startswith("[Old") for text in shown) > 0

@@ -163,16 +163,14 @@ async def test_a_request_to_a_small_model_to_remember_is_written_and_recalled_in
     assert (workspace / "MEMORY.md").read_text() == "- my preferred language is Rust (owner, 2026-11-21)\n"
     later = Stage(model, Instrument("write"), workspace=workspace, memory=memory)
     async with later.playing():
-        later.hear("What is my favourite language?")
-        await later.until_settled()
+        await later.say("What is my favourite language?")
     assert "my preferred language is Rust" in model.requests[-1].context.messages[-1].text
 
 
 async def test_a_model_with_tools_writes_the_item_itself(memory: Memory, workspace: Path) -> None:
     stage = Stage(Model(says("Fine.")), Instrument("write"), workspace=workspace, memory=memory)
     async with stage.playing():
-        stage.hear("Remember that my preferred language is Rust")
-        await stage.until_settled()
+        await stage.say("Remember that my preferred language is Rust")
     assert not (workspace / "MEMORY.md").exists()
 
 
@@ -180,8 +178,7 @@ async def test_an_item_that_cannot_be_written_is_reported_and_the_turn_continues
     (workspace / "MEMORY.md").mkdir()
     stage = Stage(Model(says("Fine.")), workspace=workspace, memory=memory)
     async with stage.playing():
-        stage.hear("Remember that my preferred language is Rust")
-        await stage.until_settled()
+        await stage.say("Remember that my preferred language is Rust")
     assert [told.hook for told in stage.told(PluginFailed)] == ["remember"]
     assert stage.kinds[-1] == "turn_ended"
 

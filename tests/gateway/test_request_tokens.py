@@ -38,8 +38,7 @@ async def test_each_estimate_starts_from_the_last_count_also_after_a_replay(tmp_
     stage = Stage(Model(*[counting("Here is what you asked for. " * 4)] * 20), workspace=tmp_path)
     async with stage.playing():
         for number in range(20):
-            stage.hear(f"Tell me about the number {number}. " * 5, f"m{number}")
-            await stage.until_settled()
+            await stage.say(f"Tell me about the number {number}. " * 5, f"m{number}")
     live = stage.recorder.transcript
     assert project(stage.log.written).counts == live.counts
     assert from_checkpoint(to_checkpoint(live)).counts == live.counts

@@ -40,10 +40,8 @@ from tests.stories import lines_of, opened, received
 async def test_a_text_turn_is_five_events_and_the_instructions_once() -> None:
     stage = Stage(Model(says("Hello!")))
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
-        stage.hear("again", "m2")
-        await stage.until_settled()
+        await stage.say("hi")
+        await stage.say("again", "m2")
     turn = ["message_received", "turn_started", "request_sent", "model_replied", "turn_ended"]
     assert stage.kinds == ["session_opened", *turn[:2], "instructions_set", *turn[2:], *turn]
     assert stage.told(TurnEnded)[0] == TurnEnded(outcome="replied", millis=0)
@@ -54,8 +52,7 @@ async def test_the_request_is_the_view_and_its_hash_stands_in_the_log() -> None:
     stage = Stage(Model(says("one"), says("two")))
     async with stage.playing():
         for number in ("1", "2"):
-            stage.hear(number, number)
-            await stage.until_settled()
+            await stage.say(number, number)
     assert [m.text for m in stage.model.requests[1].context.messages] == ["1", "one", "2"]
     assert [(event.messages, len(event.sha256)) for event in stage.told(RequestSent)] == [(1, 64), (3, 64)]
 
@@ -64,8 +61,7 @@ async def test_tools_run_in_order_and_their_results_are_sent_back() -> None:
     first, second = Instrument("first", lambda: "1"), Instrument("second", lambda: "2", repeatable=True)
     stage = Stage(Model(says("", "first", "second"), says("done")), first, second)
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     assert [event.repeatable for event in stage.told(ToolCalled)] == [False, True]
     assert [(event.outcome, event.output) for event in stage.told(ToolReturned)] == [("returned", "1"), ("returned", "2")]
     assert [m.text for m in stage.model.requests[1].context.messages[-2:]] == ["1", "2"]
@@ -83,8 +79,7 @@ async def test_an_unrepeatable_tool_runs_only_after_its_call_is_durable() -> Non
 
     stage.turn._calls._tools = {"act": Instrument("act", act)}  # type: ignore[dict-item]
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     assert seen == ["act"]
 
 
@@ -104,8 +99,7 @@ async def test_a_tool_that_fails_is_told_to_the_model_in_a_sentence(act: str, ou
 
     stage = Stage(Model(says("", "missing" if act == "unknown" else "tool"), says("I see")), Instrument("tool", do))
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     (returned,) = stage.told(ToolReturned)
     assert returned.outcome == outcome
     assert words in returned.output
@@ -117,8 +111,7 @@ async def test_a_large_output_stands_in_the_log_as_head_and_tail_and_whole_besid
     output = "head" + "x" * 300_000 + "tail"
     stage = Stage(Model(says("", "tool"), says("ok")), Instrument("tool", lambda: output), attachments=tmp_path)
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     (returned,) = stage.told(ToolReturned)
     assert returned.output.startswith("head")
     assert returned.output.endswith("tail")
@@ -131,8 +124,7 @@ async def test_a_model_that_never_stops_asking_for_tools_is_stopped() -> None:
     tool = Instrument("tool")
     stage = Stage(Model(says("", "tool")), tool, rounds=3)
     async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+        await stage.say("go")
     assert tool.runs == 3
     assert stage.told(TurnEnded)[0].error.code == "too_many_rounds"
     assert is_paired(tuple(stage.recorder.transcript.messages))
@@ -141,8 +133,7 @@ async def test_a_model_that_never_stops_asking_for_tools_is_stopped() -> None:
 async def test_a_cut_stream_is_asked_again_and_never_taken_for_an_answer() -> None:
     stage = Stage(Model(breaks(StreamCut("cut"), "The ans"), says("The answer is 4.")))
     async with stage.playing():
-        stage.hear("2+2")
-        await stage.until_settled()
+        await stage.say("2+2")
     (reply,) = stage.told(ModelReplied)
     assert (reply.text, reply.reply) == ("The answer is 4.", 2)
     assert stage.slept == [0.5]
@@ -153,8 +144,7 @@ async def test_an_answer_that_exceeded_its_time_limit_is_not_requested_again() -
     late.retryable = False
     stage = Stage(Model(breaks(late, "The ans"), says("The answer is 4.")))
     async with stage.playing():
-        stage.hear("2+2")
-        await stage.until_settled()
+        await stage.say("2+2")
     (ended,) = stage.told(TurnEnded)
     assert (ended.outcome, ended.error.code) == ("failed", "stream_cut")
     assert stage.slept == []
@@ -167,8 +157,7 @@ async def test_an_end_without_a_reply_is_a_cut_stream() -> None:
 
     stage = Stage(Model(nothing))  # type: ignore[arg-type]
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
+        await stage.say("hi")
     assert stage.told(TurnEnded)[0].error.code == "stream_cut"
     assert len(stage.told(RequestSent)) == 3
 
@@ -180,10 +169,8 @@ async def test_an_end_without_a_reply_is_a_cut_stream() -> None:
 async def test_a_provider_that_fails_ends_the_turn_with_a_code_and_a_sentence(error: Exception, code: str) -> None:
     stage = Stage(Model(breaks(error), says("fine")))
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
-        stage.hear("again", "m2")
-        await stage.until_settled()
+        await stage.say("hi")
+        await stage.say("again", "m2")
     failed, fine = stage.told(TurnEnded)
     assert (failed.outcome, failed.error.code) == ("failed", code)
     assert failed.error.sentence
@@ -193,8 +180,7 @@ async def test_a_provider_that_fails_ends_the_turn_with_a_code_and_a_sentence(er
 async def test_text_that_utf8_cannot_carry_reaches_the_log_as_a_replacement() -> None:
     stage = Stage(Model(says("a\ud800b")))
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
+        await stage.say("hi")
     assert stage.told(ModelReplied)[0].text == "a\ufffdb"
 
 
@@ -398,8 +384,7 @@ async def test_no_model_at_all_ends_the_turn_with_how_to_get_one() -> None:
     stage = Stage(Model(says("never")))
     stage.model.default_model = lambda: None  # type: ignore[method-assign]
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
+        await stage.say("hi")
     error: Failure = stage.told(TurnEnded)[0].error
     assert error.code == "no_model"
     assert "OPENAI_API_KEY" in error.sentence
@@ -409,11 +394,9 @@ async def test_a_small_model_is_offered_no_tools_and_short_instructions() -> Non
     stage = Stage(Model(says("hi")), Instrument("look"))
     stage.model.small = True
     async with stage.playing():
-        stage.hear("hello")
-        await stage.until_settled()
+        await stage.say("hello")
         stage.model.small = False
-        stage.hear("and now?", "m2")
-        await stage.until_settled()
+        await stage.say("and now?", "m2")
     small, large = stage.told(InstructionsSet)
     assert (small.text, small.tools, small.notes) == ("Be brief.", (), ())
     assert (large.text, [tool.name for tool in large.tools]) == (INSTRUCTIONS, ["look"])

@@ -21,8 +21,7 @@ async def test_notes_follow_the_instructions_of_every_request(tmp_path: Path) ->
     (tmp_path / "AGENTS.md").write_text("Answer in rhymes.")
     stage = Stage(Model(says("hello")), workspace=tmp_path)
     async with stage.playing():
-        stage.hear("hi")
-        await stage.until_settled()
+        await stage.say("hi")
     instructions = stage.model.requests[0].context.instructions
     assert instructions == f"{INSTRUCTIONS}\n\n# AGENTS.md\n\nAnswer in rhymes.\n\n# SOUL.md\n\nYou are kind."
     [told] = stage.told(InstructionsSet)
@@ -42,8 +41,7 @@ async def test_a_changed_note_applies_from_the_next_turn_and_an_unchanged_one_is
                 note.unlink()
             else:
                 note.write_text(text)
-            stage.hear("hi", str(number))
-            await stage.until_settled()
+            await stage.say("hi", str(number))
     assert [[n.text for n in told.notes] for told in stage.told(InstructionsSet)] == [["one"], ["two"], []]
 
 
