@@ -10,7 +10,6 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,7 @@ from gateway.cli.memory.main_memory import memory
 from gateway.cli.options import config_option, end, home_at, home_option, invocation, json_option, made_home, person_option
 
 if TYPE_CHECKING:
-    from gateway.support.home import Home
     from plugins.host.loading import PluginFolder
-
-_Command = Callable[..., Any]
 
 KINDS = ("provider", "embedding", "tool", "command", "policy")
 """The kinds of `plugins new`, as in `plugins.templates.packages`, which is not imported here to keep `--help` fast."""
@@ -179,7 +175,11 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
     is given."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
+    end(
+        lambda: session_commands.show_session(
+            made_home(home), session, sys.stdout, person=person, as_json=as_json, limit=limit
+        )
+    )
 
 
 @sessions.command("export")
@@ -192,7 +192,11 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
     from gateway.cli import session_commands
 
     markdown = form == "markdown"
-    end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
+    end(
+        lambda: session_commands.export_session(
+            made_home(home), session, sys.stdout.buffer, person=person, markdown=markdown
+        )
+    )
 
 
 @sessions.command("verify")
@@ -229,7 +233,7 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
     is in force."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
+    end(lambda: session_commands.list_compactions(made_home(home), session, sys.stdout, person=person, as_json=as_json))
 
 
 @sessions.command("fork")
@@ -421,12 +425,3 @@ def _plugin_in(folder: Path) -> PluginFolder:
         return PluginFolder(folder)
     except NoPlugin as error:
         raise click.UsageError(f"{error}.") from error
-
-
-def _session(path: Path | None, name: str, person: str | None) -> tuple[Home, str]:
-    """Return the home and the id of the named session."""
-    from gateway.support.storage import session_logs
-    from gateway.support.stored_sessions import find_session
-
-    home = made_home(path)
-    return home, find_session(session_logs(home), name, person).session

@@ -96,9 +96,9 @@ def list_sessions(home: Home, out: TextIO, *, as_json: bool) -> int:
     return SUCCESS
 
 
-def show_session(home: Home, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
+def show_session(home: Home, name: str, out: TextIO, *, person: str | None, as_json: bool, limit: int | None) -> int:
     """Print the transcript of a session, or its last `limit` entries. Raises JournalDamaged."""
-    log = find_session(session_logs(home), name)
+    log = find_session(session_logs(home), name, person)
     entries = deque((entry for event in log.events() if (entry := entry_of(event))), maxlen=limit)
     if as_json:
         print_json(list(entries), out)
@@ -132,9 +132,9 @@ def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: b
     return SUCCESS
 
 
-def export_session(home: Home, name: str, out: BinaryIO, *, markdown: bool) -> int:
+def export_session(home: Home, name: str, out: BinaryIO, *, person: str | None, markdown: bool) -> int:
     """Write a session as Markdown, or its journal up to the last complete line."""
-    log = find_session(session_logs(home), name)
+    log = find_session(session_logs(home), name, person)
     if not markdown:
         out.writelines(_whole_lines(log))
         return SUCCESS
@@ -189,31 +189,18 @@ def _against(head: int, verdict: Verdict) -> Verdict:
 
 
 def _verdict(log: StoredLog) -> Verdict:
-    session, file = log.session, log.reader.location(log.session)
+    verdict = Verdict(session=log.session, file=log.reader.location(log.session), whole=True)
+    replace = msgspec.structs.replace
     try:
         verified = log.verify()
     except UnknownSession:  # of which only the catalog knows
-        return Verdict(session=session, file=file, whole=True)
+        return verdict
     except JournalDamaged as damage:
-        return Verdict(
-            session=session,
-            file=file,
-            whole=False,
-            events=damage.good_seq,
-            bytes=damage.good_end,
-            line=damage.line,
-            reason=damage.reason,
-        )
+        events, size = damage.good_seq, damage.good_end
+        return replace(verdict, whole=False, events=events, bytes=size, line=damage.line, reason=damage.reason)
     except StorageFailed as error:
-        return Verdict(session=session, file=file, whole=False, events=0, bytes=0, line=0, reason=str(error))
-    return Verdict(
-        session=session,
-        file=file,
-        whole=True,
-        events=verified.events,
-        bytes=verified.last.offset,
-        unfinished=verified.torn,
-    )
+        return replace(verdict, whole=False, line=0, reason=str(error))
+    return replace(verdict, events=verified.events, bytes=verified.last.offset, unfinished=verified.torn)
 
 
 def _verdict_line(verdict: Verdict) -> str:
@@ -268,9 +255,9 @@ def _whole_lines(log: StoredLog) -> Iterator[bytes]:
 # --- compactions ------------------------------------------------------------------------------------------------------
 
 
-def list_compactions(home: Home, name: str, out: TextIO, *, as_json: bool) -> int:
+def list_compactions(home: Home, name: str, out: TextIO, *, person: str | None, as_json: bool) -> int:
     """Print every compaction of a session, reverted ones included, oldest first. Raises SessionUnknown, JournalDamaged."""
-    entries = _compactions(find_session(session_logs(home), name))
+    entries = _compactions(find_session(session_logs(home), name, person))
     if as_json:
         print_json(entries, out)
     elif not entries:
