@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from benchmarks import long
+from benchmarks import long, memory_month
 from benchmarks.__main__ import BENCHMARKS, code
 from benchmarks.client import Client, TurnFailed
 from benchmarks.figures import figure, percentile_95, table
@@ -82,15 +83,41 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
     return start
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "memory-month"])
 def test_each_benchmark_runs_at_its_smallest(name: str, tmp_path: Path) -> None:
     tiny = Setting(
-        folder=tmp_path, turns=12, window=2, runs=1, sessions=3, each=2, journals=3, events=50, conversations=0, notes=9
+        folder=tmp_path,
+        turns=12,
+        window=2,
+        runs=1,
+        sessions=3,
+        each=2,
+        journals=3,
+        events=50,
+        conversations=0,
+        notes=9,
+        chunks=1000,
     )
     figures = BENCHMARKS[name](tiny)
     assert {each.benchmark for each in figures} == {name}
     assert all(each.runs >= 1 for each in figures)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_month_shows_the_evidence_of_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a conversation of its own: the data set is not in the repository."""
+    texts = ["Where is the kettle?", "It is blue.", "My sister plays the lute.", "How nice!"]
+    turns = [
+        {"id": str(number), "session": number // 2, "speaker": "Ann" if number % 2 == 0 else "Ben", "text": text}
+        for number, text in enumerate(texts)
+    ]
+    told = {"id": "made up", "turns": turns, "questions": [{"question": "Who plays the lute?", "relevant": ["2"]}]}
+    (tmp_path / "conversations.json").write_text(json.dumps({"conversations": [told]}))
+    monkeypatch.setattr(memory_month, "CONVERSATIONS", tmp_path / "conversations.json")
+    figures = memory_month.run(Setting(folder=tmp_path, conversations=1))
+    assert {each.benchmark for each in figures} == {"memory-month"}
+    assert [each.median for each in figures[:2]] == [100.0, 100.0]
+    assert [each.name for each in tmp_path.iterdir()] == ["conversations.json"]
 
 
 def test_the_long_session_says_which_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
