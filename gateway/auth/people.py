@@ -93,7 +93,7 @@ def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> t
     """Return the invalid key of a person's table and the reason, as the rest of a sentence; None if all is valid."""
     key = f"people.{person}"
     if PERSON_ID.fullmatch(person) is None:
-        return key, "is not a name: up to 32 of a-z 0-9 _ and -, beginning with a letter"
+        return key, "is not a valid name: use up to 32 of a-z 0-9 _ and -, beginning with a letter"
     if person == OWNER:
         return None if token is None else (f"{key}.token", "is not read; set gateway.token instead")
     if token is None:

@@ -96,7 +96,7 @@ def token_weakness(token: str) -> str | None:
 def _repetition(token: str) -> str | None:
     if len(set(token)) < _FEWEST_DIFFERENT:
         return f"has fewer than {_FEWEST_DIFFERENT} different characters"
-    return "repeats one piece over and over" if token in (token + token)[1:-1] else None
+    return "is a repeated pattern" if token in (token + token)[1:-1] else None
 
 
 def is_loopback(host: str) -> bool:

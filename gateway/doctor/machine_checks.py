@@ -17,22 +17,22 @@ from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
 from plugins.support.file_watcher import library
 
-FREE_BYTES = 512 * 1024 * 1024
-FREE_SHARE = 0.02
-FREE_FILES = 2000
+LEAST_FREE_BYTES = 512 * 1024 * 1024
+LEAST_FREE_SHARE = 0.02
+LEAST_FREE_FILES = 2000
 """Thresholds for a nearly full disk: bytes, share of the disk, files. Months of journals are a few hundred MB."""
 
-DESCRIPTORS = 1024
+LEAST_DESCRIPTORS = 1024
 """With fewer descriptors, a gateway accepts fewer than about 400 connections (`gateway.support.resource_limits`)."""
 
 TIMEOUT = 2.0
 """Seconds to wait for a response of the gateway, or whatever uses its address."""
 
-NETWORK = frozenset(
+NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
 )
-PASSING = frozenset(("tmpfs", "ramfs", "devtmpfs"))
-UNSYNCED = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "eatmydata"))
+MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs", "devtmpfs"))
+UNSAFE_MOUNT_OPTIONS = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "eatmydata"))
 
 
 def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
@@ -67,9 +67,9 @@ def disk(context: DoctorContext) -> Iterator[Finding]:
     room = os.statvfs(place)
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     mend = "Free space, or move the home to a larger disk; messages are refused when the disk is full."
-    if whole and (free < FREE_BYTES or free < FREE_SHARE * whole):
+    if whole and (free < LEAST_FREE_BYTES or free < LEAST_FREE_SHARE * whole):
         yield Finding(f"The disk under {place} is nearly full: {free // 2**20} MB left.", mend)
-    if room.f_files and room.f_favail < FREE_FILES:
+    if room.f_files and room.f_favail < LEAST_FREE_FILES:
         yield Finding(f"The disk under {place} has room for only {room.f_favail} more files.", mend)
 
 
@@ -95,11 +95,11 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
         return
     point, kind, options = found
     mend = "Move the home to a disk of this machine: EXUVIA_HOME, or --home."
-    if kind in NETWORK:
+    if kind in NETWORK_FILE_SYSTEMS:
         yield Finding(f"{point} is a network file system ({kind}), whose locks and syncs are unreliable.", mend)
-    if kind in PASSING:
+    if kind in MEMORY_FILE_SYSTEMS:
         yield Finding(f"{point} is in memory ({kind}): its files are lost when the machine restarts.", mend)
-    if unsynced := sorted(UNSYNCED & options):
+    if unsynced := sorted(UNSAFE_MOUNT_OPTIONS & options):
         yield Finding(
             f"{point} is mounted with {', '.join(unsynced)}: synced data can be lost in a power failure.",
             "Mount it without that option.",
@@ -110,10 +110,10 @@ def descriptors(context: DoctorContext) -> Iterator[Finding]:
     """Report a low limit on descriptors, of the running gateway or of one started from here."""
     limit = _limit_of(context, "Max open files")
     limit = reachable_descriptors() if limit is None else limit
-    if 0 <= limit < DESCRIPTORS:
+    if 0 <= limit < LEAST_DESCRIPTORS:
         yield Finding(
             f"The gateway can open at most {limit} files and connections at once.",
-            f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
+            f"Raise the limit: `ulimit -n {LEAST_DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
         )
 
 

@@ -17,20 +17,20 @@ from gateway.support.session_status import count_of, span
 from sessions.events.errors import StorageFailed
 from sessions.store.catalog import Catalog
 
-BLOCKED = 1.0
+BLOCKED_SECONDS = 1.0
 """The delay of the event loop that people notice, in seconds."""
 
-FRESH = 600.0
+RECENT_SECONDS = 600.0
 """Seconds for which a failure of the disk or of a turn is reported, even if all has gone well since."""
 
-CROWDED = 0.8
+MOST_DESCRIPTORS_SHARE = 0.8
 """The share of open file descriptors above which it is reported."""
 
 
-REPEATED = 3
+REPEATED_FAILURES = 3
 """Consecutive failures of a provider that are reported although it is still in use."""
 
-WHY = "see the log and that conversation's `/status`; `exuvia doctor` checks the providers."
+SEE_LOG = "see the log and that conversation's `/status`; `exuvia doctor` checks the providers."
 
 
 class Readiness:
@@ -82,15 +82,16 @@ class Problems:
     def _turns(self) -> Iterator[str]:
         """Yield the turns that failed recently, in all sessions, and the newest one until a turn succeeds."""
         now, ended = self._clock(), self._counters.ended
-        recent = [code for at, code in ended if now - at < FRESH]
+        recent = [code for at, code in ended if now - at < RECENT_SECONDS]
         if failed := [code for code in recent if code]:
             codes = ", ".join(code for code, _ in Counter(failed).most_common())
-            yield f"{len(failed):,} of {count_of(len(recent), 'turn')} failed within the last {span(FRESH)} ({codes}): {WHY}"
+            turns, time = f"{len(failed):,} of {count_of(len(recent), 'turn')}", span(RECENT_SECONDS)
+            yield f"{turns} failed within the last {time} ({codes}): {SEE_LOG}"
         elif ended and ended[-1][1]:
-            yield f"The last turn failed {span(now - ended[-1][0])} ago ({ended[-1][1]}): {WHY}"
+            yield f"The last turn failed {span(now - ended[-1][0])} ago ({ended[-1][1]}): {SEE_LOG}"
 
     def _storage(self) -> Iterator[str]:
-        if (failed := self._counters.storage_failed) is not None and (ago := self._clock() - failed[0]) < FRESH:
+        if (failed := self._counters.storage_failed) is not None and (ago := self._clock() - failed[0]) < RECENT_SECONDS:
             yield (
                 f"A write to the disk failed {span(ago)} ago ({failed[1].rstrip('.')}). Accepted messages are safe;"
                 " send the others again. Check the free space."
@@ -116,15 +117,15 @@ class Problems:
                 yield f"{failed} and is tried again in {span(breaker.wait)}: {breaker.why}"
             elif breaker.state != "closed":
                 yield f"{failed} and is being tried again: {breaker.why}"
-            elif breaker.failures >= REPEATED:
+            elif breaker.failures >= REPEATED_FAILURES:
                 yield f"{failed}: {breaker.why}"
 
     def _machine(self) -> Iterator[str]:
-        if (blocked := self._lag.last_minutes) >= BLOCKED:
+        if (blocked := self._lag.last_minutes) >= BLOCKED_SECONDS:
             yield (
                 f"The event loop was blocked for {blocked:.1f} s within the last five minutes. Too little memory or CPU"
                 " causes this, or a plugin that computes outside a thread."
             )
         used, most = process.descriptors(), process.most_descriptors()
-        if used is not None and most is not None and used > CROWDED * most:
+        if used is not None and most is not None and used > MOST_DESCRIPTORS_SHARE * most:
             yield f"{used:,} of {most:,} file descriptors are open; raise the limit (`LimitNOFILE=`, `ulimit -n`)."

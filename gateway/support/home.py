@@ -98,14 +98,14 @@ class Home(msgspec.Struct, frozen=True):
         ours = (self.sessions, self.quarantine, self.attachments, self.plugins)
         if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):
             raise StartRefused(
-                f"agent.workspace is {workspace}, where the gateway's own files are, which no model may read or write;"
-                " name a folder of its own."
+                f"agent.workspace is {workspace}, which overlaps with the gateway's own files; models may not read or write"
+                " those. Choose a separate folder."
             )
 
     def _close_to_others(self) -> None:
         mode = self.root.stat().st_mode
         if mode & 0o002:
-            raise StartRefused(f"Everybody may write to {self.root}; choose another home, or close it: chmod 700.")
+            raise StartRefused(f"Every user may write to {self.root}; choose another home, or restrict it with chmod 700.")
         if mode & 0o077 and self._only_ours():
             self.root.chmod(0o700)
 

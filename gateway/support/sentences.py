@@ -49,5 +49,5 @@ def ending_sentence(event: TurnEnded) -> str | None:
         case "cancelled":
             return "(stopped)"
         case "failed" | "abandoned":
-            return "The turn failed, and the gateway does not say why."
+            return "The turn failed for an unknown reason."
     assert_never(event.outcome)

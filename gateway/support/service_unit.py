@@ -57,7 +57,7 @@ def start_command(python: Path, home: Path | None) -> str:
     """
     script = python.with_name("exuvia")
     if not script.exists():
-        raise StartRefused(f"There is no {script}; install Exuvia with pip, and use the `exuvia` that this makes.")
+        raise StartRefused(f"There is no {script}: install Exuvia with pip, and run the command `exuvia` that it installs.")
     words = ["run", *(["--home", str(home)] if home else [])]
     # A $ stands for a variable in every word but the first.
     return " ".join([_quoted(str(script)), *(_quoted(word).replace("$", "$$") for word in words)])
@@ -99,7 +99,7 @@ def install(
     manager = _systemctl(scope)
     out.write(f"Written: {path}\nNow start it:\n  {manager} daemon-reload\n  {manager} enable --now exuvia\n")
     if scope == "user":
-        out.write("To let it run while you are not signed in:\n  loginctl enable-linger\n")
+        out.write("To keep it running while you are logged out:\n  loginctl enable-linger\n")
     return 0
 
 
@@ -116,7 +116,7 @@ def uninstall(scope: Scope, environment: Mapping[str, str], out: TextIO) -> int:
     for enabled in [*path.parent.glob("*.wants/exuvia.service"), path]:
         enabled.unlink()
     manager = _systemctl(scope)
-    out.write(f"Removed: {path}\nNow end it, if it runs:\n  {manager} stop exuvia\n  {manager} daemon-reload\n")
+    out.write(f"Removed: {path}\nNow stop it, if it is running:\n  {manager} stop exuvia\n  {manager} daemon-reload\n")
     return 0
 
 
@@ -126,12 +126,12 @@ def _systemctl(scope: Scope) -> str:
 
 def _check_ours(path: Path) -> None:
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
-        raise StartRefused(f"{path} was not written by `exuvia service install`, so it is left as it is.")
+        raise StartRefused(f"{path} was not written by `exuvia service install`; it is not changed.")
 
 
 def _check_for_system(python: Path, home: Path | None) -> None:
     if home is not None:
-        raise StartRefused("The system's service keeps its home in /var/lib/exuvia; --home is for --user.")
+        raise StartRefused("The home of the system's service is /var/lib/exuvia; use --home with --user only.")
     installed = python.parent.resolve()
     if any(installed.is_relative_to(hidden) for hidden in _HIDDEN):
         raise StartRefused(f"The system's service cannot see {installed}; install Exuvia into a folder such as /opt/exuvia.")

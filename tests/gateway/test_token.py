@@ -62,7 +62,7 @@ def test_an_existing_home_with_only_our_files_is_closed_to_others(tmp_path: Path
 
 def test_a_world_writable_home_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    with pytest.raises(StartRefused, match="Everybody may write"):
+    with pytest.raises(StartRefused, match="Every user may write"):
         Home(tmp_path).make()
 
 
@@ -98,7 +98,7 @@ def test_the_token_comes_from_the_configuration_the_credential_or_the_home(home:
         ("<replace_me>-0123456789-abcdef", "is a placeholder"),
         ("a" * 40, "has fewer than 6 different characters"),
         ("ana-ana-ana-ana-ana-ana-ana-1", "has fewer than 6 different characters"),
-        ("abcdefgh" * 4, "repeats one piece over and over"),
+        ("abcdefgh" * 4, "is a repeated pattern"),
         ("ababababababababababababba", "has fewer than 6 different characters"),
         ("kT3 mPz9 wQx7 LrB2 vNcY h5d", "has characters that are not allowed in an HTTP header"),
         ("ключ-который-достаточно-длинный", "has characters that are not allowed in an HTTP header"),

@@ -98,7 +98,7 @@ def test_a_workspace_in_which_the_gateways_own_files_lie_is_refused(named: str, 
     root = tmp_path / "home"
     root.mkdir(mode=0o700)
     (root / "link").symlink_to(root, target_is_directory=True)
-    with pytest.raises(StartRefused, match=r"^agent\.workspace is .*name a folder of its own\.$"):
+    with pytest.raises(StartRefused, match=r"^agent\.workspace is .*Choose a separate folder\.$"):
         Home(root).make(named)
 
 
