@@ -31,12 +31,12 @@ CHECKPOINT_EVERY = 256
 
 
 class _Running(msgspec.Struct, frozen=True):
-    """A conversation and its tasks: `life` may be cancelled at any time, even before its first step; `owner` never is, and
+    """A conversation and its tasks: `task` may be cancelled at any time, even before its first step; `closing` never is, and
     always cleans up."""
 
     conversation: Conversation
-    life: asyncio.Task[None]
-    owner: asyncio.Task[None]
+    task: asyncio.Task[None]
+    closing: asyncio.Task[None]
 
 
 class ConversationRunner:
@@ -109,8 +109,8 @@ class ConversationRunner:
     async def stop(self, session: str) -> None:
         """End a conversation and return once it is closed; a running turn stays open in its log."""
         if (running := self._running.get(session)) is not None:
-            running.life.cancel()
-            await asyncio.wait([running.owner])
+            running.task.cancel()
+            await asyncio.wait([running.closing])
 
     async def stop_all(self) -> None:
         """End every conversation. A running turn stays open in its log, which records the interruption."""
@@ -135,15 +135,15 @@ class ConversationRunner:
         self._indexer.begin(recorder)
         if self._paused:
             conversation.pause()
-        life = asyncio.create_task(conversation.run())
-        owner = asyncio.create_task(self._own(chat, conversation, life))
-        self._running[conversation.session] = _Running(conversation, life, owner)
+        task = asyncio.create_task(conversation.run())
+        closing = asyncio.create_task(self._close_at_end(chat, conversation, task))
+        self._running[conversation.session] = _Running(conversation, task, closing)
         return conversation
 
-    async def _own(self, chat: Chat, conversation: Conversation, life: asyncio.Task[None]) -> None:
+    async def _close_at_end(self, chat: Chat, conversation: Conversation, task: asyncio.Task[None]) -> None:
         """Wait until a conversation has ended, then close it."""
-        await asyncio.wait([life])
-        error = None if life.cancelled() else life.exception()
+        await asyncio.wait([task])
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
             log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
         elif error is not None:
