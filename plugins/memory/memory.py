@@ -19,7 +19,7 @@ from plugins.api.memory.scope import Scope
 from plugins.api.memory.source import Source, WatchedFolders
 from plugins.api.memory_settings import NONE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
-from plugins.memory.index.embedder import Embedder
+from plugins.memory.index.embedder import Embedder, reason_of
 from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, import_search_modules
 from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors
 from plugins.memory.sources.notes import Notes
@@ -271,7 +271,7 @@ class Memory:
             async with asyncio.timeout(within):
                 identity, (vector,) = await self._embedder.embed([text], "query")
         except ProviderError as error:
-            return None, None, str(error).rstrip(".")
+            return None, None, reason_of(error).rstrip(".")
         except TimeoutError:
             return None, None, f"the query's vector took longer than {within} seconds"
         return identity, vector, ""

@@ -16,10 +16,12 @@ from structlog.testing import capture_logs
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.memory.index.embedder import PLAIN
 from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources import watcher
 from plugins.memory.sources.notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
+from plugins.support.errors import BadRequest, ProviderError, Unreachable
 from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly
 from tests.memory.places import FakeSource, Place, citations
@@ -285,6 +287,28 @@ async def test_an_unexpected_error_of_a_provider_is_logged_and_shown_as_one_boun
     assert_is_bounded(memory.state.vector_problem.removeprefix("RuntimeError: "))
     logged = [line for line in logs if line["event"] == "memory_not_embedded"]
     assert logged[0] == {"event": "memory_not_embedded", "log_level": "error", "reason": memory.state.vector_problem}
+
+
+@pytest.mark.parametrize("failure", [Unreachable, BadRequest])
+async def test_the_message_of_a_provider_is_logged_and_shown_as_one_bounded_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, failure: type[ProviderError]
+) -> None:
+    async def refuse(texts: Sequence[str], purpose: object) -> Sequence[Sequence[float]]:
+        if texts == [PLAIN]:
+            return [[1.0] * 32]
+        raise failure(HUGE)
+
+    monkeypatch.setattr(place.provider, "embed", refuse)
+    place.put("MEMORY.md", "the door code is 4711\n")
+    with capture_logs() as logs:
+        async with place.memory("counted") as memory:
+            remarks = (await memory.search("door", EVERYTHING)).remarks
+            await until(lambda: bool(memory.state.vector_problem))
+            remarks += (await memory.search("door", EVERYTHING)).remarks
+    assert any("first line second" in line.get("reason", "") for line in logs)
+    for text in (memory.state.vector_problem, *remarks, *(line.get("reason", "") for line in logs)):
+        assert len(text) <= 2 * SENTENCE
+        assert "\n" not in text
 
 
 def assert_is_bounded(message: str) -> None:

@@ -19,7 +19,7 @@ from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.indexer import Indexer, IndexRebuilt, identity_of
 from plugins.providers.hosted.batch_limits import BatchLimits
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, Unreachable
-from plugins.support.untrusted import call_failure
+from plugins.support.untrusted import call_failure, error_text
 from plugins.support.vector_checks import Vector
 from sessions.events.tokens import estimate
 
@@ -87,8 +87,8 @@ class Embedder:
                     await self.embed_all()
                 pause = PAUSE_SECONDS
             except ProviderError as error:
-                self._indexer.report(vector_problem=str(error))
-                self._log_failure(str(error))
+                self._indexer.report(vector_problem=reason_of(error))
+                self._log_failure(reason_of(error))
                 await self._pause(error.retry_after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except IndexRebuilt:
@@ -165,7 +165,7 @@ class Embedder:
             except (BadRequest, BadAnswer):
                 raise  # may be caused by the texts
             except ProviderError as error:
-                self._log_failure(str(error))
+                self._log_failure(reason_of(error))
                 raise
             self._log_failure("")
             identity = identity_of(provider)
@@ -210,8 +210,8 @@ class Embedder:
             try:
                 identity, (found[digest],) = await self.embed([text], "note")
             except (BadRequest, BadAnswer) as error:
-                self._failed_texts[identity, digest] = str(error)
-                log.warning("text_without_vector", text=text.partition("\n")[0], reason=str(error))
+                self._failed_texts[identity, digest] = reason_of(error)
+                log.warning("text_without_vector", text=text.partition("\n")[0], reason=reason_of(error))
         return identity, found
 
     def _describe_failed_texts(self, identity: Identity | None) -> str:
@@ -220,6 +220,11 @@ class Embedder:
         if not reasons:
             return ""
         return f"{len(reasons)} text{'s' * (len(reasons) > 1)} cannot be embedded, the last one because: {reasons[-1]}"
+
+
+def reason_of(error: ProviderError) -> str:
+    """Return the message of an error as one bounded line, since a third-party provider may write anything into it."""
+    return error_text(error) or type(error).__name__
 
 
 async def _embed(provider: EmbeddingProvider, texts: Sequence[str], purpose: Purpose) -> list[Vector]:
