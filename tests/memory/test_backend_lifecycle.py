@@ -15,12 +15,14 @@ import pytest
 from exuvia import hookimpl
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.api.plugin_services import IndexUnusable
 from plugins.host.loading import load_plugins
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.index.backend_lifecycle import SingleThreadBackend
 from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes
+from plugins.support.untrusted import SENTENCE
 from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY, Place, citations
 from tests.memory.without_fts5 import refuse_fts5
@@ -249,6 +251,18 @@ async def test_who_asks_a_backend_whose_place_was_taken_away_hears_that_all_is_l
         await alone.read(lambda index: index.size())
     assert await alone.read(lambda index: index.size()) == (0, 0)
     await alone.close()
+
+
+async def test_an_error_of_the_disk_is_one_bounded_line_whatever_a_backend_writes_into_it(tmp_path: Path) -> None:
+    def fail(_: object) -> None:
+        raise OSError("first line\nsecond line " + "x" * 1_000_000)
+
+    alone = SingleThreadBackend(LocalBackend, tmp_path / "memory.local")
+    with pytest.raises(IndexUnusable) as raised:
+        await alone.write(fail)
+    await alone.close()
+    assert str(raised.value).startswith("The memory index cannot be used: first line second line xx")
+    assert len(str(raised.value)) < 2 * SENTENCE
 
 
 def test_no_start_pays_for_backends_that_nobody_names() -> None:

@@ -41,7 +41,7 @@ class SingleThreadBackend:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
         except OSError as error:
-            raise IndexUnusable(f"The memory index cannot be used: {error}.") from error
+            raise IndexUnusable(f"The memory index cannot be used: {error_text(error)}.") from error
 
     read = write
 
