@@ -155,7 +155,7 @@ async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -
         try:
             loop.call_soon_threadsafe(settle, settled)
         except RuntimeError:
-            return  # it comes after the end of the loop, and nobody listens
+            return  # the event loop has ended
 
     threading.Thread(target=run, name=thread, daemon=True).start()
     try:
@@ -234,6 +234,6 @@ async def _run(called: Implementation, given: Mapping[str, object]) -> PluginCal
     """Call a hook and return its failure. If the task raised it, SystemExit would end the process."""
     try:
         await called.function(*(given[name] for name in called.parameters))
-    except BaseException as error:  # what is cancelled ends here too, and nobody asks how
+    except BaseException as error:  # a cancellation is reported like any other failure
         return call_failure(error)
     return None

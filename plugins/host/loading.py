@@ -139,7 +139,7 @@ class PluginFolder:
             sys.modules.update(before)
             raise
         finally:
-            sys.dont_write_bytecode = writes  # bytecode is told apart by the second: a second save would not be seen
+            sys.dont_write_bytecode = writes  # cached bytecode has a resolution of a second: a second save would be missed
         return loaded
 
     def _forget(self) -> dict[str, ModuleType]:

@@ -34,7 +34,7 @@ class Page:
         self._reserved = ""
 
     def reserve(self, text: str) -> None:
-        """Reserve budget for a text that will stand beside the lines; identifiers in it need not be added again."""
+        """Reserve budget for a text that is added to the lines; identifiers in it need not be added again."""
         self.remaining -= estimate(text)
         self._reserved = text
 

@@ -138,7 +138,9 @@ class ChatProviderConformance:
             asked = [question(self.model, UserMessage(text=text)) for text in ("one two three", "four five six")]
             first, second = await asyncio.gather(*(reply_of(provider, request) for request in asked))
             again = [await reply_of(provider, request) for request in asked]
-            assert [first.text, second.text] == [reply.text for reply in again], "Two sessions at once got mixed answers."
+            assert [first.text, second.text] == [reply.text for reply in again], (
+                "The answers of two simultaneous requests were mixed up."
+            )
 
     @check
     async def test_a_stream_can_be_closed_early(self, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ class HostedChatConformance(ChatProviderConformance):
     model: ClassVar[str] = OpenAIServer.MODEL
     key: ClassVar[str] = OpenAIServer.KEY
 
-    # --- how the service speaks, where it is not like OpenAI ----------------------------------------------------------
+    # --- the service's protocol, if it differs from OpenAI's ----------------------------------------------------------
 
     def settings(self, url: str, key: str) -> Any:
         """Return `[providers.<name>]` for the service at this address."""
@@ -202,8 +204,8 @@ class HostedChatConformance(ChatProviderConformance):
         """Every provider is opened at each start, even if nobody uses it: send nothing before the first request."""
         async with self.asking(tmp_path) as (provider, server):
             provider.default_model(), provider.explain_default(), provider.limits(self.model)
-            assert not server.paths, "It asked the service before there was a question."
-            assert not server.asked_lists, "It asked for the list of models before there was a question."
+            assert not server.paths, "It asked the service before the first request."
+            assert not server.asked_lists, "It asked for the list of models before the first request."
 
     @check
     async def test_the_whole_conversation_is_sent(self, tmp_path: Path) -> None:

@@ -296,4 +296,4 @@ class CommandConformance:
         await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running], timeout=self.seconds)
-        assert running.done(), "It still runs, although it was stopped."
+        assert running.done(), "It is still running after it was cancelled."

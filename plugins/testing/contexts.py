@@ -44,7 +44,7 @@ DIMENSIONS = 8
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only changes when it is moved."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self._now = now

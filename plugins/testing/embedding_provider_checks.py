@@ -96,7 +96,7 @@ class EmbeddingProviderConformance:
         """`model()` returns the model's name, or None if the provider is not available; `explain_default()` the end of a
         sentence, such as "ACME_API_KEY is set". Neither sends a request or reads a file: do that in `__aenter__`."""
         async with self.opened(tmp_path) as provider:
-            assert isinstance(provider.model(), str), f"model() is {provider.model()!r} where it can be used."
+            assert isinstance(provider.model(), str), f"model() is {provider.model()!r} although the provider is available."
             check_sentence(provider.explain_default())
 
     @check
@@ -109,7 +109,9 @@ class EmbeddingProviderConformance:
             for text, vector in zip(TEXTS, together, strict=True):
                 (alone,) = await provider.embed([text], "note")
                 likeness = cosine(alone, vector)
-                assert likeness > 0.98, f"The vector of {text!r} is another one among others (cosine {likeness:.2f})."
+                assert likeness > 0.98, (
+                    f"The vector of {text!r} depends on the other texts of the request (cosine {likeness:.2f})."
+                )
 
     @check
     async def test_vectors_are_finite_and_of_equal_length(self, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ class EmbeddingProviderConformance:
         async with self.opened(tmp_path) as provider:
             first, second = await asyncio.gather(provider.embed(TEXTS, "note"), provider.embed(TEXTS[::-1], "note"))
             for one, other in zip(first, reversed(second), strict=True):
-                assert cosine(one, other) > 0.98, "Two requests at once got each other's vectors."
+                assert cosine(one, other) > 0.98, "Two simultaneous requests received each other's vectors."
 
     @check
     async def test_it_can_be_cancelled(self, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ class EmbeddingProviderConformance:
                     await asyncio.sleep(0)
                 if asking.cancel():
                     await asyncio.wait([asking])
-                    assert asking.cancelled(), "It was cancelled and went on: something catches CancelledError."
+                    assert asking.cancelled(), "It continued after it was cancelled: something catches CancelledError."
                 assert len(await provider.embed(TEXTS[:1], "query")) == 1
 
 
@@ -205,15 +207,15 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
         """Every provider is opened at each start, even if nobody uses it: send nothing before the first `embed`."""
         async with self.asking(tmp_path) as (provider, server):
             provider.model(), provider.explain_default(), provider.dimensions()
-            assert not server.paths, "It asked the service before there was anything to embed."
-            assert not server.asked_lists, "It asked for the list of models before there was anything to embed."
+            assert not server.paths, "It asked the service before the first text."
+            assert not server.asked_lists, "It asked for the list of models before the first text."
 
     @check
     async def test_a_missing_key_is_reported(self, tmp_path: Path) -> None:
         """Without a key and an address `model()` is None, and `explain_default()` names the missing variable or setting."""
         settings = EmbeddingKeys(provider="none")
         async with make_provider_context(tmp_path, settings) as context, self.provider(context) as provider:
-            assert provider.model() is None, f"model() is {provider.model()!r} where nothing is set."
+            assert provider.model() is None, f"model() is {provider.model()!r} although nothing is configured."
             check_sentence(provider.explain_default())
             wanted = self.variable or "api_key"
             assert wanted in provider.explain_default(), (

@@ -94,12 +94,10 @@ class PruningPolicyConformance:
         """Return the policy alone, as a third-party plugin."""
         return _third_party(self.plugin, self.seconds)
 
-    async def proposed(
-        self, hooks: Hooks, view: View, window: int | None = 100_000, idle: float = 3600.0
-    ) -> PruningProposal:
-        """Return the policy's proposal at noon, `idle` seconds after the last model request."""
+    async def proposed(self, hooks: Hooks, view: View, window: int | None = 100_000) -> PruningProposal:
+        """Return the policy's proposal at noon, an hour after the last model request."""
         budget = PruningBudget(window=window, reserve=1000, rules=PruningRules())
-        return await hooks.propose_prunes(view, context_of(view, NOON - timedelta(seconds=idle)), budget, NOON)
+        return await hooks.propose_prunes(view, context_of(view, NOON - timedelta(hours=1)), budget, NOON)
 
     def check_failures(self, what: str, failures: tuple[PluginFailed, ...]) -> None:
         """Fail if the policy failed."""

@@ -38,12 +38,12 @@ TALK: tuple[Message, ...] = (
 )
 
 
-def leaving(messages: tuple[Message, ...] = TALK, window: int = 8000, summary: str = "") -> CompactionInput:
+def leaving(messages: tuple[Message, ...] = TALK, window: int = 8000) -> CompactionInput:
     """Return the input of a compaction for a model with this window."""
     return CompactionInput(
         messages=messages,
         kept=(UserMessage(text="And now?"),),
-        summary=summary,
+        summary="",
         focus="",
         window=window,
         limit=window // 8,

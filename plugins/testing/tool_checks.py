@@ -89,7 +89,7 @@ class ToolConformance:
         `required`, and say in `description` what the tool does."""
         schema = self.tool.definition.parameters
         known, required = set(schema.get("properties", {})), set(schema.get("required", ()))
-        assert len(self.tool.definition.description) >= 20, "The description says too little for a model to go by."
+        assert len(self.tool.definition.description) >= 20, "The description is too short for a model."
         assert required <= known, f"required names {sorted(required - known)}, which properties does not."
         assert required <= set(self.arguments), f"The example lacks {sorted(required - set(self.arguments))}."
         assert set(self.arguments) <= known, f"The schema does not know {sorted(set(self.arguments) - known)}."
@@ -156,7 +156,7 @@ class ToolConformance:
                     await asyncio.sleep(0)
                 running.cancel()
                 await asyncio.wait([running], timeout=self.seconds)
-                assert running.done(), "It still runs, although it was stopped."
+                assert running.done(), "It is still running after it was cancelled."
 
     @check
     async def test_repeatable_calls_give_the_same_result(self, tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)
 
 
-def connect_readonly(path: Path, *, patience: float = 2.0) -> Any:
-    """Return a read-only connection for programs that run beside the gateway. Blocks."""
-    return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None)
+def connect_readonly(path: Path) -> Any:
+    """Return a read-only connection for programs that run beside the gateway. Blocks, and waits two seconds for a lock."""
+    return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2.0, isolation_level=None)
 
 
 def connect_blocking(path: Path, *, patience: float) -> Any:

@@ -41,7 +41,7 @@ START = Position()
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a log, as cheaply as the store can tell it: a log whose stamp has not changed has not changed.
+    """The state of a log, as cheaply as the store can determine it: a log whose stamp has not changed has not changed.
 
     `size` is in bytes, `changed` in nanoseconds since the epoch. `identity` differs if the log was replaced by another one,
     for example by a copy.
@@ -93,7 +93,7 @@ class LogReader(Protocol):
         ...
 
     def stamp(self, session: str) -> Stamp | None:
-        """Return the stamp of a log, or None if there is none or it cannot be told."""
+        """Return the stamp of a log, or None if there is none or it cannot be determined."""
         ...
 
     def listed(self) -> Iterator[tuple[str, Stamp]]:
