@@ -14,7 +14,7 @@ export class Announcer {
   }
 
   /** The entry grew by a piece, or is complete. Only the piece is scanned, not the whole text. */
-  heard(entry, piece = "") {
+  feed(entry, piece = "") {
     if (this.id !== entry.id) {
       if (!entry.live) return; // complete when it came: screen readers read it in place
       this.id = entry.id;

@@ -51,7 +51,7 @@ class App {
     this.sheets = new Map();
     this.tabs = new BroadcastChannel("exuvia"); // announces who is signed in, "" for nobody: all tabs share the cookie
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
-    addEventListener("hashchange", () => this.shell && this.turn());
+    addEventListener("hashchange", () => this.shell && this.onHashChange());
   }
 
   async begin() {
@@ -68,7 +68,7 @@ class App {
   }
 
   /** The URL changed: another page, or a sign-in link, which signs in every tab. */
-  async turn() {
+  async onHashChange() {
     const link = linkInAddress();
     if (!link) return this.show();
     try {

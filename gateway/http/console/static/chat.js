@@ -69,7 +69,7 @@ function mountKey(element, app, key, [session, seq]) {
   });
   conversation.addEventListener("piece", ({ detail }) => {
     timeline.grow(detail.entry);
-    announcer.heard(detail.entry, detail.text);
+    announcer.feed(detail.entry, detail.text);
   });
   conversation.addEventListener("earlier", () => {
     timeline.drawEarlier();
@@ -110,7 +110,7 @@ function mountKey(element, app, key, [session, seq]) {
   function announce(event) {
     const transcript = conversation.current;
     const entry = transcript.entries.get(transcript.replyId(event.turn, event.reply));
-    if (entry) announcer.heard(entry);
+    if (entry) announcer.feed(entry);
   }
 
   return () => {
@@ -148,7 +148,7 @@ function actsOf(app, conversation, composer) {
       const messages = conversation.of(entry.session).takenBy(entry.turn);
       if (!messages.length) throw new Error("The message of this turn is not loaded yet. Scroll up to it first.");
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
-      composer.settle();
+      composer.refocus();
     }),
     fork: forked(async (entry) => go(await conversation.fork(entry.session, conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq))),
   };

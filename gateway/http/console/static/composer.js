@@ -15,14 +15,14 @@ export class Composer {
     this.commands = new Commands(app, { choose: (text) => this.complete(text), mark: (id) => this.mark(id) });
     this.area = h("textarea", { rows: 1, placeholder: "Write a message, or / for commands", "aria-label": "Message",
       "aria-controls": "commands", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
-      on: { input: () => this.changed(), keydown: (event) => this.pressed(event), paste: (event) => this.pasted(event),
-        blur: () => setTimeout(() => this.left(), 150) } });
+      on: { input: () => this.onInput(), keydown: (event) => this.onKeydown(event), paste: (event) => this.onPaste(event),
+        blur: () => setTimeout(() => this.onBlur(), 150) } });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files", tabIndex: -1,
-      on: { change: () => this.attach([...this.picker.files]), cancel: () => this.settle() } });
+      on: { change: () => this.attach([...this.picker.files]), cancel: () => this.refocus() } });
     this.attachButton = button("attach", "Attach files", () => this.picker.click());
     this.stopButton = button("stop", "Stop (Escape)", () => {
       stop();
-      this.settle();
+      this.refocus();
     });
     this.sendButton = button("send", "Send", () => this.submit());
     this.stopButton.classList.add("stop");
@@ -44,12 +44,12 @@ export class Composer {
   }
 
   /** The focus left a moment ago: hide the commands, unless it came back. */
-  left() {
+  onBlur() {
     if (document.activeElement !== this.area) this.commands.show("");
   }
 
   /** Focus the input, unless that would open an on-screen keyboard. */
-  settle() {
+  refocus() {
     if (!COARSE.matches) this.area.focus();
   }
 
@@ -62,7 +62,7 @@ export class Composer {
     this.area.value = [text, this.area.value].filter(Boolean).join("\n\n");
     for (const file of attachments) this.files.push({ ...file, sent: Promise.resolve(file) });
     this.drawChips();
-    this.changed();
+    this.onInput();
     this.area.focus();
   }
 
@@ -71,7 +71,7 @@ export class Composer {
     this.fault.textContent = sentence;
   }
 
-  changed() {
+  onInput() {
     this.fault.textContent = "";
     keep(this.place, this.area.value);
     this.commands.show(this.area.value);
@@ -92,9 +92,9 @@ export class Composer {
     this.sendButton.disabled = !this.ready;
   }
 
-  pressed(event) {
+  onKeydown(event) {
     if (event.isComposing) return;
-    if (this.commands.pressed(event)) event.preventDefault();
+    if (this.commands.onKeydown(event)) event.preventDefault();
     else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       this.submit();
@@ -109,7 +109,7 @@ export class Composer {
 
   complete(text) {
     this.area.value = text;
-    this.changed();
+    this.onInput();
     this.commands.show("");
     this.area.focus();
   }
@@ -125,7 +125,7 @@ export class Composer {
       this.files = [];
       this.area.value = "";
       this.drawChips();
-      this.changed();
+      this.onInput();
     } catch (error) {
       this.refuse(error.message);
     } finally {
@@ -135,7 +135,7 @@ export class Composer {
 
   // --- files -----------------------------------------------------------------------------------------------------------
 
-  pasted(event) {
+  onPaste(event) {
     const files = [...event.clipboardData.files];
     if (!files.length) return;
     event.preventDefault();
@@ -153,7 +153,7 @@ export class Composer {
     this.picker.value = "";
     this.drawChips();
     this.enable();
-    this.settle();
+    this.refocus();
   }
 
   drawChips() {
@@ -197,7 +197,7 @@ class Commands {
   }
 
   /** Handle a key; return whether it was for the list. */
-  pressed({ key, shiftKey }) {
+  onKeydown({ key, shiftKey }) {
     if (!this.found.length) return false;
     const step = { ArrowDown: 1, ArrowUp: -1 }[key];
     if (step) {

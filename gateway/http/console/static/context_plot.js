@@ -203,7 +203,7 @@ export class ContextPlot {
     if (index < 0) {
       this.element.setAttribute("aria-valuenow", turns.at(-1)?.turn ?? 0);
       this.element.setAttribute("aria-valuetext", "No turn selected");
-      this.tell(turns.at(-1));
+      this.showReadout(turns.at(-1));
       return;
     }
     const width = Math.max(this.step, 3);
@@ -211,12 +211,12 @@ export class ContextPlot {
       this.marker.setAttribute(name, value);
     }
     this.element.setAttribute("aria-valuenow", this.chosen);
-    this.element.setAttribute("aria-valuetext", said(turns[index], this.page.parts));
-    this.tell(turns[index]);
+    this.element.setAttribute("aria-valuetext", describeTurn(turns[index], this.page.parts));
+    this.showReadout(turns[index]);
   }
 
-  tell(turn) {
-    this.readout.textContent = turn ? said(turn, this.page.parts) : "";
+  showReadout(turn) {
+    this.readout.textContent = turn ? describeTurn(turn, this.page.parts) : "";
   }
 
   under(event) {
@@ -232,13 +232,13 @@ export class ContextPlot {
     for (const [name, value] of Object.entries({ x1: x, x2: x, y1: TOP, y2: HEIGHT, visibility: "visible" })) {
       this.cursor.setAttribute(name, value);
     }
-    this.tell(turn);
+    this.showReadout(turn);
   }
 
   leave() {
     this.cursor.setAttribute("visibility", "hidden");
     const index = this.indexOf(this.chosen);
-    if (this.page) this.tell(this.page.turns[index < 0 ? this.page.turns.length - 1 : index]);
+    if (this.page) this.showReadout(this.page.turns[index < 0 ? this.page.turns.length - 1 : index]);
   }
 
   click(event) {
@@ -275,7 +275,7 @@ export function legend(parts) {
 }
 
 /** A turn in one line. */
-export function said(turn, parts) {
+export function describeTurn(turn, parts) {
   const of = turn.window ? ` of ${count(turn.window)} (${Math.round((100 * turn.tokens) / turn.window)} %)` : "";
   const each = parts
     .map((part, index) => [NAMES[part].toLowerCase(), turn.parts[index]])

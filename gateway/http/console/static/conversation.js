@@ -78,11 +78,11 @@ export class Conversation extends EventTarget {
     } catch (error) {
       if (error.code === "closed") return;
       this.absent = error.code === "unknown_session" && !this.current;
-      if (!this.absent) this.tell("fault", error.message);
+      if (!this.absent) this.emit("fault", error.message);
       if (error.code === "storage_failed") this.resumeLater();
       else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another client may create it
     }
-    this.tell("change");
+    this.emit("change");
     for (const message of this.unsent.messages) this.post(message);
   }
 
@@ -104,7 +104,7 @@ export class Conversation extends EventTarget {
     if (this.current) return; // an event of a message that was sent meanwhile came first
     for (const event of page.events) this.of(page.session_id).add(event);
     this.more = this.hasEarlier(page.more);
-    this.tell("earlier");
+    this.emit("earlier");
   }
 
   /** Follow from the last event of the oldest unfinished session. */
@@ -129,7 +129,7 @@ export class Conversation extends EventTarget {
     if (!within) this.transcripts.unshift(new Transcript(session));
     this.transcripts[0].prepend(page.events);
     this.more = this.hasEarlier(page.more);
-    this.tell("earlier");
+    this.emit("earlier");
   }
 
   hasEarlier(more) {
@@ -148,12 +148,12 @@ export class Conversation extends EventTarget {
     if (!transcript.add(event)) return;
     if (event.turn === this.paused?.turn) this.paused = null;
     if (event.kind === "message_received") this.unsent.remove(event.id);
-    this.tell("change", event);
+    this.emit("change", event);
   }
 
   pause({ turn, seconds, reason }) {
     this.paused = { turn, until: Date.now() + 1000 * seconds, reason };
-    this.tell("change");
+    this.emit("change");
   }
 
   piece(frame) {
@@ -163,13 +163,13 @@ export class Conversation extends EventTarget {
     transcript.piece(frame);
     const entry = transcript.entries.get(transcript.replyId(frame.turn, frame.reply));
     if (!entry?.live) return;
-    if (known === transcript.entries.size) this.tell("piece", { entry, text: frame.text });
-    else this.tell("change", entry);
+    if (known === transcript.entries.size) this.emit("piece", { entry, text: frame.text });
+    else this.emit("change", entry);
   }
 
   settings({ title }) {
     this.title = title;
-    this.tell("settings");
+    this.emit("settings");
   }
 
   /** Fork an entry's session up to one of its events; resolves to the key of the fork. Throws FrameError. */
@@ -190,7 +190,7 @@ export class Conversation extends EventTarget {
   /** Send a message; it is kept until the gateway has accepted it. Throws an Error with a sentence if nothing was sent. */
   send(text, attachments = []) {
     const message = this.unsent.add(this.app.socket, text, attachments);
-    this.tell("change");
+    this.emit("change");
     this.post(message);
   }
 
@@ -207,7 +207,7 @@ export class Conversation extends EventTarget {
 
   accepted({ id }) {
     // Its event follows, unless a turn took the message long ago.
-    if (this.unsent.remove(id)) this.tell("change");
+    if (this.unsent.remove(id)) this.emit("change");
   }
 
   refused(frame) {
@@ -218,20 +218,20 @@ export class Conversation extends EventTarget {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.resend(), (frame.retry_after ?? 0) * 1000 || AGAIN);
     } else this.giveBack(message, frame.code === "too_large" ? TOO_LONG : frame.message);
-    this.tell("change");
+    this.emit("change");
   }
 
   /** Return a refused message to the composer. */
   giveBack(message, sentence) {
     this.unsent.remove(message.id);
-    this.tell("refused", { ...message, sentence });
+    this.emit("refused", { ...message, sentence });
   }
 
   resend() {
     for (const message of this.unsent.messages) this.post(message);
   }
 
-  tell(type, detail) {
+  emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }

@@ -17,7 +17,7 @@ export class SearchView {
       id: "memory-query",
       placeholder: "What did we decide about …",
       autocomplete: "off",
-      on: { input: () => this.soon() },
+      on: { input: () => this.schedule() },
     });
     this.status = h("p", { class: "status", role: "status" });
     this.hits = h("ol", { class: "hits" });
@@ -37,7 +37,7 @@ export class SearchView {
     this.input.focus();
   }
 
-  soon() {
+  schedule() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.search(), PAUSE);
   }

@@ -23,8 +23,8 @@ export class Sessions {
     app.socket.on("welcome", () => this.refresh());
     app.socket.on("accepted", (frame) => this.rows.some((row) => row.session === frame.session) || this.refresh());
     app.socket.on("forked", () => this.refresh());
-    app.socket.on("settings", (frame) => this.called(frame));
-    app.socket.on("event", (frame) => this.heard(frame));
+    app.socket.on("settings", (frame) => this.onSettings(frame));
+    app.socket.on("event", (frame) => this.onEvent(frame));
     setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
   }
 
@@ -39,7 +39,7 @@ export class Sessions {
   }
 
   /** Move a session with a new event to the top. */
-  heard({ session, event }) {
+  onEvent({ session, event }) {
     const row = this.rows.find((each) => each.session === session);
     if (!row) return;
     row.at = event.at;
@@ -47,7 +47,7 @@ export class Sessions {
   }
 
   /** Set the title of a session. */
-  called({ session, title }) {
+  onSettings({ session, title }) {
     const row = this.rows.find((each) => each.session === session);
     if (!row || row.title === title) return;
     row.title = title;

@@ -42,8 +42,8 @@ export class Shell {
       event.preventDefault();
       this.open(false);
     });
-    app.socket.on("state", (state) => this.tell(state));
-    this.tell(app.socket.state);
+    app.socket.on("state", (state) => this.showState(state));
+    this.showState(app.socket.state);
   }
 
   get isOpen() {
@@ -85,7 +85,7 @@ export class Shell {
     fill(this.actions, actions);
   }
 
-  tell(state) {
+  showState(state) {
     this.state.dataset.state = state;
     this.state.textContent = STATES[state];
     this.connection.dataset.state = state;

@@ -20,8 +20,8 @@ export class Timeline {
     this.stretches = new Map(); // by name; a browser lays out and paints only those that are near
     this.top = h("div", { class: "top" });
     this.list = h("div", { class: "entries" });
-    this.doing = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
-    this.column = h("div", { class: "column" }, this.top, this.list, this.doing);
+    this.activity = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
+    this.column = h("div", { class: "column" }, this.top, this.list, this.activity);
     this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": "Scroll to the newest message",
       on: { click: () => this.toEnd() } }, icon("down"));
     this.element = h("div", { class: "timeline", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Conversation",
@@ -54,7 +54,7 @@ export class Timeline {
       }
     }
     this.place(entries);
-    this.tellDoing(entries);
+    this.showActivity(entries);
     if (this.atEnd) this.toEnd();
   }
 
@@ -117,11 +117,11 @@ export class Timeline {
     return drawn;
   }
 
-  tellDoing(entries) {
+  showActivity(entries) {
     const last = entries.findLast((entry) => entry.kind === "assistant");
     const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
-    this.doing.hidden = !this.conversation.running || Boolean(last?.live && last.text);
-    this.doing.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
+    this.activity.hidden = !this.conversation.running || Boolean(last?.live && last.text);
+    this.activity.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
   }
 
   /** The countdown of a paused provider; "" if there is none. */
@@ -130,7 +130,7 @@ export class Timeline {
     const { paused, running } = this.conversation;
     if (!paused || !running) return "";
     const seconds = Math.max(0, Math.ceil((paused.until - Date.now()) / 1000));
-    if (seconds) this.ticking = setTimeout(() => this.tellDoing(this.conversation.entries()), 1000);
+    if (seconds) this.ticking = setTimeout(() => this.showActivity(this.conversation.entries()), 1000);
     return `The provider is not accepting requests (${paused.reason}). Trying again${seconds ? ` in ${seconds} s` : ""}…`;
   }
 

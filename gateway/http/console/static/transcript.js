@@ -47,7 +47,7 @@ export class Transcript {
   add(event) {
     if (event.seq <= this.last) return false;
     this.events.push(event);
-    this.fold(event);
+    this.apply(event);
     return true;
   }
 
@@ -57,7 +57,7 @@ export class Transcript {
     const live = this.entries.get(this.live);
     this.events = [...events.filter((event) => event.seq < first), ...this.events];
     this.reset();
-    for (const event of this.events) this.fold(event);
+    for (const event of this.events) this.apply(event);
     if (live) this.entries.set((this.live = live.id), live);
   }
 
@@ -108,8 +108,8 @@ export class Transcript {
     return `${this.session}:${turn}.${reply}`;
   }
 
-  fold(event) {
-    FOLDS[event.kind]?.call(this, event);
+  apply(event) {
+    REDUCERS[event.kind]?.call(this, event);
   }
 
   put(event, kind, fields) {
@@ -147,7 +147,7 @@ export function stampOf(entry) {
   return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.text.slice(-20)].join("|");
 }
 
-const FOLDS = {
+const REDUCERS = {
   session_opened(event) {
     this.succeeds = event.succeeds ?? null;
     if (event.succeeds) this.aside(event, "A new session", { tone: "mark" });
