@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from benchmarks.figures import Figure, figure
 from benchmarks.process import resident_mb
-from benchmarks.searching import DIMENSIONS, RandomVectors, vocabulary
+from benchmarks.searching import DIMENSIONS, SETTLED, RandomVectors, asked_words, vocabulary
 from benchmarks.setting import Setting
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import MemoryKeys
@@ -108,15 +108,19 @@ def _search_in_new_process(folder: Path) -> Start:
 
 async def _search(folder: Path) -> Start:
     draw = random.Random(8)
-    words, weights = vocabulary(random.Random(7))
+    words, weights = asked_words(random.Random(7))
     before = resident_mb(os.getpid())
     taken = []
     began = time.perf_counter()
     async with _memory(folder, draw) as memory:
-        for _ in range(QUESTIONS):
+        watching = asyncio.create_task(memory.watch())
+        for number in range(QUESTIONS):
             await memory.search(" ".join(draw.choices(words, weights, k=4)), EVERYTHING)
             taken.append((time.perf_counter() - began) * 1000)
+            if not number:
+                await asyncio.sleep(SETTLED)
             began = time.perf_counter()
+        watching.cancel()
         return Start(taken[0], taken[1:], resident_mb(os.getpid()) - before)
 
 

@@ -34,6 +34,7 @@ from benchmarks.gateway_process import TOKEN
 from benchmarks.locomo import CONVERSATIONS
 from benchmarks.setting import Setting
 from gateway.config.keys import load_config
+from gateway.conversations.turn import recalling
 from gateway.support.clock import SystemClock
 from gateway.support.home import Home
 from gateway.wiring.daemon import Daemon
@@ -74,6 +75,9 @@ keep_recent_tokens = {RECENT}
 soft_threshold_tokens = 1000
 [memory.embedding]
 provider = "local"
+[memory.recall]
+max_results = 4
+min_cosine = 0.35
 [memory.facts]
 quiet_seconds = 0.0
 """
@@ -334,6 +338,7 @@ class MonthClock(SystemClock):
 
 
 async def _shown_after(month: Month, folder: Path) -> Shown:
+    recalling.WITHIN = recalling.VECTOR_WITHIN = 60.0  # the figures do not depend on the speed of the machine
     StrictModel.prepare(month)
     plugin, home = folder / "plugin", Home(folder / "home")
     plugin.mkdir()

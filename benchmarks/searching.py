@@ -113,6 +113,12 @@ def vocabulary(draw: random.Random) -> tuple[list[str], list[float]]:
     return words, [1 / (rank + 3) for rank in range(len(words))]
 
 
+def asked_words(draw: random.Random) -> tuple[list[str], list[float]]:
+    """Return the same words with the weights of questions, which contain frequent words less often."""
+    words, _ = vocabulary(draw)
+    return words, [1 / (rank + 30) for rank in range(len(words))]
+
+
 def _write(workspace: Path, count: int, words: Sequence[str], weights: Sequence[float], draw: random.Random) -> None:
     """Write notes of about 400 characters."""
     (workspace / "memory").mkdir(parents=True)

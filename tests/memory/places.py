@@ -36,6 +36,7 @@ class Counted:
         self.texts: list[str] = []
         self.fails = False
         self.letters = 1
+        self.size = 32
         self.longest = 0
         self.at_once: list[int] = []
         self.named = "letters"
@@ -54,7 +55,7 @@ class Counted:
         return "it is always there"
 
     def dimensions(self) -> int:
-        return 32
+        return self.size
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         if self.fails:
@@ -63,7 +64,9 @@ class Counted:
             raise ContextOverflow("That is too long.")
         self.at_once.append(len(texts))
         self.texts += texts if purpose == "note" else []
-        return [[byte / 255 for byte in hashlib.sha256(text[-self.letters :].encode()).digest()] for text in texts]
+        return [
+            [byte / 255 for byte in hashlib.sha256(text[-self.letters :].encode()).digest()[: self.size]] for text in texts
+        ]
 
 
 class FakeSource:

@@ -151,11 +151,12 @@ async def test_harm_that_no_page_shows_is_found_and_the_vectors_that_are_well_ar
 
 
 @pytest.mark.parametrize("harmed", ["zeroblob(9)", "zeroblob(length(vectors))"], ids=["cut", "emptied"])
-@pytest.mark.parametrize("table", ["vector_chunks00", "vector_chunks01"], ids=["vectors", "bits"])
+@pytest.mark.parametrize("dimensions", [31, 32], ids=["vectors", "bits"])
 async def test_what_the_tables_of_the_vectors_lost_is_made_anew_of_what_was_embedded(
-    tmp_path: Path, harmed: str, table: str
+    tmp_path: Path, harmed: str, dimensions: int
 ) -> None:
     place = Place(tmp_path)
+    place.provider.size = dimensions
     place.provider.letters = 99
     place.put("memory/long.md", NOTES["memory/long.md"])
     async with place.memory("counted") as memory:
@@ -163,7 +164,7 @@ async def test_what_the_tables_of_the_vectors_lost_is_made_anew_of_what_was_embe
         expected = await answers(memory)
     embedded = len(place.provider.texts)
     db = sqlite3.connect(place.file)
-    db.execute(f"UPDATE vectors_1_{table} SET vectors = {harmed}")
+    db.execute(f"UPDATE vectors_1_vector_chunks00 SET vectors = {harmed}")
     db.commit()
     db.close()
     async with place.memory("counted") as memory:

@@ -147,6 +147,7 @@ def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, mon
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
         refresh(index, [source])
         embed_all(index, identity)
+        monkeypatch.setattr(vectors, "EXACT_LIMIT", 2000)
         exactly, mine = index.nearest(identity, asked, 20), index.nearest(identity, asked, 20, MINE)
         monkeypatch.setattr(vectors, "EXACT_LIMIT", 0)
         monkeypatch.setattr(vectors, "RESCORED", 8)  # these lie in all directions alike, which those of texts do not
@@ -156,6 +157,32 @@ def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, mon
         assert all(roughly[key] == pytest.approx(exactly[key]) for key in roughly.keys() & exactly.keys())
         assert len(index.nearest(identity, asked, 20, MINE).keys() & mine.keys()) >= 15
         assert len(index.nearest(identity, asked, 20, MINE)) == 20
+
+
+def test_a_file_with_whole_vectors_beside_the_bits_is_converted_without_embedding_again(tmp_path: Path) -> None:
+    source, asked = Lines(300), vector_of("asked", 16)
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        refresh(index, [source])
+        embed_all(index, MODEL)
+        expected = index.nearest(MODEL, asked, 10)
+        index._db.execute("DROP TABLE vectors_1")
+        index._db.execute(
+            "CREATE VIRTUAL TABLE vectors_1 USING vec0 (embedding float[16] distance_metric=cosine, bits bit[16])"
+        )
+        index._db.execute(
+            "INSERT INTO vectors_1 (rowid, embedding, bits) SELECT chunks.id, vector, vec_quantize_binary(vector)"
+            " FROM chunks JOIN embeddings USING (digest)"
+        )
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        assert index.is_sound()
+        assert index.unembedded(MODEL, 10) == {}
+        assert index.nearest(MODEL, asked, 10) == expected
+        (made,) = index._db.execute("SELECT sql FROM sqlite_master WHERE name = 'vectors_1'").fetchone()
+        assert "embedding" not in made
+        source.lines.append("999")
+        refresh(index, [source])
+        embed_all(index, MODEL)
+        assert texts(index, index.nearest(MODEL, vector_of("999", 16), 1)) == ["999"]
 
 
 async def test_words_are_compared_where_there_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

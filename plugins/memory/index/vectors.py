@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from plugins.api.memory.scope import EVERYTHING, Scope
 
-EXACT_LIMIT = 5_000
+EXACT_LIMIT = 1_000
 """Maximum vectors that are compared in full. Among more, one bit per dimension is compared first."""
 
 RESCORED, RESCORED_LIMIT = 4, 512
@@ -28,23 +28,27 @@ _STALE = "vectors are stale"
 
 
 class VecTables:
-    """Vector search with sqlite-vec: per identity a table with the vectors, and one bit per dimension.
+    """Vector search with sqlite-vec: per identity a table with one bit per dimension of each vector.
 
-    `identity` is a number, `packed` a vector as 32-bit floats.
+    The nearest by bits are compared in full, with the vectors in `embeddings`. If the number of dimensions is
+    no multiple of eight, the table has whole vectors instead. `identity` is a number, `packed` a vector as 32-bit floats.
     """
 
     def __init__(self, db: Any) -> None:
         self._db = db
-        if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone():
+        if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone() or self._has_whole_vectors():
             self._rebuild()
+
+    def _has_whole_vectors(self) -> bool:
+        """Return True if an earlier version stored whole vectors beside the bits, which doubled their size."""
+        query = "SELECT 1 FROM sqlite_master WHERE name GLOB 'vectors_*' AND sql LIKE '%embedding float%, bits bit%'"
+        return self._db.execute(query).fetchone() is not None
 
     def add_identity(self, identity: int, dimensions: int) -> None:
         """Prepare for an identity's vectors."""
-        bits = f", bits bit[{dimensions:d}]" if dimensions % 8 == 0 else ""
-        self._db.execute(
-            f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
-            f" (embedding float[{dimensions:d}] distance_metric=cosine{bits})"
-        )
+        whole = f"embedding float[{dimensions:d}] distance_metric=cosine"
+        column = f"bits bit[{dimensions:d}]" if _has_bits(dimensions) else whole
+        self._db.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0 ({column})")
 
     def remove_identity(self, identity: int) -> None:
         """Drop an identity."""
@@ -55,13 +59,13 @@ class VecTables:
         for number in self._dimensions() if identity is None else (identity,):
             if identity is not None:
                 self._db.execute(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", (key,))  # noqa: S608 - a name of ours
-            self._insert(number, "SELECT ?, vector FROM embeddings WHERE digest = ? AND identity = ?", key, digest)
+            self._insert(number, "SELECT ? AS key, vector FROM embeddings WHERE digest = ? AND identity = ?", key, digest)
 
     def _insert(self, identity: int, rows: str, *values: int | str) -> None:
-        bits = (", bits", ", vec_quantize_binary(vector)") if self._dimensions()[identity] % 8 == 0 else ("", "")
+        bits = _has_bits(self._dimensions()[identity])
+        column, value = ("bits", "vec_quantize_binary(vector)") if bits else ("embedding", "vector")
         self._db.execute(
-            f"INSERT INTO vectors_{identity:d} (rowid, embedding{bits[0]})"  # noqa: S608 - numbers and names of ours
-            f" SELECT *{bits[1]} FROM ({rows})",
+            f"INSERT INTO vectors_{identity:d} (rowid, {column}) SELECT key, {value} FROM ({rows})",  # noqa: S608 - of ours
             (*values, identity),
         )
 
@@ -73,7 +77,9 @@ class VecTables:
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
         """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
         (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
-        roughly = count > EXACT_LIMIT and self._dimensions()[identity] % 8 == 0
+        roughly = _has_bits(self._dimensions()[identity])
+        if roughly and count <= EXACT_LIMIT:
+            return _first(self._all_cosines(identity, packed, scope), limit)
         many = max(limit, min(limit * RESCORED, RESCORED_LIMIT)) if roughly else limit
         if not scope.condition()[0]:
             near = self._near(identity, packed, many, roughly=roughly)
@@ -87,7 +93,17 @@ class VecTables:
             else:
                 near = inside
         cosines = self.cosines(identity, packed, near) if roughly else near
-        return dict(sorted(cosines.items(), key=lambda each: (-each[1], each[0]))[:limit])
+        return _first(cosines, limit)
+
+    def _all_cosines(self, identity: int, packed: bytes, scope: Scope) -> dict[int, float]:
+        condition, values = scope.condition()
+        rows = self._db.execute(
+            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - of ours
+            " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+            + (f" WHERE {condition}" if condition else ""),
+            (packed, identity, *values),
+        )
+        return dict(rows)
 
     def _near(
         self, identity: int, packed: bytes, limit: int, *, roughly: bool, scope: Scope = EVERYTHING
@@ -127,7 +143,8 @@ class VecTables:
         """
         due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
         for number, dimensions in self._dimensions().items():
-            bits = " AND bits = vec_quantize_binary(vector)" if dimensions % 8 == 0 else ""
+            bits = _has_bits(dimensions)
+            same_vector = "bits = vec_quantize_binary(vector)" if bits else "embedding = vector"
             held = f"FROM vectors_{number:d} AS held CROSS JOIN chunks ON chunks.id = held.rowid"
             same = f"{held} CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
             counts = {
@@ -135,14 +152,13 @@ class VecTables:
                 for rows, values in (
                     (f"FROM vectors_{number:d}_rowids", ()),
                     (due, (number,)),
-                    (f"{same} WHERE embedding = vector{bits}", (number,)),
+                    (f"{same} WHERE {same_vector}", (number,)),
                 )
             }
             if len(counts) > 1:
                 return False
             # A search also reads the space reserved for further vectors, and fails if that was truncated.
-            for roughly in (False, True) if bits else (False,):
-                self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=roughly)
+            self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=bits)
         return True
 
     def _dimensions(self) -> Mapping[int, int]:
@@ -152,11 +168,22 @@ class VecTables:
     def _rebuild(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         for number, dimensions in self._dimensions().items():
+            self.remove_identity(number)
             self.add_identity(number, dimensions)
-            self._db.execute(f"DELETE FROM vectors_{number:d}")  # noqa: S608 - a name of ours
-            self._insert(number, "SELECT chunks.id, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?")
+            self._insert(
+                number, "SELECT chunks.id AS key, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?"
+            )
         self._db.execute("DELETE FROM marks WHERE name = ?", (_STALE,))
         self._db.execute("COMMIT")
+
+
+def _has_bits(dimensions: int) -> bool:
+    return dimensions % 8 == 0
+
+
+def _first(cosines: Mapping[int, float], limit: int) -> dict[int, float]:
+    """Return the keys with the largest cosines, the largest first."""
+    return dict(sorted(cosines.items(), key=lambda each: (-each[1], each[0]))[:limit])
 
 
 class VecMatrix:
