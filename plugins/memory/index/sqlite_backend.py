@@ -179,7 +179,8 @@ class MemoryIndex:
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
         rows = self._db.execute(
-            "SELECT min(id), digest FROM chunks WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)"
+            "SELECT min(id), digest FROM chunks WHERE NOT EXISTS (SELECT 1 FROM embeddings INDEXED BY embeddings_by_digest"
+            " WHERE embeddings.digest = chunks.digest AND identity = ?)"
             " GROUP BY digest ORDER BY 1 DESC LIMIT ?",
             (self._number(identity), limit),
         ).fetchall()
@@ -188,8 +189,9 @@ class MemoryIndex:
 
     def count_unembedded(self, identity: Identity) -> int:
         found = self._db.execute(
-            "SELECT count(DISTINCT digest) FROM chunks"
-            " WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)",
+            # The index has no vectors, which would be read with the table.
+            "SELECT count(*) FROM (SELECT digest FROM chunks"
+            " EXCEPT SELECT digest FROM embeddings INDEXED BY embeddings_by_digest WHERE identity = ?)",
             (self._number(identity),),
         ).fetchone()
         return int(found[0])
