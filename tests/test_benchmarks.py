@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from benchmarks import long, memory_month
+from benchmarks import compacting, long, memory_month, pruning
 from benchmarks.__main__ import BENCHMARKS, code
 from benchmarks.client import Client, TurnFailed
 from benchmarks.figures import figure, percentile_95, table
@@ -84,7 +84,13 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
 
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "memory-month"])
-def test_each_benchmark_runs_at_its_smallest(name: str, tmp_path: Path) -> None:
+def test_each_benchmark_runs_at_its_smallest(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = tmp_path_factory.mktemp("data") / "session.jsonl"
+    recorded.write_text("".join(json.dumps(line) + "\n" for line in recorded_session(12)))
+    monkeypatch.setattr(pruning, "DATA", recorded)
+    monkeypatch.setattr(compacting, "WINDOWS", (8_000, 32_000))
     tiny = Setting(
         folder=tmp_path,
         turns=12,
