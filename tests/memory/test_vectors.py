@@ -174,7 +174,7 @@ def test_a_file_with_whole_vectors_beside_the_bits_is_converted_without_embeddin
             " FROM chunks JOIN embeddings USING (digest)"
         )
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        assert index.is_sound()
+        assert index.is_intact()
         assert index.unembedded(MODEL, 10) == {}
         assert index.nearest(MODEL, asked, 10) == expected
         (made,) = index._db.execute("SELECT sql FROM sqlite_master WHERE name = 'vectors_1'").fetchone()
