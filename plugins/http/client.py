@@ -2,12 +2,12 @@
 
 It limits what a server can do: timeouts for the connection, the first byte, pauses and the whole response; size limits for
 events and bodies; no redirects, which could leak a key; no cookies; no compression, so that a small response cannot expand.
-It retries a request only before its response has begun.
+It retries a request only before its response begins.
 
 httpx requests and responses are sent with aiohttp's client, at a tenth of httpx's own cost for a streamed request. Like
 HTTP itself, it does not notice a truncated response without a length, so every provider requires its protocol's terminator.
 
-Retries use no library: tenacity would replace the loop and the exponent, and not the decision what to retry and how long.
+Retries use no library: tenacity would replace only the loop and the exponent, not the decision what to retry, and when.
 """
 
 from __future__ import annotations

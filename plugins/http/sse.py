@@ -24,7 +24,7 @@ class LineStream:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rest = bytearray()  # it grows in place, however small the chunks
+        self._rest = bytearray()  # grows in place
 
     @property
     def rest(self) -> bytes:
@@ -67,7 +67,7 @@ class EventStream:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rest = bytearray()  # of a line whose end has not come; it grows in place, however small the chunks
+        self._rest = bytearray()  # an incomplete line, which grows in place
         self._data: list[bytes] = []
         self._size = 0
         self._name = ""

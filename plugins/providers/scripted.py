@@ -174,10 +174,10 @@ class Scripted:
             self._purpose_counts[request.purpose] += 1
             return own[min(self._purpose_counts[request.purpose], len(own)) - 1]
         answers = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
-        place = (request.session, request.purpose, answers)
-        reply = self._line(answers, self._failed[place])
+        position = (request.session, request.purpose, answers)
+        reply = self._line(answers, self._failed[position])
         if reply.error is not None:
-            self._failed[place] += 1
+            self._failed[position] += 1
         return reply
 
     def _line(self, answers: int, failed: int) -> ScriptedReply:
@@ -217,5 +217,5 @@ def _parsed(line: bytes, where: str) -> ScriptedReply:
 
 def _characters(context: Context) -> int:
     called = (call for m in context.messages if isinstance(m, AssistantMessage) for call in m.calls)
-    spoken = sum(len(message.text) for message in context.messages)
-    return len(context.instructions) + spoken + sum(len(call.arguments) for call in called)
+    text = sum(len(message.text) for message in context.messages)
+    return len(context.instructions) + text + sum(len(call.arguments) for call in called)

@@ -38,7 +38,7 @@ HARNESS = Harness(Anthropic, AnthropicServer, model="claude-test", key=KEY)
 request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
-async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> None:
     async with asked(Says("one two three")) as (client, server):
         reply = await client.ask()
         assert client.deltas == ["one ", "two ", "three"]
@@ -50,7 +50,7 @@ async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
         assert server.headers[0]["anthropic-version"] == "2023-06-01"
 
 
-async def test_calls_are_put_together_from_their_fragments() -> None:
+async def test_calls_are_joined_from_their_fragments() -> None:
     async with asked(Says("look", ("read", '{"path": "a.md"}'), ("read", ""))) as (client, server):
         reply = await client.ask(request(tools=(READ,)))
         assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [
@@ -67,7 +67,7 @@ async def test_calls_are_put_together_from_their_fragments() -> None:
         }
 
 
-async def test_many_calls_and_their_results_are_one_turn_each() -> None:
+async def test_parallel_calls_and_their_results_are_one_turn_each() -> None:
     async with asked(Says("", *(("read", json.dumps({"n": n})) for n in range(1000))), Says("ok")) as (client, server):
         reply = await client.ask(request(tools=(READ,)))
         assert [json.loads(c.arguments)["n"] for c in reply.calls] == list(range(1000))
@@ -78,7 +78,7 @@ async def test_many_calls_and_their_results_are_one_turn_each() -> None:
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
-async def test_each_request_reads_from_the_cache_what_the_one_before_sent() -> None:
+async def test_each_request_reads_the_previous_one_from_the_cache() -> None:
     async with asked(Says("", *(("read", "{}") for _ in range(30))), Says("done")) as (client, _):
         messages: tuple[Message, ...] = (UserMessage(text="a question of some length " * 20),)
         first = await client.ask(request(*messages, tools=(READ,)))
@@ -98,7 +98,7 @@ async def test_each_request_reads_from_the_cache_what_the_one_before_sent() -> N
 # --- what the service demands of a conversation -----------------------------------------------------------------------
 
 
-async def test_a_conversation_begun_with_another_provider_goes_on() -> None:
+async def test_a_conversation_of_another_provider_can_be_continued() -> None:
     messages = (
         UserMessage(text="go"),
         AssistantMessage(
@@ -172,7 +172,7 @@ def numbered(messages: list[Message]) -> tuple[Message, ...]:
 
 
 @given(messages_, st.booleans())
-def test_whatever_a_conversation_looks_like_the_service_takes_it(messages: list[Message], offered: bool) -> None:
+def test_any_conversation_becomes_a_valid_request(messages: list[Message], offered: bool) -> None:
     asked_ = request(*numbered(messages), tools=(READ,) if offered else (), temperature=2.0, top_p=0.5, model=OLD)
     assert what_is_wrong(json.loads(Encoder().body(asked_))) is None
 
@@ -185,7 +185,7 @@ def spoken(kinds: str) -> list[Message]:
 @given(st.lists(st.tuples(st.integers(0, 9), messages_), max_size=6))
 @example([(0, spoken("aBcaB")), (3, [])])  # so short then that what was settled is marked again
 @example([(0, spoken("aBcadE")), (3, spoken("fG"))])  # what was settled goes on with the same side
-def test_what_is_remembered_says_the_same_as_what_is_encoded_anew(changes: list[tuple[int, list[Message]]]) -> None:
+def test_cached_and_new_encodings_are_equal(changes: list[tuple[int, list[Message]]]) -> None:
     remembered = EncodingCache(2_000)
     encoder = Encoder(remembered)
     messages: list[Message] = []
@@ -196,7 +196,7 @@ def test_what_is_remembered_says_the_same_as_what_is_encoded_anew(changes: list[
         assert remembered.size <= 2_000
 
 
-def test_a_long_conversation_is_encoded_only_where_it_is_new() -> None:
+def test_only_new_messages_of_a_long_conversation_are_encoded() -> None:
     remembered = EncodingCache()
     encoder = Encoder(remembered)
     messages: tuple[Message, ...] = tuple(
@@ -221,7 +221,7 @@ MIXED = [
 ]
 
 
-async def test_signed_thoughts_come_back_with_the_results_in_their_place_and_not_later() -> None:
+async def test_signed_thinking_is_sent_back_in_place_with_the_results_and_not_later() -> None:
     async with asked(Says(parts=MIXED), Says("", ("read", "{}"), thoughts="Again."), Says("done")) as (client, server):
         begun: tuple[Message, ...] = (UserMessage(text="go"),)
         first = await client.ask(request(*begun, tools=(READ,)))
@@ -240,7 +240,7 @@ async def test_signed_thoughts_come_back_with_the_results_in_their_place_and_not
         assert server.refusals == []
 
 
-async def test_thoughts_that_a_pruned_past_invalidates_are_left_out_and_the_turn_goes_on() -> None:
+async def test_thinking_that_pruning_invalidated_is_left_out() -> None:
     async with asked(Says("", ("read", "{}"), thoughts="Look."), Says("done")) as (client, server):
         first = await client.ask(request(UserMessage(text="a long question"), tools=(READ,)))
         pruned = request(UserMessage(text="[cut]"), *as_messages(first, 4), tools=(READ,))
@@ -249,7 +249,7 @@ async def test_thoughts_that_a_pruned_past_invalidates_are_left_out_and_the_turn
         assert len(server.requests) == 3
 
 
-async def test_a_round_that_another_provider_began_is_ended_without_the_demanded_thoughts() -> None:
+async def test_a_tool_round_of_another_provider_is_finished_without_thinking() -> None:
     manual = {"type": "enabled", "budget_tokens": 1024}
     foreign = AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments="{}"),), opaque="openai:x")
     result = ToolMessage(id="call_4_0", tool="read", text="text")
@@ -262,7 +262,7 @@ async def test_a_round_that_another_provider_began_is_ended_without_the_demanded
         assert server.refusals == []
 
 
-async def test_thoughts_without_a_signature_are_not_kept() -> None:
+async def test_thinking_without_a_signature_is_not_kept() -> None:
     events = events_of({"model": "m", "messages": []}, Says("", ("read", "{}"), thoughts="Look."))
     async with asked(RawResponse(b"".join(e for e in events if b"signature_delta" not in e))) as (client, _):
         reply = await client.ask()
@@ -286,7 +286,7 @@ async def test_thoughts_without_a_signature_are_not_kept() -> None:
         ("llama", {}, {"temperature": 0.5}, {"max_tokens": 8_192, "temperature": 0.5}),
     ],
 )
-async def test_parameters_are_sent_as_far_as_the_model_takes_them(
+async def test_only_parameters_that_the_model_accepts_are_sent(
     model: str, settings: dict[str, Any], parameters: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     async with asked(Says("ok"), **settings) as (client, server):
@@ -311,7 +311,7 @@ async def test_parameters_are_sent_as_far_as_the_model_takes_them(
         ("brand_new", "end"),
     ],
 )
-async def test_each_reason_for_an_end_has_its_meaning(reason: str, stop: str) -> None:
+async def test_each_stop_reason_is_mapped(reason: str, stop: str) -> None:
     async with asked(Says("text", stop=reason)) as (client, _):
         assert (await client.ask()).stop == stop
 
@@ -326,20 +326,20 @@ async def test_each_reason_for_an_end_has_its_meaning(reason: str, stop: str) ->
         ("tool_use", "{nonsense", "calls", 2),
     ],
 )
-async def test_a_call_that_was_cut_short_or_withheld_is_not_run(reason: str, arguments: str, stop: str, count: int) -> None:
+async def test_a_truncated_or_refused_call_is_not_run(reason: str, arguments: str, stop: str, count: int) -> None:
     async with asked(Says("", ("read", "{}"), ("read", arguments), stop=reason)) as (client, _):
         reply = await client.ask()
         assert (len(reply.calls), reply.stop) == (count, "calls" if count else stop)
 
 
-async def test_an_empty_answer_is_one_and_a_window_without_room_for_any_is_an_overflow() -> None:
+async def test_an_empty_reply_is_valid_and_a_full_window_is_an_overflow() -> None:
     async with asked(Says(), Says(stop="model_context_window_exceeded")) as (client, _):
         assert (await client.ask()).text == ""
         with pytest.raises(ContextOverflow):
             await client.ask()
 
 
-async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
+async def test_a_cut_after_the_end_of_the_reply_is_ignored() -> None:
     whole = events_of({"model": "m", "messages": []}, Says("one two"))
     for end, events in (("reset", whole[:-1]), ("hang", whole)):
         async with asked(Fault(end=end, events=events)) as (client, _), deadline():
@@ -371,13 +371,13 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
         assert [c.arguments for c in reply.calls] == ['{"a":1}']
 
 
-async def test_what_was_read_from_and_written_to_the_cache_is_part_of_the_input() -> None:
+async def test_cache_reads_and_writes_count_as_input() -> None:
     counts = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 300, "output_tokens": 1}
     async with asked(RawResponse(b"".join(events_of({"model": "m", "messages": []}, Says("a b"), counts)))) as (client, _):
         assert (await client.ask()).usage == Usage(input=325, output=5, cached=300)
 
 
-async def test_counts_that_a_compatible_server_takes_back_at_the_end_stay() -> None:
+async def test_a_smaller_count_at_the_end_is_ignored() -> None:
     start, *_, stop = events_of({"model": "m", "messages": []}, Says("a"), {"input_tokens": 5, "output_tokens": 1})
     end = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 0, "output_tokens": 7})
     async with asked(RawResponse(start + end + stop)) as (client, _):
@@ -410,7 +410,7 @@ SPENT = refusal("Spend limit", "rate_limit_error", details={"error_code": "enfor
         (RawResponse(event("message_stop")), StreamCut, 1),
     ],
 )
-async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+async def test_each_failure_has_its_error(fault: Any, error: type[ProviderError], requests: int) -> None:
     async with asked(fault) as (client, server):
         with pytest.raises(error) as raised:
             await client.ask()
@@ -421,7 +421,7 @@ async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[Provide
 # --- being set up -----------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
+async def test_it_is_chosen_automatically_only_with_a_key_or_an_address() -> None:
     async with provider("", key="") as client:
         assert client.provider.default_model() is None
         with pytest.raises(CredentialsRefused, match="ANTHROPIC_API_KEY"):
@@ -444,7 +444,7 @@ async def test_limits_are_those_of_the_model_pages() -> None:
         assert (limits("claude-opus-4-6").window, limits("llama").window) == (200_000, None)
 
 
-async def test_headers_of_ones_own_are_sent() -> None:
+async def test_configured_headers_are_sent() -> None:
     async with asked(Says("ok"), headers={"anthropic-beta": Secret("a-beta")}) as (client, server):
         await client.ask()
         assert server.headers[0]["anthropic-beta"] == "a-beta"

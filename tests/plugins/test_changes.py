@@ -49,7 +49,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_is_saved_below_a_folder_is_told(tmp_path: Path) -> None:
+async def test_changes_below_a_folder_are_reported(tmp_path: Path) -> None:
     note = tmp_path / "note.md"
     async with deadline(), contextlib.aclosing(changes(tmp_path, step=10, rust_timeout=20, yield_on_timeout=True)) as watch:
         assert await anext(watch) == set()
@@ -60,7 +60,7 @@ async def test_what_is_saved_below_a_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["threads", "memory"])
-def test_without_a_thread_for_the_watcher_an_error_is_raised_and_the_process_goes_on(tmp_path: Path, what: str) -> None:
+def test_without_a_thread_for_the_watcher_an_error_is_raised_and_the_process_continues(tmp_path: Path, what: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(tmp_path), what],
         capture_output=True,

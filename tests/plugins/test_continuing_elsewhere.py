@@ -142,7 +142,7 @@ pairs = pytest.mark.parametrize(
 
 
 @pairs
-async def test_a_session_with_tools_goes_on_with_every_other_provider_and_comes_back(first: Vendor, second: Vendor) -> None:
+async def test_a_session_with_tools_continues_with_every_other_provider_and_back(first: Vendor, second: Vendor) -> None:
     session = Session()
     async with telling(first, second, session) as (here, there):
         session.hears("Go.")
@@ -164,7 +164,7 @@ async def test_a_session_with_tools_goes_on_with_every_other_provider_and_comes_
 
 
 @pairs
-async def test_a_turn_goes_on_with_another_provider_between_its_tools(first: Vendor, second: Vendor) -> None:
+async def test_a_turn_continues_with_another_provider_between_its_tools(first: Vendor, second: Vendor) -> None:
     session = Session()
     async with telling(first, second, session) as (here, there):
         session.hears("Go.")
@@ -230,12 +230,12 @@ def sessions(draw: st.DrawFn) -> Session:
 
 @pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
 @given(session=sessions())
-def test_whatever_the_journal_holds_makes_a_request_that_is_taken(vendor: Vendor, session: Session) -> None:
+def test_any_journal_becomes_a_valid_request(vendor: Vendor, session: Session) -> None:
     assert vendor.refuses(session.request(vendor.model)) is None
 
 
 @given(session=sessions())
-def test_whatever_the_journal_holds_is_shown_to_the_local_model_as_turns_that_alternate(session: Session) -> None:
+def test_any_journal_becomes_alternating_turns_for_the_local_model(session: Session) -> None:
     shown = chat_messages(session.request("any").context)
     roles = [message["role"] for message in shown]
     assert roles[0] == "system"

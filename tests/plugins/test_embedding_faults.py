@@ -80,14 +80,14 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], str]] = {
 
 
 @pytest.mark.parametrize("fault", CHANGES)
-async def test_vectors_that_are_none_are_refused_as_a_whole(vendor: Vendor, fault: str) -> None:
+async def test_invalid_vectors_are_refused_as_a_whole(vendor: Vendor, fault: str) -> None:
     change, words = CHANGES[fault]
     async with wall(vendor, EmbeddingBehavior(change)) as (client, server):
         assert words in await fails(client, BadAnswer)
         assert len(server.requests) == 2, "notes are asked for once more, and not for ever"
 
 
-async def test_vectors_that_are_none_once_are_asked_for_again(vendor: Vendor) -> None:
+async def test_invalid_vectors_are_requested_once_more(vendor: Vendor) -> None:
     async with wall(vendor, EmbeddingBehavior(lambda vectors: vectors[:-1]), EmbeddingBehavior()) as (client, _):
         assert len(await client.embed()) == 3
 
@@ -112,7 +112,7 @@ async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: by
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
 @pytest.mark.parametrize("pieces", [0, 2])
-async def test_a_cut_answer_is_never_a_short_one(vendor: Vendor, end: str, pieces: int) -> None:
+async def test_a_truncated_response_is_never_accepted(vendor: Vendor, end: str, pieces: int) -> None:
     async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
         with pytest.raises((StreamCut, BadAnswer)):
             await client.embed()
@@ -120,29 +120,29 @@ async def test_a_cut_answer_is_never_a_short_one(vendor: Vendor, end: str, piece
         assert len(await client.embed()) == 3
 
 
-async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
+async def test_an_endless_response_is_abandoned(vendor: Vendor) -> None:
     async with wall(vendor, RawResponse(b"0.1," * 4096, times=300), limits=Limits(body=1024 * 1024)) as (client, _):
         assert "more than" in await fails(client, BadAnswer)
 
 
-async def test_a_compressed_answer_is_never_unfolded(vendor: Vendor) -> None:
+async def test_a_compressed_response_is_refused(vendor: Vendor) -> None:
     fault = Fault(body=gzip.compress(bytes(10_000_000)), headers={"Content-Encoding": "gzip"})
     async with wall(vendor, fault) as (client, _):
         await fails(client, BadAnswer)
 
 
-async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
+async def test_a_silent_server_is_unreachable(vendor: Vendor) -> None:
     async with wall(vendor, Fault(end="silence"), timeouts=Timeouts(first=0.2, attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
-async def test_an_answer_that_hangs_is_given_up(vendor: Vendor) -> None:
+async def test_a_stalled_response_is_abandoned(vendor: Vendor) -> None:
     async with wall(vendor, Fault(end="hang"), timeouts=Timeouts(first=0.2, between=0.2)) as (client, _):
         assert "no data" in await fails(client, StreamCut)
 
 
-async def test_nobody_listening_is_unreachable(vendor: Vendor) -> None:
+async def test_a_closed_port_is_unreachable(vendor: Vendor) -> None:
     async with vendor.asking("http://127.0.0.1:9") as client:
         assert "127.0.0.1" in await fails(client, Unreachable)
 
@@ -150,7 +150,7 @@ async def test_nobody_listening_is_unreachable(vendor: Vendor) -> None:
 # --- another model behind the same name -------------------------------------------------------------------------------
 
 
-async def test_vectors_that_change_their_length_are_refused_and_then_they_are_another_models(vendor: Vendor) -> None:
+async def test_a_change_of_the_vectors_length_is_refused_once(vendor: Vendor) -> None:
     async with vendor.serving() as (client, server):
         lengths = {len(vector) for vector in await client.embed()}
         assert lengths == {client.provider.dimensions()}
@@ -161,7 +161,7 @@ async def test_vectors_that_change_their_length_are_refused_and_then_they_are_an
         assert client.provider.dimensions() == 3, "its vectors have another identity from now on"
 
 
-async def test_a_server_that_gives_another_length_than_was_asked_for_is_refused(vendor: Vendor) -> None:
+async def test_vectors_of_another_length_than_configured_are_refused(vendor: Vendor) -> None:
     model = "codestral-embed" if vendor.name == "mistral" else vendor.server.MODEL
     shorter = EmbeddingBehavior(lambda vectors: [vector[:7] for vector in vectors])
     async with vendor.serving(shorter, dimensions=512, model=model) as (client, _):
@@ -169,7 +169,7 @@ async def test_a_server_that_gives_another_length_than_was_asked_for_is_refused(
         assert client.provider.dimensions() == 512
 
 
-async def test_a_change_of_length_between_two_requests_of_one_text_list_mixes_nothing(vendor: Vendor) -> None:
+async def test_a_change_of_length_between_two_requests_of_a_batch_is_refused(vendor: Vendor) -> None:
     shorter = EmbeddingBehavior(lambda vectors: [vector[:4] for vector in vectors])
     async with wall(vendor, EmbeddingBehavior(), shorter, batch_size=2) as (client, _):
         await fails(client, BadAnswer)
@@ -179,13 +179,13 @@ async def test_a_change_of_length_between_two_requests_of_one_text_list_mixes_no
 
 
 @pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 2), *MEANINGS])
-async def test_each_status_has_its_meaning(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
+async def test_each_status_has_its_error(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
     async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in await fails(client, error)
         assert len(server.requests) == requests + (status == 400)  # one more for the half of the half
 
 
-async def test_a_wrong_key_is_told_by_its_place_and_not_shown(vendor: Vendor) -> None:
+async def test_a_refused_key_is_named_by_its_setting_and_not_shown(vendor: Vendor) -> None:
     wrong = Secret("sk-this-is-not-the-one")
     async with vendor.server().serving() as server, vendor.asking(server.url, api_key=wrong) as client:
         told = await fails(client, CredentialsRefused)
@@ -194,7 +194,7 @@ async def test_a_wrong_key_is_told_by_its_place_and_not_shown(vendor: Vendor) ->
         assert len(server.headers) == 1
 
 
-async def test_a_key_that_was_copied_with_something_else_is_named_before_anything_is_sent(vendor: Vendor) -> None:
+async def test_a_key_with_invalid_characters_is_reported_before_a_request(vendor: Vendor) -> None:
     async with vendor.server().serving() as server:
         async with vendor.asking(server.url, api_key=Secret(f"{vendor.server.KEY}…")) as client:
             told = await fails(client, CredentialsRefused)
@@ -209,12 +209,12 @@ async def test_an_unknown_model_is_named(vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize("words", [b"<html>busy</html>", b"", b"[" * 100_000, b"\xff\x00\r\n" * 50, b"[]", b"null"])
-async def test_a_refusal_in_words_of_no_form_is_told_all_the_same(vendor: Vendor, words: bytes) -> None:
+async def test_a_refusal_without_json_is_reported(vendor: Vendor, words: bytes) -> None:
     async with wall(vendor, Fault(status=502, body=words, media="text/html")) as (client, _):
         await fails(client, Unreachable)
 
 
-async def test_a_redirect_is_a_refusal_and_carries_no_key_away(vendor: Vendor) -> None:
+async def test_a_redirect_is_a_refusal_and_does_not_leak_the_key(vendor: Vendor) -> None:
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
         async with wall(vendor, away) as (client, server):
@@ -233,7 +233,7 @@ async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers:
         assert client.slept == [pause]
 
 
-async def test_a_long_pause_is_told_and_kept_to_without_asking(vendor: Vendor) -> None:
+async def test_a_long_pause_is_reported_and_observed(vendor: Vendor) -> None:
     busy = Fault(status=429, headers={"Retry-After": "3600"})
     async with wall(vendor, busy) as (client, server):
         await fails(client, RateLimited)
@@ -244,7 +244,7 @@ async def test_a_long_pause_is_told_and_kept_to_without_asking(vendor: Vendor) -
         assert len(server.requests) == 1
 
 
-async def test_a_server_that_is_away_is_let_be_for_half_a_minute(vendor: Vendor) -> None:
+async def test_an_unreachable_server_gets_no_request_for_half_a_minute(vendor: Vendor) -> None:
     async with wall(vendor, Fault(status=503), EmbeddingBehavior(), timeouts=Timeouts(attempts=1)) as (client, server):
         await fails(client, Unreachable)
         client.clock.move(29)
@@ -255,7 +255,7 @@ async def test_a_server_that_is_away_is_let_be_for_half_a_minute(vendor: Vendor)
         assert len(await client.provider.embed(["one"], "query")) == 1
 
 
-async def test_a_question_does_not_wait_long_for_its_vector(vendor: Vendor) -> None:
+async def test_a_query_does_not_wait_long_for_its_vector(vendor: Vendor) -> None:
     busy = Fault(status=429, headers={"Retry-After": "30"})
     async with wall(vendor, busy) as (client, server):
         await fails(client, RateLimited, purpose="query")
@@ -272,7 +272,7 @@ def whole(server: EmbeddingServer) -> list[str]:
     return [text.removeprefix("search_document: ") for texts in server.taken for text in texts]
 
 
-async def test_an_item_limit_is_learnt_by_halving_and_remembered(vendor: Vendor) -> None:
+async def test_a_limit_on_texts_is_found_by_halving_and_remembered(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
         server.most = 7
         vectors = await client.embed(*TEXTS)
@@ -283,14 +283,14 @@ async def test_an_item_limit_is_learnt_by_halving_and_remembered(vendor: Vendor)
         assert refused <= 5, "the second time nothing is refused"
 
 
-async def test_a_limit_on_all_texts_together_is_met_in_the_same_way(vendor: Vendor) -> None:
+async def test_a_limit_on_the_total_is_found_by_halving(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
         server.total = 25
         assert len(await client.embed(*TEXTS)) == 50
         assert whole(server) == TEXTS
 
 
-async def test_an_item_limit_in_words_that_nobody_knows_is_learnt_too(vendor: Vendor) -> None:
+async def test_a_limit_in_unknown_words_is_found_by_halving(vendor: Vendor) -> None:
     odd = 400, vendor.refusal(400, "Nein.")
     async with wall(vendor) as (client, server):
         server.most = 7
@@ -299,14 +299,14 @@ async def test_an_item_limit_in_words_that_nobody_knows_is_learnt_too(vendor: Ve
         assert whole(server) == TEXTS
 
 
-async def test_a_request_that_is_wrong_by_itself_is_not_tried_for_ever(vendor: Vendor) -> None:
+async def test_an_invalid_request_is_not_halved_for_ever(vendor: Vendor) -> None:
     async with wall(vendor, Fault(status=400, body=vendor.refusal(400, "Nein."))) as (client, server):
         with pytest.raises(BadRequest):
             await client.embed(*TEXTS)
         assert len(server.requests) == 7
 
 
-async def test_a_text_that_is_too_long_is_embedded_in_pieces_and_none_is_left_out(vendor: Vendor) -> None:
+async def test_a_text_that_is_too_long_is_embedded_in_pieces(vendor: Vendor) -> None:
     long = " ".join(f"word{number}" for number in range(400))
     async with wall(vendor) as (client, server):
         server.tokens = 100
@@ -329,7 +329,7 @@ async def test_a_text_beyond_the_configured_length_is_never_sent_whole(vendor: V
         assert max(map(len, whole(server))) <= 600
 
 
-async def test_a_server_that_finds_everything_too_long_is_told_and_not_asked_for_ever(vendor: Vendor) -> None:
+async def test_a_server_that_refuses_every_length_is_reported(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
         server.tokens = 0
         with pytest.raises(BadRequest, match="was refused as too long"):
@@ -361,14 +361,14 @@ async def test_every_text_has_its_own_vector(vendor: Vendor) -> None:
         assert max(map(len, server.taken)) == 4
 
 
-async def test_what_a_text_is_for_is_told_where_it_can_be(vendor: Vendor) -> None:
+async def test_the_purpose_of_a_text_is_sent_where_supported(vendor: Vendor) -> None:
     async with wall(vendor) as (client, server):
         await client.embed("a note")
         await client.embed("a question", purpose="query")
         assert server.purposes == list(vendor.told)
 
 
-async def test_more_headers_are_sent_and_a_text_of_any_characters(vendor: Vendor) -> None:
+async def test_configured_headers_and_any_characters_are_sent(vendor: Vendor) -> None:
     headers = {"X-Account": Secret("seven")}
     async with wall(vendor, headers=headers) as (client, server):
         text = 'quotes " and \\ and \x00 and 漢字 and 😀 and \u2028'
@@ -382,7 +382,7 @@ async def test_lone_surrogates_do_not_break_a_request(vendor: Vendor) -> None:
         assert len(await client.embed("half of a pair: \ud83d")) == 1
 
 
-async def test_a_question_that_is_cancelled_ends_the_request(vendor: Vendor) -> None:
+async def test_cancellation_ends_the_request(vendor: Vendor) -> None:
     async with wall(vendor, Fault(end="silence")) as (client, server):
         asking = asyncio.create_task(client.embed())
         while not server.answering:

@@ -70,13 +70,13 @@ def chosen(environment: dict[str, str], *, installed: bool = False, **settings: 
 # --- who is chosen ----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_key_there_is_the_bundled_model_or_nobody() -> None:
+def test_without_a_key_the_bundled_model_is_chosen_or_none() -> None:
     assert chosen({}) is None
     assert chosen({"OLLAMA_HOST": "127.0.0.1", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}) is None
     assert str(chosen(ALL_KEYS, installed=True)).startswith("local:")
 
 
-def test_by_key_the_order_is_that_of_the_reference() -> None:
+def test_keys_are_tried_in_the_documented_order() -> None:
     keys = dict(ALL_KEYS)
     for name, model in [
         ("openai", "text-embedding-3-small"),
@@ -89,7 +89,7 @@ def test_by_key_the_order_is_that_of_the_reference() -> None:
     assert chosen(keys) is None, "ollama is never chosen by itself"
 
 
-def test_whoever_is_named_is_taken_or_nobody() -> None:
+def test_a_configured_provider_is_used_or_none() -> None:
     assert chosen(ALL_KEYS, provider="mistral") == "mistral:mistral-embed"
     assert chosen(ALL_KEYS, provider="voyage", model="voyage-4") == "voyage:voyage-4"
     assert chosen({}, provider="ollama") == "ollama:nomic-embed-text"
@@ -97,13 +97,13 @@ def test_whoever_is_named_is_taken_or_nobody() -> None:
     assert chosen(ALL_KEYS, provider="none") is None
 
 
-def test_an_account_without_a_name_is_one_of_a_service_like_openais() -> None:
+def test_an_account_without_a_provider_is_openai_compatible() -> None:
     account = {"base_url": "http://127.0.0.1:9/v1", "model": "bge-m3"}
     assert chosen(ALL_KEYS, installed=True, **account) == "openai:bge-m3"
     assert chosen({}, api_key=Secret("k")) == "openai:text-embedding-3-small"
 
 
-def test_why_says_where_the_key_is_or_what_is_missing() -> None:
+def test_the_explanation_names_the_key_or_what_is_missing() -> None:
     kinds = load_plugins(()).embedding_providers()
     for name, variable in VARIABLES.items():
         assert kinds[name](context(EmbeddingKeys(), ALL_KEYS)).explain_default() == f"{variable} is set"
@@ -116,7 +116,7 @@ def test_why_says_where_the_key_is_or_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
-async def test_a_vendors_own_key_is_never_shown_at_another_address(vendor: Vendor) -> None:
+async def test_a_vendors_key_is_never_sent_to_another_address(vendor: Vendor) -> None:
     async with vendor.server().serving() as server:
         async with vendor.asking(server.url, api_key=None, environment=dict(ALL_KEYS)) as client:
             with pytest.raises(CredentialsRefused, match="A request without a key was refused"):
@@ -133,7 +133,7 @@ async def test_an_address_in_the_environment_has_the_key_in_the_environment(vend
             assert len(await client.embed()) == 3
 
 
-async def test_the_account_of_a_chat_provider_is_used_at_its_own_address_alone() -> None:
+async def test_the_account_of_a_chat_provider_is_used_only_at_its_address() -> None:
     async with OPENAI.server().serving() as server, OPENAI.server().serving() as another:
         account = ProviderAccount(api_key=(Secret(server.KEY), Secret("second")), base_url=f"{server.url}/")
         async with OPENAI.asking("", base_url=None, api_key=None, account=account) as client:
@@ -151,7 +151,7 @@ def test_the_key_of_the_vendor_itself_does_not_follow_a_chat_provider_to_another
     assert (provider.model(), provider.explain_default()) == (None, "memory.embedding.api_key is not set")
 
 
-async def test_a_provider_at_its_vendor_without_a_key_asks_nobody() -> None:
+async def test_a_provider_without_a_key_sends_no_request_to_its_vendor() -> None:
     for vendor in (OPENAI, GEMINI, VOYAGE, MISTRAL):
         async with vendor.asking("", base_url=None, api_key=None) as client:
             assert client.provider.model() is None
@@ -159,7 +159,7 @@ async def test_a_provider_at_its_vendor_without_a_key_asks_nobody() -> None:
                 await client.embed()
 
 
-async def test_a_server_of_ones_own_needs_no_key() -> None:
+async def test_another_server_needs_no_key() -> None:
     async with OLLAMA.server().serving() as server, OLLAMA.asking(server.url, api_key=None) as client:
         setattr(server, "key_refused", lambda _: None)  # noqa: B010 - so that the types need no word
         assert len(await client.embed()) == 3
@@ -169,7 +169,7 @@ async def test_a_server_of_ones_own_needs_no_key() -> None:
 # --- each vendor's own ------------------------------------------------------------------------------------------------
 
 
-async def test_dimensions_are_asked_for_in_each_vendors_word_and_only_where_somebody_wants_them() -> None:
+async def test_dimensions_have_each_vendors_name_and_are_sent_only_if_configured() -> None:
     for vendor, field in ((OPENAI, "dimensions"), (VOYAGE, "output_dimension"), (OLLAMA, "dimensions")):
         async with vendor.serving(dimensions=512) as (client, server):
             assert {len(vector) for vector in await client.embed()} == {512} == {client.provider.dimensions()}
@@ -179,7 +179,7 @@ async def test_dimensions_are_asked_for_in_each_vendors_word_and_only_where_some
             assert field not in server.requests[0]
 
 
-async def test_gemini_is_asked_for_a_quarter_and_its_vectors_get_length_one() -> None:
+async def test_gemini_is_asked_for_shortened_vectors_which_are_normalized() -> None:
     async with GEMINI.serving() as (client, server):
         vectors = await client.embed()
         assert [math.hypot(*vector) for vector in vectors] == pytest.approx([1.0] * 3)
@@ -187,7 +187,7 @@ async def test_gemini_is_asked_for_a_quarter_and_its_vectors_get_length_one() ->
         assert server.paths[0] == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
 
 
-async def test_geminis_second_generation_is_told_the_purpose_in_words() -> None:
+async def test_geminis_second_generation_gets_the_purpose_as_a_prefix() -> None:
     async with GEMINI.serving(model="models/gemini-embedding-2") as (client, server):
         setattr(server, "MODEL", "gemini-embedding-2")  # noqa: B010 - so that the types need no word
         await client.embed("tea")
@@ -196,21 +196,21 @@ async def test_geminis_second_generation_is_told_the_purpose_in_words() -> None:
         assert server.taken == [["title: none | text: tea"], ["task: search result | query: tea?"]]
 
 
-async def test_geminis_texts_are_short_enough_that_it_cuts_none_off() -> None:
+async def test_texts_for_gemini_are_too_short_to_be_truncated() -> None:
     async with GEMINI.serving() as (client, server):
         await client.embed("é" * 20_000)
         assert max(estimate(text) for texts in server.taken for text in texts) < 0.6 * 2048
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, VOYAGE, MISTRAL], ids=lambda vendor: vendor.name)
-async def test_vectors_out_of_order_are_put_in_order_by_their_places(vendor: Vendor) -> None:
+async def test_vectors_are_sorted_by_their_index(vendor: Vendor) -> None:
     turned = EmbeddingBehavior(wrap=lambda answer: {**answer, "data": answer["data"][::-1]})
     async with vendor.serving(turned) as (client, _):
         assert list(await client.embed()) == [pytest.approx(vector_of(text, 8)) for text in ("one", "two", "three")]
 
 
 @pytest.mark.parametrize("places", [[2, 1, 1], [0, 1, 3], [None, 1, 2], [-1, 0, 1]])
-async def test_places_that_are_wrong_are_refused(places: list[int | None]) -> None:
+async def test_invalid_indexes_are_refused(places: list[int | None]) -> None:
     def moved(answer: dict[str, Any]) -> Any:
         return {"data": [{**entry, "index": place} for entry, place in zip(answer["data"], places, strict=True)]}
 
@@ -219,13 +219,13 @@ async def test_places_that_are_wrong_are_refused(places: list[int | None]) -> No
             await client.embed()
 
 
-async def test_a_compatible_server_that_tells_no_places_is_taken_at_its_order() -> None:
+async def test_without_indexes_the_order_of_the_vectors_is_kept() -> None:
     plain = EmbeddingBehavior(wrap=lambda answer: {"data": [{"embedding": entry["embedding"]} for entry in answer["data"]]})
     async with OPENAI.serving(plain) as (client, _):
         assert list(await client.embed()) == [pytest.approx(vector_of(text, 8)) for text in ("one", "two", "three")]
 
 
-def test_what_is_known_of_a_model_is_found_under_the_names_that_servers_give_it() -> None:
+def test_known_models_are_found_under_the_names_of_servers() -> None:
     assert known_model("openai", "text-embedding-3-large").dimensions == 3072
     assert known_model("voyage", "voyage-4-large").total == 120_000
     assert known_model("voyage", "voyage-4-lite").total == 320_000
@@ -235,7 +235,7 @@ def test_what_is_known_of_a_model_is_found_under_the_names_that_servers_give_it(
     assert known_model("openai", "something-else").dimensions == 0
 
 
-async def test_a_server_whose_model_changes_under_two_questions_at_once_mixes_nothing() -> None:
+async def test_a_change_of_the_model_during_two_requests_mixes_no_vectors() -> None:
     def shorter(vectors: list[Any]) -> list[Any]:
         return [vector[:3] for vector in vectors]
 
@@ -257,7 +257,7 @@ TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=400)
 
 
 @given(st.lists(TEXT, max_size=30), st.integers(1, 10), st.integers(0, 200))
-def test_batches_hold_every_text_once_in_order_and_no_more_than_they_may(texts: list[str], most: int, total: int) -> None:
+def test_batches_contain_each_text_once_in_order_within_the_limits(texts: list[str], most: int, total: int) -> None:
     laid_out = list(batches(texts, most, total))
     assert [text for batch in laid_out for text in batch] == texts
     for batch in laid_out:
@@ -266,13 +266,13 @@ def test_batches_hold_every_text_once_in_order_and_no_more_than_they_may(texts: 
 
 
 @given(TEXT, st.integers(1, 100))
-def test_pieces_put_together_are_the_text_and_fit_or_are_short(text: str, most: int) -> None:
+def test_joined_pieces_are_the_text_and_each_fits_or_is_short(text: str, most: int) -> None:
     cut = pieces(text, lambda piece: len(piece) <= most)
     assert "".join(cut) == text
     assert all(len(piece) <= most or len(piece) < 2 * MIN_PIECE for piece in cut)
 
 
-def test_a_cut_falls_between_words_where_there_is_one() -> None:
+def test_texts_are_split_between_words() -> None:
     text = "the quick brown fox jumps over the lazy dog and then sleeps for a while under a tree"
     assert pieces(text, lambda piece: len(piece) <= 60) == [
         "the quick brown fox jumps over the lazy ",
@@ -281,7 +281,7 @@ def test_a_cut_falls_between_words_where_there_is_one() -> None:
 
 
 @given(st.lists(TEXT, max_size=12), st.integers(1, 8), st.integers(20, 200), st.integers(20, 300))
-async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_words(
+async def test_with_any_limits_each_text_gets_the_vector_of_its_whole_content(
     texts: list[str], most: int, longest: int, total: int
 ) -> None:
     seen: list[str] = []
@@ -299,7 +299,7 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
     assert "".join(seen) == "".join(texts)
 
 
-def test_the_vector_of_a_cut_text_is_the_mean_of_its_pieces_by_their_lengths() -> None:
+def test_the_vector_of_a_split_text_is_the_mean_weighted_by_length() -> None:
     assert mean_vector([[1.0, 0.0], [0.0, 1.0]], ["a" * 30, "b" * 40]) == pytest.approx([0.6, 0.8])
     assert mean_vector([[0.0, 1.0]], ["all"]) == [0.0, 1.0]
 

@@ -26,7 +26,7 @@ _MESSAGES = st.lists(
 )
 
 
-def test_a_record_says_who_said_what() -> None:
+def test_a_record_names_the_speakers() -> None:
     record = fenced(
         entries(
             [person("Read it."), called("read", '{"path":"a.txt"}'), returned("read", "gone", failed=True), assistant("No.")]
@@ -44,21 +44,21 @@ def test_a_record_says_who_said_what() -> None:
     )
 
 
-def test_the_summary_of_what_came_before_stands_first_and_files_are_named() -> None:
+def test_the_summary_of_earlier_messages_is_first_and_files_are_named() -> None:
     picture = Attachment(sha256="0" * 64, media="image/png", bytes=9, name="crab.png")
     first, second = entries([UserMessage(text="Look:", attachments=(picture,))], "They like crabs.")
     assert first.text == "They like crabs."
     assert second.text == "Look:\n(attached: crab.png)"
 
 
-def test_a_text_that_holds_the_mark_it_would_get_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marker_that_occurs_in_the_text_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fencing, "MARK_BYTES", 1)  # of two digits, all marks but one fit into a text
     text = " ".join(f"{n:02x}" for n in range(256) if n != 0xA7)
     assert mark_for(text) == mark_for(text) == "a7"
 
 
 @given(st.lists(_TEXTS, min_size=1, max_size=3))
-def test_nothing_said_can_end_the_fence_or_speak_for_another(texts: list[str]) -> None:
+def test_no_text_can_end_the_fence_or_imitate_a_speaker(texts: list[str]) -> None:
     once = fenced(entries([person(text) for text in texts]))
     stolen = "\n".join([*texts, once, quoted("x", "focus")])
     whole = fenced(entries([person(stolen), assistant("Yes.")]))
@@ -85,11 +85,11 @@ def test_nothing_said_can_end_the_fence_or_speak_for_another(texts: list[str]) -
         ("a < b | c > d [x] <b>\r\n\t👩‍💻", "a < b | c > d [x] <b>\n\t👩‍💻"),
     ],
 )
-def test_what_a_template_or_a_terminal_would_obey_is_text(text: str, told: str) -> None:
+def test_template_markers_and_control_characters_become_text(text: str, told: str) -> None:
     assert harmless(text) == told
 
 
-def test_a_tools_name_cannot_speak_in_a_heading() -> None:
+def test_a_tools_name_cannot_imitate_a_heading() -> None:
     assert [entry.who for entry in entries([called("read:\nthe person", "{}"), returned("", "x")])] == [
         "the assistant calls read__the_person",
         "a tool returned",
@@ -97,7 +97,7 @@ def test_a_tools_name_cannot_speak_in_a_heading() -> None:
 
 
 @given(_MESSAGES, st.integers(40, 400))
-def test_pieces_fit_and_joined_are_everything(messages: list[Message], room: int) -> None:
+def test_pieces_fit_and_joined_are_the_whole_record(messages: list[Message], room: int) -> None:
     record = entries(messages)
     pieces = divided(record, room)
     assert len(pieces) <= MOST_PIECES
@@ -107,7 +107,7 @@ def test_pieces_fit_and_joined_are_everything(messages: list[Message], room: int
         assert "".join(entry.text for piece in pieces for entry in piece) == "".join(entry.text for entry in record)
 
 
-def test_a_single_giant_message_goes_on_in_the_next_piece_and_no_word_is_torn() -> None:
+def test_a_long_message_continues_in_the_next_piece_and_is_split_between_words() -> None:
     text = " ".join(f"word{n}" for n in range(400))
     pieces = divided([FencedEntry(who="the person", text=text)], 200)
     assert len(pieces) > 2
@@ -116,7 +116,7 @@ def test_a_single_giant_message_goes_on_in_the_next_piece_and_no_word_is_torn() 
     assert words == text.split()
 
 
-def test_of_a_long_result_head_and_tail_are_shown_and_of_a_persons_message_all() -> None:
+def test_long_results_are_shortened_and_messages_of_people_are_not() -> None:
     result = "H" * 5_000 + "middle" + "T" * 5_000
     (asked, told), *others = divided(entries([person("x" * 10_000), returned("read", result)]), 20_000)
     assert others == []
@@ -127,7 +127,7 @@ def test_of_a_long_result_head_and_tail_are_shown_and_of_a_persons_message_all()
     assert "[… 8,006 characters are not shown …]" in told.text
 
 
-def test_of_what_is_far_too_long_the_first_and_the_latest_stay() -> None:
+def test_of_a_record_that_is_too_long_the_first_and_latest_pieces_are_kept() -> None:
     record = entries([person(f"message {n} " + "x" * 190) for n in range(2_000)], "What came before.")
     pieces = divided(record, 100)
     assert len(pieces) == MOST_PIECES

@@ -32,7 +32,7 @@ def result(call: str, text: str = "done", *, failed: bool = False) -> ToolMessag
 # --- a conversation ---------------------------------------------------------------------------------------------------
 
 
-async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> None:
     async with asked(Says("one two three")) as (client, server):
         reply = await client.ask(request(tools=(READ,), temperature=0.5, top_p=0.9, max_tokens=50))
         assert client.deltas == ["one ", "two ", "three"]
@@ -54,7 +54,7 @@ async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
         ]
 
 
-async def test_the_key_is_in_a_header_and_nowhere_in_the_address() -> None:
+async def test_the_key_is_sent_in_a_header_and_not_in_the_url() -> None:
     async with asked(Says("ok"), max_output_tokens=7) as (client, server):
         await client.ask(request(model="models/gemini-3-test"))
         await client.ask(request(model="../x?y"))
@@ -67,7 +67,7 @@ async def test_the_key_is_in_a_header_and_nowhere_in_the_address() -> None:
         ]
 
 
-async def test_what_the_model_signed_comes_back_on_the_parts_that_it_was_signed_on() -> None:
+async def test_signatures_are_sent_back_on_the_same_parts() -> None:
     answers = (
         Says("I look", ("read", {"path": "a"}), ("read", {"path": "b"})),
         Says("", ("read", {"path": "c"})),
@@ -131,7 +131,7 @@ async def test_a_call_that_lost_its_signature_is_refused_by_the_server() -> None
     assert "missing a thought_signature" in wrong
 
 
-async def test_a_call_without_its_result_is_refused_with_the_services_words() -> None:
+async def test_a_call_without_its_result_is_refused_with_the_services_message() -> None:
     call = AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments="{}"),))
     async with asked() as (client, _):
         with pytest.raises(BadRequest, match="number of function response parts"):
@@ -139,7 +139,7 @@ async def test_a_call_without_its_result_is_refused_with_the_services_words() ->
 
 
 @pytest.mark.parametrize(("model", "signed"), [("gemini-3-test", True), ("gemini-2.5-flash", False)])
-async def test_a_conversation_begun_with_another_provider_goes_on(model: str, signed: bool) -> None:
+async def test_a_conversation_of_another_provider_can_be_continued(model: str, signed: bool) -> None:
     calls = (ToolCall(id="call_4_0", tool="read", arguments='{"a":1}'), ToolCall(id="call_4_1", tool="read", arguments="["))
     messages = (
         AssistantMessage(text="Hello!", opaque="other:secret"),
@@ -200,7 +200,7 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 @given(conversations(), st.sampled_from(["gemini-3-test", "gemini-2.5-flash"]))
-def test_whatever_was_said_makes_a_request_that_is_taken(messages: tuple[Message, ...], model: str) -> None:
+def test_any_conversation_becomes_a_valid_request(messages: tuple[Message, ...], model: str) -> None:
     asked_ = request(model=model)
     asked_ = msgspec.structs.replace(asked_, context=msgspec.structs.replace(asked_.context, messages=messages))
     body = json.loads(Encoder().body(asked_, max_tokens=None))
@@ -217,7 +217,7 @@ def test_whatever_was_said_makes_a_request_that_is_taken(messages: tuple[Message
         ToolMessage(id="call_4_0", tool="read", text="done"),
     )
 )
-def test_a_conversation_that_grows_is_encoded_as_if_it_were_new(messages: tuple[Message, ...]) -> None:
+def test_a_growing_conversation_is_encoded_like_a_new_one(messages: tuple[Message, ...]) -> None:
     growing = Encoder()
     for end in range(len(messages) + 1):
         grown = msgspec.structs.replace(request().context, messages=messages[:end])
@@ -255,7 +255,7 @@ END = chunk(finish="STOP")
     ],
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
-async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
+async def test_streams_of_many_kinds_are_understood_however_they_are_split(content: bytes, text: str, size: int) -> None:
     async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
@@ -296,7 +296,7 @@ async def test_arguments_are_kept_as_the_model_wrote_them(call: dict[str, Any], 
         ("BRAND_NEW", "calls", 1),
     ],
 )
-async def test_each_finish_reason_has_its_meaning(finish: str, stop: str, calls: int) -> None:
+async def test_each_finish_reason_is_mapped(finish: str, stop: str, calls: int) -> None:
     async with asked(Says("text", ("read", {}), finish=finish), Says("text", finish=finish)) as (client, _):
         reply = await client.ask()
         assert (reply.stop, len(reply.calls), reply.text) == (stop, calls, "text")
@@ -307,7 +307,7 @@ async def test_each_finish_reason_has_its_meaning(finish: str, stop: str, calls:
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
+async def test_a_cut_after_the_end_of_the_reply_is_ignored() -> None:
     async with asked(Fault(end="reset", events=[chunk({"text": "one two"}, finish="STOP")])) as (client, _):
         assert (await client.ask()).text == "one two"
 
@@ -343,7 +343,7 @@ TOO_LONG = "The input token count (1179782) exceeds the maximum number of tokens
         (Says("", finish="MISSING_THOUGHT_SIGNATURE"), BadRequest, 1),
     ],
 )
-async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+async def test_each_failure_has_its_error(fault: Any, error: type[ProviderError], requests: int) -> None:
     async with asked(fault) as (client, server):
         with pytest.raises(error) as raised:
             await client.ask()
@@ -355,7 +355,7 @@ async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[Provide
     ("body", "headers", "slept"),
     [(EXHAUSTED, {}, 26.0), (quota("3.5s", "x"), {}, 3.5), (EXHAUSTED, {"Retry-After": "2"}, 2.0), (b"{}", {}, 1.0)],
 )
-async def test_a_pause_that_the_server_asks_for_is_made(body: bytes, headers: dict[str, str], slept: float) -> None:
+async def test_the_pause_that_the_server_asks_for_is_made(body: bytes, headers: dict[str, str], slept: float) -> None:
     async with asked(Fault(status=429, body=body, headers=headers), Says("ok")) as (client, _):
         assert (await client.ask()).text == "ok"
         assert client.slept == [slept]
@@ -364,7 +364,7 @@ async def test_a_pause_that_the_server_asks_for_is_made(body: bytes, headers: di
 # --- being set up -----------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
+async def test_it_is_chosen_automatically_only_with_a_key_or_an_address() -> None:
     async with provider("", key="") as client:
         assert client.provider.default_model() is None
         with pytest.raises(CredentialsRefused, match="GEMINI_API_KEY"):
@@ -380,7 +380,7 @@ async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
 TABLE: dict[str, Any] = {"window_from": "table", "output_from": "table"}
 
 
-async def test_the_limits_of_googles_models_are_known() -> None:
+async def test_limits_of_googles_models_are_known() -> None:
     async with provider("") as client:
         limits = client.provider.limits
         assert (

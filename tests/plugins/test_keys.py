@@ -46,7 +46,7 @@ async def keyed(
 
 
 @of_each_vendor
-async def test_a_key_that_is_limited_rests_and_the_next_one_stays_in_use(vendor: Vendor) -> None:
+async def test_a_rate_limited_key_is_paused_and_the_next_one_stays_in_use(vendor: Vendor) -> None:
     limited = Fault(status=429, body=vendor.refusal(429, "slow down"), headers={"Retry-After": "20"})
     async with keyed(vendor, limited, vendor.says("hello")) as (client, sent):
         assert (await client.ask()).text == "hello"
@@ -57,7 +57,7 @@ async def test_a_key_that_is_limited_rests_and_the_next_one_stays_in_use(vendor:
 
 
 @of_each_vendor
-async def test_a_key_that_is_refused_is_set_aside(vendor: Vendor) -> None:
+async def test_a_refused_key_is_paused(vendor: Vendor) -> None:
     async with keyed(vendor, vendor.says("hello"), accepted=(THREE,)) as (client, sent):
         assert (await client.ask()).text == "hello"
         assert (await client.ask()).text == "hello"
@@ -66,7 +66,7 @@ async def test_a_key_that_is_refused_is_set_aside(vendor: Vendor) -> None:
 
 
 @of_each_vendor
-async def test_a_key_that_may_not_use_one_model_stays_in_use_for_the_others(vendor: Vendor) -> None:
+async def test_a_key_without_access_to_one_model_stays_in_use_for_others(vendor: Vendor) -> None:
     barred = Fault(status=403, body=vendor.refusal(403, "You do not have access to the model."))
     async with keyed(vendor, barred, vendor.says("hello")) as (client, sent):
         with pytest.raises(NoSuchModel):
@@ -77,7 +77,7 @@ async def test_a_key_that_may_not_use_one_model_stays_in_use_for_the_others(vend
 
 
 @of_each_vendor
-async def test_when_all_are_refused_a_key_is_named_by_its_place_and_never_shown(vendor: Vendor) -> None:
+async def test_if_all_keys_are_refused_one_is_named_by_its_position_and_never_shown(vendor: Vendor) -> None:
     async with keyed(vendor, accepted=()) as (client, sent):
         with pytest.raises(CredentialsRefused) as refused:
             await client.ask()
@@ -90,7 +90,7 @@ async def test_when_all_are_refused_a_key_is_named_by_its_place_and_never_shown(
 
 
 @of_each_vendor
-async def test_with_another_model_ready_a_long_pause_is_not_waited_for(vendor: Vendor) -> None:
+async def test_a_long_pause_is_not_observed_if_a_fallback_is_available(vendor: Vendor) -> None:
     limited = Fault(status=429, body=vendor.refusal(429, "slow down"), headers={"Retry-After": "20"})
     async with vendor.serving(limited, vendor.says("hello")) as (client, server):
         with pytest.raises(RateLimited):
@@ -130,7 +130,7 @@ class Lock:
         return self.tried
 
 
-async def test_a_key_rests_for_as_long_as_it_was_told_to_and_only_then_stands_ready_again() -> None:
+async def test_a_key_is_paused_for_as_long_as_the_server_asks() -> None:
     lock = Lock("a", "b")
     lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
     assert await lock.open() == ["a", "b"]
@@ -146,7 +146,7 @@ async def test_a_key_rests_for_as_long_as_it_was_told_to_and_only_then_stands_re
     assert await lock.open() == ["a"], "a key that works stays in use"
 
 
-async def test_the_key_that_took_over_stays_in_use_when_the_first_has_rested() -> None:
+async def test_the_next_key_stays_in_use_after_the_pause_of_the_first() -> None:
     lock = Lock("a", "b")
     lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
     await lock.open()
@@ -169,7 +169,7 @@ async def test_a_refused_key_is_tried_again_after_an_hour() -> None:
     assert len(await lock.open()) == 1
 
 
-async def test_a_key_that_is_to_rest_for_years_is_tried_again_after_an_hour() -> None:
+async def test_a_pause_of_years_ends_after_an_hour() -> None:
     lock = Lock("a", "b")
     lock.refuses = {key: RateLimited("slow down", retry_after=9e8) for key in "ab"}
     with pytest.raises(RateLimited):
@@ -180,7 +180,7 @@ async def test_a_key_that_is_to_rest_for_years_is_tried_again_after_an_hour() ->
     assert len(await lock.open()) == 1
 
 
-async def test_an_answer_that_has_begun_is_not_begun_again_by_itself() -> None:
+async def test_a_reply_that_has_begun_is_not_retried_with_another_key() -> None:
     lock = Lock("a", "b")
     lock.begins, lock.refuses = True, {"a": RateLimited("slow down")}
     with pytest.raises(RateLimited):
@@ -189,7 +189,7 @@ async def test_an_answer_that_has_begun_is_not_begun_again_by_itself() -> None:
     assert await lock.open() == ["b"]
 
 
-async def test_what_is_not_about_the_key_uses_up_no_other() -> None:
+async def test_other_errors_do_not_change_the_key() -> None:
     lock = Lock("a", "b")
     lock.refuses = {"a": Unreachable("away")}
     with pytest.raises(Unreachable):
@@ -197,7 +197,7 @@ async def test_what_is_not_about_the_key_uses_up_no_other() -> None:
     assert lock.tried == ["a"]
 
 
-async def test_a_key_alone_never_rests() -> None:
+async def test_a_single_key_is_never_paused() -> None:
     lock = Lock("a")
     lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
     for _ in range(2):
@@ -206,11 +206,11 @@ async def test_a_key_alone_never_rests() -> None:
         assert lock.tried == ["a"]
 
 
-async def test_a_key_that_was_copied_with_something_else_is_passed_over() -> None:
+async def test_a_key_with_invalid_characters_is_skipped() -> None:
     assert await Lock("one\ntwo", "b").open() == ["b"]
 
 
-def test_a_refusal_is_worth_waiting_only_where_there_is_no_shorter_way() -> None:
+def test_a_refusal_is_retried_only_without_a_faster_alternative() -> None:
     limited, short = (StatusRefused(429, b"", retry_after=wait) for wait in (20.0, 1.0))
     alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), has_fallback=True)
 

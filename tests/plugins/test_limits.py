@@ -20,7 +20,7 @@ from tests.plugins.provider_harness import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
 
-def test_of_two_beginnings_that_fit_the_longer_one_counts() -> None:
+def test_the_longest_matching_prefix_counts() -> None:
     assert known_limits("openai", "gpt-4.1-mini").window == 1_047_576
     assert known_limits("openai", "gpt-4-0613").window == 8_192
     assert known_limits("anthropic", "claude-opus-4-7-20260101") == ModelLimits(
@@ -44,7 +44,7 @@ def test_the_windows_of_the_seeds_are_in_the_table(vendor: str, model: str, wind
     assert known_limits(vendor, model, told).window == 1_000_000
 
 
-def test_what_the_table_does_not_have_is_unknown() -> None:
+def test_limits_that_are_not_in_the_table_are_unknown() -> None:
     assert known_limits("openai", "some-model") == known_limits("nobody", "gpt-5") == ModelLimits()
 
 
@@ -64,7 +64,7 @@ async def test_a_vendors_usual_model_is_in_the_table(kind: type[ChatProvider]) -
     assert limits.output is not None
 
 
-def test_what_was_told_counts_before_the_table_figure_by_figure() -> None:
+def test_each_reported_limit_takes_precedence_over_the_table() -> None:
     told = {"claude-opus-4-6": ReportedLimits(window=500_000), "claude-new-20270101": ReportedLimits(window=300_000)}
     assert known_limits("anthropic", "claude-opus-4-6", told) == ModelLimits(
         window=500_000, window_from="vendor", output=128_000, output_from="table"
@@ -73,7 +73,7 @@ def test_what_was_told_counts_before_the_table_figure_by_figure() -> None:
     assert known_limits("anthropic", "claude-ne", told).window is None
 
 
-def test_a_name_without_its_version_means_the_newest_and_never_another_model() -> None:
+def test_a_name_without_a_version_means_the_newest_version() -> None:
     told = {
         "claude-opus-4-5-20251101": ReportedLimits(window=200_000),
         "m-2026-01-01": ReportedLimits(window=1_000),
@@ -95,11 +95,11 @@ def test_a_name_without_its_version_means_the_newest_and_never_another_model() -
         ("http://[", ""),
     ],
 )
-def test_an_address_is_kept_without_what_is_secret_in_it(url: str, bare: str) -> None:
+def test_an_address_is_stored_without_its_secrets(url: str, bare: str) -> None:
     assert bare_address(url) == bare
 
 
-async def test_an_answer_is_as_long_as_the_configuration_lets_it() -> None:
+async def test_the_configured_limit_of_a_reply_applies() -> None:
     async with opened(Anthropic, model="m", max_output_tokens=1_000) as asked:
         limits = asked.provider.limits("claude-sonnet-5-5")
     assert (limits.output, limits.output_from, limits.window_from) == (1_000, "configuration", "table")

@@ -75,7 +75,7 @@ def provider_of(model: Slow, monkeypatch: pytest.MonkeyPatch) -> LocalEmbeddings
     return LocalEmbeddings(context())
 
 
-async def test_a_question_goes_before_the_notes_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_query_precedes_waiting_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Slow()
     async with provider_of(model, monkeypatch) as provider:
         index = asyncio.create_task(provider.embed([f"note {number}" for number in range(1000)], "note"))
@@ -100,7 +100,7 @@ async def test_an_idle_model_is_unloaded_and_loaded_by_the_next_text(monkeypatch
         assert model.loaded == 2
 
 
-async def test_a_very_long_question_is_asked_by_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_start_and_the_end_of_a_long_query_are_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Slow()
     async with provider_of(model, monkeypatch) as provider:
         await provider.embed(["first " + "x" * 100_000 + " last"], "query")
@@ -116,7 +116,7 @@ async def test_a_very_long_question_is_asked_by_its_beginning_and_its_end(monkey
 
 
 @needs_bundled
-async def test_what_stands_at_the_end_of_a_long_note_is_in_its_vector() -> None:
+async def test_the_end_of_a_long_note_is_in_its_vector() -> None:
     filler = "The committee met again and discussed the minutes of the last meeting at length. " * 40
     async with LocalEmbeddings(context()) as provider:
         same, with_end = await provider.embed([filler, filler + "The penguins live in Antarctica. " * 40], "note")
@@ -134,7 +134,7 @@ async def test_every_text_has_a_vector(text: str) -> None:
     assert cosine(vector, vector) == pytest.approx(1)
 
 
-def test_a_model_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_model_is_refused_with_the_available_ones() -> None:
     with pytest.raises(SettingsRefused, match="'bert'; the local models are all-minilm-l6-v2-int8, multilingual-e5-small"):
         LocalEmbeddings(context(provider="local", model="bert"))
 
@@ -194,9 +194,7 @@ def end_of_header(source: bytes) -> int:
 
 
 @needs_llama
-async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_configured_file_embeds_texts_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf, "MAX_TOKENS", 64)
     # Several threads wait for each other in vain where a machine has fewer cores to give.
     monkeypatch.setattr(gguf, "Load", lambda **order: Load(**(order | {"threads": 1})))
@@ -216,7 +214,7 @@ async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
         assert cosine(vectors[0], again) == pytest.approx(1, abs=1e-3)
 
 
-async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+async def test_an_unusable_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no model")
     missing = LocalEmbeddings(context(provider="local", local_model_path=str(tmp_path / "none.gguf")))
     assert missing.model() is None
@@ -247,7 +245,7 @@ def test_a_chat_model_is_not_taken_for_an_embedding_model() -> None:
         os.urandom(4000),
     ],
 )
-def test_a_harmed_file_is_read_without_harm(tmp_path: Path, rest: bytes) -> None:
+def test_a_damaged_file_is_read_without_an_exception(tmp_path: Path, rest: bytes) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF" + rest)
     header = read_header(file)

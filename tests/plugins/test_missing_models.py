@@ -30,7 +30,7 @@ ABSENT = {
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-async def test_a_model_that_a_vendor_does_not_have_is_named_and_asked_for_once(vendor: Vendor) -> None:
+async def test_an_unknown_model_is_named_and_requested_once(vendor: Vendor) -> None:
     refused = Fault(status=404, body=ABSENT[vendor.name])
     async with vendor.serving(refused) as (client, server):
         with pytest.raises(NoSuchModel, match=f"model '{MISSING}'"):
@@ -39,7 +39,7 @@ async def test_a_model_that_a_vendor_does_not_have_is_named_and_asked_for_once(v
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-async def test_a_404_that_speaks_of_no_model_may_be_the_address(vendor: Vendor) -> None:
+async def test_a_404_that_names_no_model_may_be_a_wrong_address(vendor: Vendor) -> None:
     page = Fault(status=404, body=b"<h1>Not Found</h1>", media="text/html")
     async with vendor.serving(page) as (client, _):
         with pytest.raises(NoSuchModel, match=rf"model '{vendor.model}'.*(address|key)"):
@@ -56,7 +56,7 @@ async def test_a_404_that_speaks_of_no_model_may_be_the_address(vendor: Vendor) 
         (404, {"message": f"The model `{MISSING}` does not exist.", "type": "NotFoundError", "code": 404}),
     ],
 )
-def test_compatible_servers_say_it_with_other_statuses(status: int, error: dict[str, Any]) -> None:
+def test_compatible_servers_report_unknown_models_with_other_statuses(status: int, error: dict[str, Any]) -> None:
     refused = openai_errors.error_for(status, json.dumps({"error": error}).encode(), model=MISSING)
     assert type(refused) is NoSuchModel
     assert "the provider has no model 'nobody-9000':" in str(refused).lower()
@@ -71,14 +71,14 @@ def test_compatible_servers_say_it_with_other_statuses(status: int, error: dict[
     ],
 )
 @pytest.mark.parametrize("errors", [openai_errors, anthropic_errors, gemini_errors, ollama_errors])
-def test_a_key_that_is_good_and_not_for_this_model_is_not_refused(errors: Any, message: str) -> None:
+def test_a_valid_key_without_access_to_the_model_is_not_refused(errors: Any, message: str) -> None:
     body = json.dumps({"error": {"message": message}}).encode()
     assert type(errors.error_for(403, body, model=MISSING)) is NoSuchModel
     assert ", or the key has no access to it: " in str(errors.error_for(403, body, model=MISSING))
     assert type(errors.error_for(403, body)) is CredentialsRefused  # nobody asked for a model
 
 
-def test_anthropic_says_the_same_of_a_resource() -> None:
+def test_anthropic_reports_a_resource_without_access() -> None:
     words = "Your API key does not have permission to use the specified resource."
     body = anthropic_server.refusal(words, "permission_error")
     assert type(anthropic_errors.error_for(403, body, model=MISSING)) is NoSuchModel
@@ -93,7 +93,7 @@ def test_anthropic_says_the_same_of_a_resource() -> None:
         (403, "Country, region, or territory not supported", CredentialsRefused),
     ],
 )
-def test_what_else_is_refused_is_no_missing_model(status: int, message: str, kind: type[ProviderError]) -> None:
+def test_other_refusals_are_no_missing_model(status: int, message: str, kind: type[ProviderError]) -> None:
     assert type(openai_errors.error_for(status, openai_server.refusal(message, None), model=MISSING)) is kind
 
 
@@ -106,12 +106,12 @@ def test_what_else_is_refused_is_no_missing_model(status: int, message: str, kin
         (gemini_errors, {"code": 404, "message": f"models/{MISSING} is not found", "status": "NOT_FOUND"}),
     ],
 )
-def test_inside_a_stream_it_means_the_same(errors: Any, error: dict[str, Any]) -> None:
+def test_an_unknown_model_is_recognized_inside_a_stream(errors: Any, error: dict[str, Any]) -> None:
     refused = errors.stream_error(error, MISSING)
     assert type(refused) is NoSuchModel
     assert MISSING in str(refused)
 
 
 @pytest.mark.parametrize("errors", [openai_errors, anthropic_errors, gemini_errors, ollama_errors])
-def test_a_404_to_a_question_about_no_model_is_no_missing_model(errors: Any) -> None:
+def test_a_404_without_a_requested_model_is_no_missing_model(errors: Any) -> None:
     assert type(errors.error_for(404, b'{"error": {"message": "Not Found"}}')) is BadRequest

@@ -95,7 +95,7 @@ def check(body: Any, harmless_body: Any) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
-async def test_what_a_note_says_is_data_on_the_wire(vendor: Vendor, attack: str) -> None:
+async def test_a_note_is_data_in_requests(vendor: Vendor, attack: str) -> None:
     async with vendor.serving(vendor.says("yes"), vendor.says("yes")) as (client, server):
         for text in ("CANARY said quietly", attack):
             request = ChatRequest(model=vendor.model, context=context_of(text), purpose="answer", session="s")
@@ -105,7 +105,7 @@ async def test_what_a_note_says_is_data_on_the_wire(vendor: Vendor, attack: str)
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_what_a_note_says_is_data_for_a_model_of_this_machine(attack: str) -> None:
+def test_a_note_is_data_for_a_local_model(attack: str) -> None:
     messages = chat_messages(context_of(attack))
     assert shape(messages) == shape(chat_messages(context_of("CANARY")))
     assert not any(token in text for text in texts(messages) for token in TOKENS)

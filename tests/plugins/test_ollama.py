@@ -36,7 +36,7 @@ request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> None:
     async with asked(Says("one two three")) as (client, server):
         reply = await client.ask()
         assert client.deltas == ["one ", "two ", "three"]
@@ -68,7 +68,7 @@ async def test_parallel_calls_and_the_parameters_of_a_request_have_the_servers_n
         assert [(t["type"], t["function"]["name"]) for t in sent["tools"]] == [("function", "read")]
 
 
-async def test_thoughts_before_a_call_go_back_with_its_result_and_others_are_forgotten() -> None:
+async def test_thinking_before_a_call_is_sent_back_with_its_result_and_other_thinking_is_dropped() -> None:
     async with asked(Says("", ("read", {}), thinking="I should look."), Says("done", thinking="That was it.")) as (
         client,
         server,
@@ -95,7 +95,7 @@ async def test_thoughts_before_a_call_go_back_with_its_result_and_others_are_for
 SPOKEN = ["system", "assistant", "user", "user", "assistant", "user", "assistant"]
 
 
-async def test_a_conversation_of_any_form_is_one_that_the_server_takes() -> None:
+async def test_any_conversation_becomes_a_valid_request() -> None:
     calls = tuple(
         ToolCall(id=f"call_4_{n}", tool="read", arguments=arguments)
         for n, arguments in enumerate(['{"a": 1}', "", "[1]", '{"a": ', '{"a": NaN}', '"\\ud800"', "[" * 5_000])
@@ -143,7 +143,7 @@ DONE = line({"content": ""}, done=True, done_reason="stop")
     ],
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
-async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
+async def test_streams_of_many_kinds_are_understood_however_they_are_split(content: bytes, text: str, size: int) -> None:
     async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
@@ -153,7 +153,7 @@ async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content
 @pytest.mark.parametrize(
     ("arguments", "text"), [({"a": 1}, '{"a":1}'), ('{"a": 1}', '{"a": 1}'), ("no JSON", "no JSON"), (None, "{}")]
 )
-async def test_arguments_become_text_whatever_the_server_makes_of_them(arguments: Any, text: str) -> None:
+async def test_arguments_of_any_type_become_text(arguments: Any, text: str) -> None:
     calls = [{"function": {"name": "read", "arguments": arguments}}, {"function": {"arguments": {}}}, {}]
     async with asked(RawResponse(line({"tool_calls": calls}) + DONE)) as (client, _):
         assert [(c.id, c.tool, c.arguments) for c in (await client.ask()).calls] == [("", "read", text)]
@@ -167,7 +167,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 
 
 @pytest.mark.parametrize(("finish", "stop"), [("length", "length"), ("stop", "end"), ("brand_new", "end")])
-async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> None:
+async def test_each_finish_reason_is_mapped(finish: str, stop: str) -> None:
     async with asked(Says("text", finish=finish)) as (client, _):
         assert (await client.ask()).stop == stop
 
@@ -176,7 +176,7 @@ async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> Non
 
 
 @pytest.mark.parametrize("end", ["reset", "cut", "hang"])
-async def test_a_fault_behind_the_end_of_the_answer_takes_nothing_from_it(end: str) -> None:
+async def test_a_fault_after_the_end_of_the_reply_is_ignored(end: str) -> None:
     whole = lines_of({"model": "m", "messages": []}, Says("one two"))
     async with asked(Fault(end=end, events=whole)) as (client, _):
         assert (await client.ask()).text == "one two"
@@ -209,7 +209,7 @@ LIMITS = ["8 tokens", "context length", "17 tokens"]
         (RawResponse(line({"content": "a"})), StreamCut, 1),
     ],
 )
-async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+async def test_each_failure_has_its_error(fault: Any, error: type[ProviderError], requests: int) -> None:
     async with asked(fault, key=KEY) as (client, server):
         with pytest.raises(error) as raised:
             await client.ask()
@@ -219,14 +219,14 @@ async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[Provide
 
 
 @pytest.mark.parametrize(("body", "limit"), [*zip(OVERFLOWS, LIMITS, strict=True)])
-async def test_an_overflow_is_told_in_words_for_a_person(body: bytes, limit: str) -> None:
+async def test_an_overflow_has_a_readable_message(body: bytes, limit: str) -> None:
     async with asked(Fault(status=400, body=body)) as (client, _):
         with pytest.raises(ContextOverflow, match=limit) as raised:
             await client.ask()
         assert "{" not in str(raised.value)
 
 
-async def test_what_the_server_refuses_is_told_in_its_words() -> None:
+async def test_a_refusal_contains_the_servers_message() -> None:
     async with asked(server=OllamaServer(can=())) as (client, _):
         with pytest.raises(NoSuchModel, match=r"model 'other' not found\. `ollama pull`"):
             await client.ask(request(model="other"))
@@ -243,7 +243,7 @@ async def test_what_the_server_refuses_is_told_in_its_words() -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_a_conversation_that_does_not_fit_is_never_answered_from_its_end_alone(old: bool) -> None:
+async def test_a_truncated_conversation_gets_no_reply(old: bool) -> None:
     async with asked(server=OllamaServer(Says("sure"), old=old), context_window=512) as (client, server):
         with pytest.raises(ContextOverflow, match="512"):
             await client.ask(request(UserMessage(text="x" * 4000)))
@@ -252,14 +252,14 @@ async def test_a_conversation_that_does_not_fit_is_never_answered_from_its_end_a
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"b\r", b"\n", b"\r\n", b"long line", b"\xff\n"])))
-def test_lines_are_the_same_however_they_are_cut(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_the_chunks(pieces: list[bytes]) -> None:
     lines = LineStream(100)
     found = [line_ for piece in pieces for line_ in lines.feed(piece)]
     *ended, rest = b"".join(pieces).split(b"\n")
     assert (found, lines.rest) == ([line_ for line_ in ended if line_.strip()], rest.strip())
 
 
-def test_a_line_that_has_grown_too_long_is_refused() -> None:
+def test_a_line_that_is_too_long_is_refused() -> None:
     lines = LineStream(3)
     assert list(lines.feed(b"abc\nabc")) == [b"abc"]
     with pytest.raises(LineTooLong):
@@ -269,7 +269,7 @@ def test_a_line_that_has_grown_too_long_is_refused() -> None:
 # --- being set up -----------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_chosen_by_itself_only_with_an_address_or_a_model() -> None:
+async def test_it_is_chosen_automatically_only_with_an_address_or_a_model() -> None:
     async with provider("", environment={"OLLAMA_API_KEY": KEY}) as client:
         assert client.provider.default_model() is None
         assert client.provider.explain_default() == "neither OLLAMA_HOST nor providers.ollama.default_model is set"
@@ -284,7 +284,7 @@ async def test_it_is_chosen_by_itself_only_with_an_address_or_a_model() -> None:
         assert client.provider.explain_default() == "providers.ollama.default_model is set"
 
 
-async def test_a_model_reads_what_it_is_told_to_and_a_cloud_model_all_that_it_can() -> None:
+async def test_a_model_has_the_configured_window_and_a_cloud_model_its_own() -> None:
     async with provider("") as client:
         assert client.provider.limits("gpt-oss:20b").window == LOCAL_WINDOW
         assert client.provider.limits("gpt-oss:120b-cloud").window == 131_072
@@ -312,7 +312,7 @@ async def test_every_setting_reaches_the_server() -> None:
             assert server.requests[0]["think"] is value
 
 
-async def test_the_cloud_is_not_asked_without_a_key() -> None:
+async def test_the_cloud_gets_no_request_without_a_key() -> None:
     async with provider("https://ollama.com") as client:
         with pytest.raises(CredentialsRefused, match="OLLAMA_API_KEY"):
             await client.ask()
@@ -347,11 +347,11 @@ async def test_the_cloud_is_not_asked_without_a_key() -> None:
         ("http://[fe80::1]:8080", "http://[fe80::1]:8080"),
     ],
 )
-def test_every_spelling_of_a_host_is_an_address(spelling: str, address: str) -> None:
+def test_every_notation_of_a_host_is_an_address(spelling: str, address: str) -> None:
     assert server_address(spelling) == address
 
 
-async def test_a_spelling_of_nonsense_is_a_sentence_and_not_a_crash() -> None:
+async def test_an_invalid_host_is_a_readable_error() -> None:
     for spelling in ("ftp://gpu", "http://", "a b", "[", "http://[:::]:1", "@", "::::::"):
         async with provider("", environment={"OLLAMA_HOST": spelling}) as client:
             with pytest.raises(ProviderError):

@@ -21,7 +21,7 @@ HARNESS = Harness(OpenAI, OpenAIServer, model="gpt-test", key=KEY)
 request, provider, asked = HARNESS.request, HARNESS.asking, HARNESS.serving
 
 
-async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> None:
     async with asked(ScriptedResponse("one two three")) as (client, server):
         reply = await client.ask()
         assert client.deltas == ["one ", "two ", "three"]
@@ -35,7 +35,7 @@ async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
         assert server.headers[0]["Accept-Encoding"] == "identity"
 
 
-async def test_calls_are_put_together_from_their_fragments() -> None:
+async def test_calls_are_joined_from_their_fragments() -> None:
     async with asked(ScriptedResponse("look", ("read", '{"path": "a.md"}'), ("read", "{}"))) as (client, server):
         reply = await client.ask(request(tools=(READ,), temperature=0.5))
         assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [
@@ -47,7 +47,7 @@ async def test_calls_are_put_together_from_their_fragments() -> None:
         assert server.requests[0]["temperature"] == 0.5
 
 
-async def test_a_conversation_with_tools_is_sent_as_the_service_demands_it() -> None:
+async def test_a_conversation_with_tools_is_sent_as_the_service_requires() -> None:
     messages = (
         UserMessage(text="go"),
         AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments="{}"),)),
@@ -93,7 +93,7 @@ DONE = b"data: [DONE]\n\n"
     ],
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
-async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
+async def test_streams_of_many_kinds_are_understood_however_they_are_split(content: bytes, text: str, size: int) -> None:
     async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
@@ -123,7 +123,7 @@ async def test_arguments_that_come_as_an_object_become_its_text() -> None:
         assert [c.arguments for c in (await client.ask()).calls] == ['{"path":"a.md"}']
 
 
-async def test_text_in_parts_is_the_text_without_the_thinking() -> None:
+async def test_text_in_parts_is_joined_without_the_thinking() -> None:
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
     stream = chunk({"content": thinking}) + chunk({"content": [{"type": "text", "text": "hi"}]}, "stop")
     async with asked(RawResponse(stream + DONE)) as (client, _):
@@ -140,14 +140,14 @@ async def test_text_in_parts_is_the_text_without_the_thinking() -> None:
         ("stop", "", "calls", 2),
     ],
 )
-async def test_a_call_that_was_cut_short_or_withheld_is_not_run(finish: str, arguments: str, stop: str, calls: int) -> None:
+async def test_a_truncated_or_refused_call_is_not_run(finish: str, arguments: str, stop: str, calls: int) -> None:
     async with asked(ScriptedResponse("", ("read", "{}"), ("read", arguments), finish=finish)) as (client, _):
         reply = await client.ask()
         assert len(reply.calls) == calls
         assert reply.stop == ("calls" if calls else stop)
 
 
-async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
+async def test_a_cut_after_the_end_of_the_reply_is_ignored() -> None:
     whole = events_of({"model": "m", "messages": []}, ScriptedResponse("one two"))[
         :-1
     ]  # as it is sent, but for the `[DONE]`
@@ -156,7 +156,7 @@ async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> Non
 
 
 @pytest.mark.parametrize("finish", ["error", "abort", "insufficient_system_resource"])
-async def test_a_server_that_says_it_could_not_finish_has_not(finish: str) -> None:
+async def test_a_finish_reason_that_reports_a_failure_is_an_interruption(finish: str) -> None:
     async with asked(ScriptedResponse("half an answer", finish=finish)) as (client, _):
         with pytest.raises(StreamCut, match=finish):
             await client.ask()
@@ -176,7 +176,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 @pytest.mark.parametrize(
     ("finish", "stop"), [("length", "length"), ("content_filter", "refused"), ("stop", "end"), ("brand_new", "end")]
 )
-async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> None:
+async def test_each_finish_reason_is_mapped(finish: str, stop: str) -> None:
     async with asked(ScriptedResponse("text", finish=finish)) as (client, _):
         assert (await client.ask()).stop == stop
 
@@ -224,7 +224,7 @@ async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> Non
         (RawResponse(DONE), StreamCut, 1),
     ],
 )
-async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+async def test_each_failure_has_its_error(fault: Any, error: type[ProviderError], requests: int) -> None:
     async with asked(fault) as (client, server):
         with pytest.raises(error) as raised:
             await client.ask()
@@ -235,7 +235,7 @@ async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[Provide
 # --- being set up -----------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
+async def test_it_is_chosen_automatically_only_with_a_key_or_an_address() -> None:
     async with provider("", key="") as client:
         assert client.provider.default_model() is None
         with pytest.raises(CredentialsRefused):
@@ -258,7 +258,7 @@ async def test_a_request_repeats_its_beginning_byte_for_byte() -> None:
         assert second["messages"][: len(first["messages"])] == first["messages"]
 
 
-async def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
+async def test_the_cache_of_requests_is_bounded_and_sessions_are_not_mixed_up() -> None:
     remembered = EncodingCache(300)
     encoder = Encoder(remembered)
     fresh = Encoder(EncodingCache(0))

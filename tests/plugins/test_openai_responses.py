@@ -28,7 +28,7 @@ from tests.servers.openai_responses_server import (
 )
 
 
-async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> None:
     async with asked(Says("one two three"), max_output_tokens=100, effort="low") as (client, server):
         reply = await client.ask(request(tools=(READ,)))
         assert client.deltas == ["one ", "two ", "three"]
@@ -49,7 +49,7 @@ async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
         ]
 
 
-async def test_calls_are_put_together_from_their_fragments_and_their_results_go_back() -> None:
+async def test_calls_are_joined_from_their_fragments_and_their_results_sent() -> None:
     async with asked(Says("look", ("read", '{"path": "a.md"}'), ("read", "{}")), Says("done")) as (client, server):
         reply = await client.ask(asks(UserMessage(text="go")))
         assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [
@@ -76,7 +76,7 @@ async def test_a_call_without_its_result_is_refused() -> None:
             await client.ask(asks(ToolMessage(id="c", tool="read", text="")))
 
 
-async def test_pictures_are_sent_before_the_text_that_they_came_with() -> None:
+async def test_images_are_sent_before_the_text_of_their_message() -> None:
     shown = Attachment(sha256="a" * 64, media="image/png", bytes=3)
     lost = Attachment(sha256="b" * 64, media="image/png", bytes=3)
     messages = (UserMessage(text="what?", attachments=(shown, lost)), UserMessage(text="", attachments=(shown,)))
@@ -89,7 +89,7 @@ async def test_pictures_are_sent_before_the_text_that_they_came_with() -> None:
         ]
 
 
-async def test_models_without_reasoning_are_asked_for_none_also_when_only_the_service_knows() -> None:
+async def test_models_without_reasoning_are_not_asked_for_it() -> None:
     async with asked(Says("ok"), effort="high") as (client, server):
         for model in ("gpt-4.1", "gpt-4o-mini", "gpt-5-chat-latest", "custom-plain", "custom-plain"):
             await client.ask(asks(UserMessage(text="hi"), model=model))
@@ -97,7 +97,7 @@ async def test_models_without_reasoning_are_asked_for_none_also_when_only_the_se
         assert [sent["model"] for sent in server.requests if "include" in sent or "reasoning" in sent] == ["custom-plain"]
 
 
-def test_a_refusal_is_learned_from_once_and_only_where_something_can_be_left_out() -> None:
+def test_a_request_is_repeated_once_and_only_if_something_can_be_left_out() -> None:
     encoder = ResponsesEncoder()
     effort = refusal(
         "Unsupported parameter: 'reasoning.effort' is not supported with this model.", None, param="reasoning.effort"
@@ -124,7 +124,7 @@ def test_a_refusal_is_learned_from_once_and_only_where_something_can_be_left_out
     assert len(encoder._unreadable) == 1000
 
 
-async def test_an_effort_that_the_model_does_not_know_is_told() -> None:
+async def test_an_effort_that_the_model_does_not_support_is_reported() -> None:
     async with asked(Says("ok"), effort="enormous") as (client, server):
         with pytest.raises(BadRequest, match="'enormous' is not supported"):
             await client.ask()
@@ -139,7 +139,7 @@ async def test_an_effort_that_the_model_does_not_know_is_told() -> None:
         ("ft:gpt-4.1:us:x", {"temperature": 0.7, "top_p": None, "max_tokens": 50}, {"temperature": 0.7}),
     ],
 )
-async def test_parameters_are_sent_as_far_as_the_model_takes_them(
+async def test_only_parameters_that_the_model_accepts_are_sent(
     model: str, parameters: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     async with asked(Says("ok"), max_output_tokens=100) as (client, server):
@@ -152,7 +152,7 @@ async def test_parameters_are_sent_as_far_as_the_model_takes_them(
 # --- the cost of long conversations -----------------------------------------------------------------------------------
 
 
-async def test_a_request_repeats_its_beginning_byte_for_byte_so_that_the_service_has_it_cached() -> None:
+async def test_a_request_begins_with_the_bytes_of_the_previous_one() -> None:
     async with asked(Says("yes", ("read", "{}"), thoughts=True)) as (client, _):
         messages: tuple[Message, ...] = (UserMessage(text="go" * 1000),)
         cached = []
@@ -164,7 +164,7 @@ async def test_a_request_repeats_its_beginning_byte_for_byte_so_that_the_service
         assert [read for read, _ in cached] == [0, cached[0][1], cached[1][1]]
 
 
-def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
+def test_the_cache_of_requests_is_bounded_and_sessions_are_not_mixed_up() -> None:
     opaque = 'openai.responses:{"model":"a","steps":[{"thought":{"type":"reasoning","id":"rs"}},{"size":2}]}'
     remembered = EncodingCache(2000)
     encoder, unreadable = ResponsesEncoder(remembered), refusal("no", "invalid_encrypted_content")
@@ -212,9 +212,7 @@ class Noting(Transport):
         ("http://[nonsense", "auto", "http://[nonsense/chat/completions"),
     ],
 )
-async def test_openai_itself_is_asked_over_responses_and_every_other_server_over_chat(
-    base: str, api: Any, path: str
-) -> None:
+async def test_openai_gets_requests_over_responses_and_other_servers_over_chat(base: str, api: Any, path: str) -> None:
     async with Noting() as transport:
         context = ProviderContext(
             settings=OpenAISettings(base_url=base or None, api_key=(Secret(FIRST),), api=api),

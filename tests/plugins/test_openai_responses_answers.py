@@ -44,9 +44,7 @@ from tests.servers.openai_responses_server import (
         ("content_filter", "{}", "refused", 0),
     ],
 )
-async def test_a_call_that_was_cut_short_or_withheld_is_not_run(
-    incomplete: str, arguments: str, stop: str, count: int
-) -> None:
+async def test_a_truncated_or_refused_call_is_not_run(incomplete: str, arguments: str, stop: str, count: int) -> None:
     async with asked(Says("", ("read", "{}"), ("read", arguments), incomplete=incomplete)) as (client, _):
         reply = await client.ask()
         assert (len(reply.calls), reply.stop) == (count, stop)
@@ -62,12 +60,12 @@ async def test_a_call_that_was_cut_short_or_withheld_is_not_run(
         ("brand_new", "length"),
     ],
 )
-async def test_each_reason_for_an_early_end_has_its_meaning(incomplete: str, stop: str) -> None:
+async def test_each_reason_for_an_incomplete_response_is_mapped(incomplete: str, stop: str) -> None:
     async with asked(Says("text", incomplete=incomplete)) as (client, _):
         assert (await client.ask()).stop == stop
 
 
-async def test_a_refusal_is_shown_and_named_as_one() -> None:
+async def test_a_refusal_is_shown_and_marked() -> None:
     async with asked(Says(parts=[THOUGHT, {"type": "message", "refusal": "I will not."}])) as (client, server):
         reply = await client.ask()
         assert (reply.text, "".join(client.deltas), reply.stop) == ("I will not.", "I will not.", "refused")
@@ -75,7 +73,7 @@ async def test_a_refusal_is_shown_and_named_as_one() -> None:
         assert server.refusals == []
 
 
-async def test_nothing_is_waited_for_behind_the_end_of_the_answer() -> None:
+async def test_nothing_is_awaited_after_the_end_of_the_reply() -> None:
     whole = events_of(response_to(BODY), items_of(BODY, Says("one two")))
     for end in ("reset", "hang"):
         async with asked(Fault(end=end, events=whole), between_seconds=2.0) as (client, _):
@@ -128,7 +126,7 @@ TOO_LONG = "Your input exceeds the context window of this model. Please adjust y
         (RawResponse(event("response.output_item.added", item=[1])), BadAnswer, 1),
     ],
 )
-async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+async def test_each_failure_has_its_error(fault: Any, error: type[ProviderError], requests: int) -> None:
     async with asked(fault) as (client, server):
         with pytest.raises(error) as raised:
             await client.ask()
@@ -185,14 +183,14 @@ async def test_streams_of_many_kinds_are_understood(oddly: Any) -> None:
 
 
 @pytest.mark.parametrize("oddly", [only(".completed"), only("_item.done", ".completed"), only(".delta", ".completed")])
-async def test_a_refusal_is_named_as_one_however_it_comes(oddly: Any) -> None:
+async def test_each_form_of_a_refusal_is_marked(oddly: Any) -> None:
     events = whole_stream(Says(parts=[{"type": "message", "refusal": "I will not."}]))
     async with asked(sent(oddly(events))) as (client, _):
         reply = await client.ask()
         assert (reply.text, reply.stop) == ("I will not.", "refused")
 
 
-async def test_what_the_deltas_left_out_is_said_and_what_they_said_is_not_taken_back() -> None:
+async def test_text_missing_from_the_deltas_is_added_and_streamed_text_is_kept() -> None:
     for whole, text in (("one two", "one two"), ("1 2", "one")):
         events = whole_stream(Says("one"))
         for told in events:
@@ -202,7 +200,7 @@ async def test_what_the_deltas_left_out_is_said_and_what_they_said_is_not_taken_
             assert ((await client.ask()).text, "".join(client.deltas)) == (text, text)
 
 
-async def test_an_end_that_repeats_only_some_of_the_items_takes_none_away() -> None:
+async def test_an_end_with_only_some_of_the_items_removes_none() -> None:
     events = whole_stream(Says("one", ("read", "{}"), thoughts=True))
     events[-1]["response"]["output"] = events[-1]["response"]["output"][:0:-1]
     async with asked(sent(events)) as (client, _):

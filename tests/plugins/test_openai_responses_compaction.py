@@ -26,7 +26,7 @@ def sent(server: ResponsesServer) -> list[Any]:
     return [item.get("content") or item["type"] for item in server.requests[-1]["input"]]
 
 
-async def test_a_service_is_asked_to_compact_only_where_it_may() -> None:
+async def test_a_service_is_asked_to_compact_only_if_allowed() -> None:
     async with asked(Says("ok")) as (client, server):
         for compact_at, told in (
             (None, None),
@@ -40,7 +40,7 @@ async def test_a_service_is_asked_to_compact_only_where_it_may() -> None:
         assert server.refusals == []
 
 
-async def test_what_came_before_a_compaction_is_left_out_and_the_item_comes_back() -> None:
+async def test_messages_before_a_compaction_are_left_out_and_its_item_is_sent() -> None:
     async with asked(Says("Well."), Says("Then.")) as (client, server):
         reply = await client.ask(asks(UserMessage(text="x" * 5000), *BEFORE, compact_at=MIN_THRESHOLD))
         assert (reply.text, reply.opaque is not None and reply.opaque.startswith(COMPACTED)) == ("Well.", True)
@@ -65,7 +65,7 @@ async def test_the_newest_compaction_counts() -> None:
         assert server.refusals == []
 
 
-async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order() -> None:
+async def test_reasoning_and_calls_around_a_compaction_keep_their_order() -> None:
     parts = [CALL, COMPACTION, THOUGHT, CALL]
     async with asked(Says(parts=parts), Says("done")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
@@ -76,7 +76,7 @@ async def test_reasoning_and_calls_around_a_compaction_come_back_in_their_order(
 
 
 @pytest.mark.parametrize("parts", [[COMPACTION], [THOUGHT, COMPACTION], [COMPACTION, THOUGHT]])
-async def test_an_answer_that_was_cut_behind_its_compaction_keeps_it(parts: list[dict[str, Any]]) -> None:
+async def test_a_reply_interrupted_after_its_compaction_keeps_it(parts: list[dict[str, Any]]) -> None:
     async with asked(Says(parts=parts, incomplete="max_output_tokens"), Says("done")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         await client.ask(asks(*BEFORE, *as_messages(reply), UserMessage(text="and?"), compact_at=MIN_THRESHOLD))
@@ -84,7 +84,7 @@ async def test_an_answer_that_was_cut_behind_its_compaction_keeps_it(parts: list
         assert server.refusals == []
 
 
-async def test_other_models_and_services_that_may_no_longer_compact_are_sent_everything() -> None:
+async def test_other_models_get_the_whole_conversation() -> None:
     async with asked(Says(parts=[COMPACTION, {"type": "message", "text": "Well."}]), Says("x")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
         told: tuple[Message, ...] = (*BEFORE, *as_messages(reply), UserMessage(text="and?"))
@@ -101,7 +101,7 @@ async def test_other_models_and_services_that_may_no_longer_compact_are_sent_eve
         assert server.refusals == []
 
 
-async def test_a_compaction_that_cannot_be_read_any_more_is_left_out_and_everything_is_sent_again() -> None:
+async def test_an_unreadable_compaction_is_left_out_and_the_whole_conversation_sent() -> None:
     async with ResponsesServer(
         Says(parts=[COMPACTION, {"type": "message", "text": "Well."}]), Says("x")
     ).serving() as server:
@@ -116,7 +116,7 @@ async def test_a_compaction_that_cannot_be_read_any_more_is_left_out_and_everyth
             assert len(server.refusals) == 1
 
 
-async def test_a_service_that_knows_no_compaction_is_asked_for_none_again() -> None:
+async def test_a_service_without_compaction_is_asked_once() -> None:
     unknown = refusal("Unknown parameter: 'context_management'.", "unknown_parameter", param="context_management")
     async with asked(Fault(status=400, body=unknown), Says("ok"), Says("ok")) as (client, server):
         for _ in range(2):
@@ -127,7 +127,7 @@ async def test_a_service_that_knows_no_compaction_is_asked_for_none_again() -> N
             await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))
 
 
-async def test_one_that_is_too_long_for_a_line_of_the_journal_is_not_kept() -> None:
+async def test_a_compaction_that_is_too_long_for_the_journal_is_not_kept() -> None:
     parts = [{**COMPACTION, "encrypted_content": "g" * MAX_LENGTH}, {"type": "message", "text": "Well."}]
     async with asked(Says(parts=parts), Says("x")) as (client, server):
         reply = await client.ask(asks(*BEFORE, compact_at=MIN_THRESHOLD))

@@ -73,7 +73,7 @@ def test_the_fake_refuses_what_the_service_refuses(changes: dict[str, Any], word
         raise BadRequest(wrong.message)
 
 
-def test_the_fake_refuses_reasoning_in_front_of_anything_but_what_it_led_to() -> None:
+def test_the_fake_refuses_reasoning_before_another_item_than_its_own() -> None:
     thought, call = items_of(BODY, Says(parts=[THOUGHT, CALL]))
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": ""}
 

@@ -36,7 +36,7 @@ from tests.servers.openai_responses_server import (
         [{**THOUGHT, "summary": None, "content": [{"type": "reasoning_text", "text": "Hm."}], "status": "completed"}, CALL],
     ],
 )
-async def test_reasoning_comes_back_exactly_where_it_stood(parts: list[dict[str, Any]]) -> None:
+async def test_reasoning_is_sent_back_in_place(parts: list[dict[str, Any]]) -> None:
     async with asked(Says(parts=parts), Says("done")) as (client, server):
         reply = await client.ask(asks(UserMessage(text="go")))
         await client.ask(asks(UserMessage(text="go"), *as_messages(reply), UserMessage(text="and?")))
@@ -55,7 +55,7 @@ def _told(item: dict[str, Any]) -> list[Any]:
     return [item["name"], item["arguments"]]
 
 
-async def test_messages_of_one_answer_are_paragraphs_and_keep_their_own_text() -> None:
+async def test_messages_of_one_reply_are_paragraphs_and_are_sent_back_separately() -> None:
     parts = [{"type": "message", "text": "I look.", "phase": "commentary"}, {"type": "message", "text": "It is."}]
     async with asked(Says(parts=parts)) as (client, server):
         reply = await client.ask()
@@ -77,13 +77,13 @@ async def test_reasoning_that_led_to_nothing_is_not_kept(incomplete: str) -> Non
         assert server.refusals == []
 
 
-async def test_more_reasoning_than_a_line_of_the_journal_carries_is_not_kept() -> None:
+async def test_reasoning_that_is_too_long_for_the_journal_is_not_kept() -> None:
     for size, kept in ((MAX_LENGTH // 2, True), (MAX_LENGTH, False)):
         async with asked(Says(parts=[{**THOUGHT, "encrypted_content": "g" * size}, CALL])) as (client, _):
             assert bool((await client.ask()).opaque) is kept
 
 
-async def test_reasoning_goes_to_no_other_model_and_over_no_other_tongue() -> None:
+async def test_reasoning_is_sent_to_no_other_model_and_over_no_other_protocol() -> None:
     async with asked(Says("", ("read", "{}"), thoughts=True), Says("done")) as (client, server):
         messages = (UserMessage(text="go"), *as_messages(await client.ask(asks(UserMessage(text="go")))))
         for model in ("gpt-other", "gpt-4.1"):
@@ -102,7 +102,7 @@ async def test_reasoning_goes_to_no_other_model_and_over_no_other_tongue() -> No
 @pytest.mark.parametrize(
     "opaque", ["gemini:[]", "anthropic:[1]", "openai.responses:", "openai.responses:{}", "openai.responses:["]
 )
-async def test_a_conversation_that_another_provider_began_goes_on(opaque: str) -> None:
+async def test_a_conversation_of_another_provider_can_be_continued(opaque: str) -> None:
     began = AssistantMessage(
         text="Hello.", calls=(ToolCall(id="call_2_0", tool="odd name!", arguments="{broken"),), opaque=opaque
     )
@@ -120,14 +120,14 @@ async def test_a_conversation_that_another_provider_began_goes_on(opaque: str) -
         ]
 
 
-async def test_reasoning_that_no_longer_fits_its_message_is_left_out() -> None:
+async def test_reasoning_that_does_not_match_its_message_is_left_out() -> None:
     async with asked(Says("Hello there.", thoughts=True)) as (client, server):
         reply = await client.ask()
         await client.ask(asks(AssistantMessage(text="Hello", opaque=reply.opaque), UserMessage(text="go")))
         assert "gAAAA" not in json.dumps(server.requests[1])
 
 
-async def test_reasoning_that_the_key_cannot_read_is_left_out_from_then_on_and_newer_is_not() -> None:
+async def test_unreadable_reasoning_is_left_out_from_then_on_and_newer_is_not() -> None:
     async with ResponsesServer(Says("", ("read", "{}"), thoughts=True)).serving() as server:
         async with provider(server.url, api="responses") as before:
             messages: tuple[Message, ...] = (UserMessage(text="go"),)
@@ -142,7 +142,7 @@ async def test_reasoning_that_the_key_cannot_read_is_left_out_from_then_on_and_n
         assert kinds == ["message", *round_, "reasoning", *round_]
 
 
-async def test_reasoning_that_is_refused_inside_the_stream_is_left_out_too() -> None:
+async def test_reasoning_that_is_refused_inside_the_stream_is_left_out() -> None:
     broke: dict[str, Any] = {
         "code": "invalid_encrypted_content",
         "message": "The encrypted content gAAA… could not be verified.",

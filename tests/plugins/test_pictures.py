@@ -103,18 +103,18 @@ WORDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_pictures_are_sent_in_the_vendors_form(vendor: str) -> None:
+def test_images_are_sent_in_the_vendors_format(vendor: str) -> None:
     assert sent(vendor, said("Look!", ONE, TWO)) == [WORDS[vendor]]
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_a_picture_without_a_word_is_no_empty_text(vendor: str) -> None:
+def test_an_image_without_text_adds_no_empty_text(vendor: str) -> None:
     (message,) = sent(vendor, said("", ONE))
     assert not [part for part in message.get("content", message.get("parts")) if "text" in part]
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_a_conversation_with_pictures_that_grows_is_encoded_as_if_it_were_new(vendor: str) -> None:
+def test_a_growing_conversation_with_images_is_encoded_like_a_new_one(vendor: str) -> None:
     messages: list[Message] = [
         said("one", ONE),
         AssistantMessage(text="I see."),
@@ -154,11 +154,13 @@ def cost(sight: VisionSupport | None, width: int, height: int) -> int:
         ("gpt-5-nano", 1, 16_000, 1230),
     ],
 )
-def test_a_picture_costs_at_openai_what_its_page_says(model: str, width: int, height: int, tokens: int) -> None:
+def test_the_cost_of_an_image_at_openai_is_that_of_its_documentation(
+    model: str, width: int, height: int, tokens: int
+) -> None:
     assert cost(openai_vision(model), width, height) == tokens
 
 
-def test_a_picture_costs_elsewhere_what_the_pages_say() -> None:
+def test_the_cost_of_an_image_elsewhere_is_that_of_the_documentation() -> None:
     assert cost(anthropic_vision("claude-sonnet-4-5"), 1000, 1000) == 36 * 36
     assert cost(anthropic_vision("claude-sonnet-4-5"), 8000, 8000) == 1568
     assert cost(anthropic_vision("claude-opus-4-8"), 8000, 8000) == 4784
@@ -170,13 +172,13 @@ def test_a_picture_costs_elsewhere_what_the_pages_say() -> None:
 
 
 @pytest.mark.parametrize("sight", [openai_vision("gpt-4o"), openai_vision("gpt-5-mini"), anthropic_vision("claude-3")])
-def test_no_size_of_a_picture_is_free_or_beyond_the_vendors_bound(sight: VisionSupport) -> None:
+def test_each_image_has_a_cost_within_the_vendors_limit(sight: VisionSupport) -> None:
     for width in (1, 31, 33, 767, 2049, 100_000):
         for height in (1, 32, 769, 65_535):
             assert 1 <= sight.tokens(width, height) <= 5000
 
 
-def test_models_without_eyes_are_known() -> None:
+def test_models_without_vision_are_known() -> None:
     for model in ("gpt-4-0613", "gpt-3.5-turbo", "o3-mini", "o1-mini", "gpt-4o-audio-preview", "gpt-oss-120b"):
         assert openai_vision(model) is None, model
     for model in ("gpt-4o-2024-11-20", "gpt-4-turbo", "o1", "o4-mini", "gpt-5.6", "ft:gpt-4o:me", "gpt-6-mini"):
@@ -202,7 +204,7 @@ def test_models_without_eyes_are_known() -> None:
     ],
 )
 @pytest.mark.parametrize("status", [400, 500])
-def test_a_model_that_turns_out_to_be_blind_is_a_refusal_and_no_failure_to_wait_for(words: str, status: int) -> None:
+def test_a_model_that_accepts_no_images_is_not_asked_again(words: str, status: int) -> None:
     openai = json.dumps({"error": {"code": status, "message": words, "type": "server_error"}}).encode()
     ollama = json.dumps({"error": words}).encode()
     wrapped = json.dumps({"error": f"engine: {openai.decode()}"}).encode()

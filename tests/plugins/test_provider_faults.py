@@ -85,34 +85,34 @@ def memory(limit: int) -> Iterator[None]:
 # --- answers that stop ------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
+async def test_a_silent_server_is_unreachable(vendor: Vendor) -> None:
     async with wall(vendor, Fault(end="silence"), first_seconds=0.25, timeouts=Timeouts(attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("pieces", [0, 3])
-async def test_an_answer_that_hangs_is_given_up(vendor: Vendor, pieces: int) -> None:
+async def test_a_stalled_response_is_abandoned(vendor: Vendor, pieces: int) -> None:
     async with wall(vendor, Fault(end="hang", pieces=pieces), first_seconds=0.25, between_seconds=0.25) as (client, _):
         assert "no content" in str(await fails(client, StreamCut))
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
 @pytest.mark.parametrize("pieces", [0, 1, 3, 5])
-async def test_a_cut_stream_is_never_a_short_answer(vendor: Vendor, end: str, pieces: int) -> None:
+async def test_a_truncated_stream_is_never_a_short_reply(vendor: Vendor, end: str, pieces: int) -> None:
     async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
         await fails(client, StreamCut)
         assert len(server.requests) == 1, "an answer that has begun is not asked for again here"
 
 
-async def test_an_answer_that_drips_is_heard_to_its_end(vendor: Vendor) -> None:
+async def test_a_slow_reply_is_read_to_its_end(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = await recorded(client, server)
     async with wall(vendor, RawResponse(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
         assert (await client.ask()).text == "one two three"
 
 
-async def test_a_drip_that_never_becomes_an_answer_is_given_up(vendor: Vendor) -> None:
+async def test_a_slow_stream_without_a_reply_is_abandoned(vendor: Vendor) -> None:
     drip = RawResponse(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
     async with wall(vendor, drip, reply_seconds=0.4) as (client, _):
         assert "not complete within" in str(await fails(client, StreamCut))
@@ -130,12 +130,12 @@ async def given_up(vendor: Vendor, drip: RawResponse, **options: Any) -> Provide
         return error
 
 
-async def test_a_drip_of_comments_or_of_a_line_without_an_end_says_nothing(vendor: Vendor) -> None:
+async def test_comments_and_an_endless_line_are_no_progress(vendor: Vendor) -> None:
     await given_up(vendor, RawResponse(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=5000))
     await given_up(vendor, RawResponse(b"x", delay=0.02, times=5000))
 
 
-async def test_a_drip_of_empty_pieces_says_nothing_before_the_first_word_or_after_it(vendor: Vendor) -> None:
+async def test_empty_parts_are_no_progress(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = await recorded(client, server)
     begun = b"".join(whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)])
@@ -146,7 +146,7 @@ async def test_a_drip_of_empty_pieces_says_nothing_before_the_first_word_or_afte
         assert broken_off.retryable, "something was said, so the same request may do better"
 
 
-async def test_an_answer_that_is_still_being_said_after_its_longest_time_is_given_up_and_not_asked_for_again(
+async def test_a_reply_that_exceeds_its_time_limit_is_abandoned_and_not_retried(
     vendor: Vendor,
 ) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
@@ -162,7 +162,7 @@ async def test_an_answer_that_is_still_being_said_after_its_longest_time_is_give
         assert client.deltas
 
 
-async def test_thinking_is_something_that_is_said(vendor: Vendor) -> None:
+async def test_thinking_is_progress(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = await recorded(client, server)
     at = next(n for n, piece in enumerate(whole) if b"one" in piece)
@@ -173,7 +173,7 @@ async def test_thinking_is_something_that_is_said(vendor: Vendor) -> None:
         assert (await client.ask()).text == "one two three"
 
 
-async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
+async def test_an_empty_body_is_an_interruption(vendor: Vendor) -> None:
     async with wall(vendor, RawResponse(b"")) as (client, _):
         await fails(client, StreamCut)
 
@@ -182,13 +182,13 @@ async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 1), (413, ContextOverflow, 1), *MEANINGS])
-async def test_each_status_has_its_meaning(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
+async def test_each_status_has_its_error(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
     async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in str(await fails(client, error))
         assert len(server.requests) == requests
 
 
-async def test_a_wrong_key_is_told_and_not_shown(vendor: Vendor) -> None:
+async def test_a_refused_key_is_reported_and_not_shown(vendor: Vendor) -> None:
     wrong = Secret("sk-this-is-not-the-one")
     async with vendor.server().serving() as server, vendor.asking(server.url, api_key=wrong) as client:
         assert "sk-this" not in str(await fails(client, CredentialsRefused))
@@ -196,20 +196,20 @@ async def test_a_wrong_key_is_told_and_not_shown(vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize("words", [b"<html>busy</html>", b"", b"[" * 100_000, b"\xff\x00\r\n" * 50, b"[]", b"null"])
-async def test_a_refusal_in_words_of_no_form_is_told_all_the_same(vendor: Vendor, words: bytes) -> None:
+async def test_a_refusal_without_json_is_reported(vendor: Vendor, words: bytes) -> None:
     async with wall(vendor, Fault(status=502, body=words, media="text/html")) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 4
 
 
-async def test_a_conversation_that_is_too_long_is_told_as_that_however_the_vendor_says_it(vendor: Vendor) -> None:
+async def test_each_form_of_an_overflow_is_recognized(vendor: Vendor) -> None:
     for overflow in vendor.overflows:
         async with wall(vendor, overflow) as (client, server):
             assert "{" not in str(await fails(client, ContextOverflow))
             assert len(server.requests) == 1
 
 
-async def test_a_phrase_in_somebodys_text_is_never_taken_for_an_error(vendor: Vendor) -> None:
+async def test_a_phrase_in_a_message_is_never_taken_for_an_error(vendor: Vendor) -> None:
     text = (
         "prompt is too long, maximum context length, exceed_context_size_error, exceeds the maximum number of tokens,"
         " invalid signature in thinking block, rate_limit_exceeded"
@@ -222,7 +222,7 @@ async def test_a_phrase_in_somebodys_text_is_never_taken_for_an_error(vendor: Ve
             await client.ask(asked)
 
 
-async def test_a_redirect_is_a_refusal_and_carries_nothing_away(vendor: Vendor) -> None:
+async def test_a_redirect_is_a_refusal_and_is_not_followed(vendor: Vendor) -> None:
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
         async with wall(vendor, away) as (client, server):
@@ -241,14 +241,14 @@ async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers:
         assert client.slept == [pause]
 
 
-async def test_a_date_to_come_back_at_is_waited_for(vendor: Vendor) -> None:
+async def test_a_retry_date_is_observed(vendor: Vendor) -> None:
     date = format_datetime(datetime.fromtimestamp(time() + 30, UTC), usegmt=True)
     async with wall(vendor, Fault(status=429, headers={"Retry-After": date}), vendor.says("ok")) as (client, _):
         assert (await client.ask()).text == "ok"
         assert 25 < client.slept[0] <= 30
 
 
-async def test_a_pause_that_is_too_long_is_told_and_not_made(vendor: Vendor) -> None:
+async def test_a_pause_that_is_too_long_is_reported_and_not_made(vendor: Vendor) -> None:
     async with wall(vendor, Fault(status=429, headers={"Retry-After": "3600"})) as (client, server):
         assert (await fails(client, RateLimited)).retry_after == 3600
         assert (len(server.requests), client.slept) == (1, [])
@@ -271,7 +271,7 @@ async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: by
         await fails(client, BadAnswer)
 
 
-async def test_an_error_in_the_middle_of_the_stream_ends_the_answer_by_its_kind(vendor: Vendor) -> None:
+async def test_an_error_inside_the_stream_is_raised_as_its_kind(vendor: Vendor) -> None:
     for data, error in ((vendor.broken, StreamCut), (vendor.limited, RateLimited)):
         async with vendor.serving(vendor.says("one two three")) as (client, server):
             whole = await recorded(client, server)
@@ -281,7 +281,7 @@ async def test_an_error_in_the_middle_of_the_stream_ends_the_answer_by_its_kind(
             assert client.deltas == ["one "]
 
 
-async def test_an_empty_answer_is_one(vendor: Vendor) -> None:
+async def test_an_empty_reply_is_valid(vendor: Vendor) -> None:
     async with wall(vendor, vendor.says("")) as (client, _):
         reply = await client.ask()
         assert (reply.text, reply.calls, reply.stop, client.deltas) == ("", (), "end", [])
@@ -308,7 +308,7 @@ _COUNT = re.compile(rb'("\w*(?:_tokens|TokenCount|eval_count)"): ?\d+')
         b"{}",
     ],
 )
-async def test_a_count_that_no_request_can_have_costs_no_answer(vendor: Vendor, count: bytes) -> None:
+async def test_an_impossible_token_count_is_ignored(vendor: Vendor, count: bytes) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = b"".join(await recorded(client, server))
     assert _COUNT.search(whole)
@@ -319,7 +319,7 @@ async def test_a_count_that_no_request_can_have_costs_no_answer(vendor: Vendor, 
             assert all(type(number) is int and 0 <= number <= MAX_COUNT for number in msgspec.structs.astuple(usage))
 
 
-async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None:
+async def test_a_usage_that_is_no_object_is_ignored(vendor: Vendor) -> None:
     if vendor.lines:
         return  # its counts stand in the line itself
     async with vendor.serving(vendor.says("one two three")) as (client, server):
@@ -334,7 +334,7 @@ async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None
 # --- too much ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_line_of_fifty_megabytes_is_given_up_at_its_fourth(vendor: Vendor) -> None:
+async def test_a_line_of_fifty_megabytes_is_abandoned_after_four(vendor: Vendor) -> None:
     flood = RawResponse(b"x" * 65_536, times=800)
     async with wall(vendor, flood) as (client, server):
         with memory(32 * MEGABYTE):
@@ -342,7 +342,7 @@ async def test_a_line_of_fifty_megabytes_is_given_up_at_its_fourth(vendor: Vendo
         assert server.written < 16 * MEGABYTE
 
 
-async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
+async def test_an_endless_response_is_abandoned(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("y" * 1000)) as (client, server):
         whole = await recorded(client, server)
     endless = RawResponse(next(piece for piece in whole if b"yyyy" in piece), times=3000)
@@ -351,7 +351,7 @@ async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize(("status", "error"), [(200, BadAnswer), (500, Unreachable)])
-async def test_a_compressed_answer_is_never_unfolded(vendor: Vendor, status: int, error: type[ProviderError]) -> None:
+async def test_a_compressed_response_is_refused(vendor: Vendor, status: int, error: type[ProviderError]) -> None:
     fault = Fault(status=status, body=BOMB, headers={"Content-Encoding": "gzip"}, media="text/event-stream")
     async with wall(vendor, fault) as (client, server):
         with memory(16 * MEGABYTE):
@@ -366,7 +366,7 @@ def called(reply: Reply) -> tuple[Message, ...]:
     return UserMessage(text="hi"), answer, *(ToolMessage(id=call.id, tool=call.tool, text="a result") for call in calls)
 
 
-async def test_a_thousand_calls_come_whole_and_in_order_and_go_back_with_their_results(vendor: Vendor) -> None:
+async def test_a_thousand_calls_and_their_results_keep_their_order(vendor: Vendor) -> None:
     many = vendor.says("", *(("read", {"n": n}) for n in range(1000)))
     async with wall(vendor, many, vendor.says("done")) as (client, _):
         reply = await client.ask(question(model=vendor.model, tools=(READ,)))
@@ -375,9 +375,7 @@ async def test_a_thousand_calls_come_whole_and_in_order_and_go_back_with_their_r
 
 
 @pytest.mark.parametrize("arguments", ['{"path": "a', "nonsense", "[1]", ""])
-async def test_arguments_that_are_no_object_reach_the_gateway_and_do_not_close_the_conversation(
-    vendor: Vendor, arguments: str
-) -> None:
+async def test_arguments_that_are_no_object_do_not_break_the_conversation(vendor: Vendor, arguments: str) -> None:
     async with wall(vendor, vendor.says("", ("read", arguments)), vendor.says("sorry")) as (client, _):
         reply = await client.ask(question(model=vendor.model, tools=(READ,)))
         assert [call.tool for call in reply.calls] == ["read"]
@@ -398,7 +396,7 @@ async def test_closing_the_stream_early_ends_the_request(vendor: Vendor) -> None
             await asyncio.sleep(0.01)
 
 
-async def test_a_question_that_is_cancelled_ends_the_request(vendor: Vendor) -> None:
+async def test_cancellation_ends_the_request(vendor: Vendor) -> None:
     async with wall(vendor, Fault(end="silence")) as (client, server):
         asking = asyncio.create_task(client.ask())
         while not server.answering:
@@ -408,7 +406,7 @@ async def test_a_question_that_is_cancelled_ends_the_request(vendor: Vendor) -> 
             await asking
 
 
-async def test_the_connection_is_used_again_though_its_end_comes_late(vendor: Vendor) -> None:
+async def test_the_connection_is_reused_although_the_end_arrives_late(vendor: Vendor) -> None:
     steady = vendor.says("one two")
     steady.delay = 0.01
     async with wall(vendor, steady) as (client, server):
@@ -417,12 +415,12 @@ async def test_the_connection_is_used_again_though_its_end_comes_late(vendor: Ve
         assert len(server.connections) == 1
 
 
-async def test_nobody_listening_is_unreachable(vendor: Vendor) -> None:
+async def test_a_closed_port_is_unreachable(vendor: Vendor) -> None:
     async with vendor.asking("http://127.0.0.1:9") as client:
         assert "127.0.0.1" in str(await fails(client, Unreachable))
 
 
-async def test_a_key_that_was_copied_with_something_else_is_named_before_anything_is_sent(vendor: Vendor) -> None:
+async def test_a_key_with_invalid_characters_is_reported_before_a_request(vendor: Vendor) -> None:
     async with vendor.server().serving() as server:
         async with vendor.asking(server.url, api_key=Secret(f"{vendor.key}…")) as client:
             told = str(await fails(client, CredentialsRefused))

@@ -28,7 +28,7 @@ from tests.plugins.test_local import plugin_context, request
 ONCE = Timeouts(attempts=1)
 
 
-async def test_openai_is_told_whose_bill_it_is_and_what_a_proxy_wants_to_hear() -> None:
+async def test_organization_project_and_headers_are_sent_to_openai() -> None:
     more: dict[str, Any] = {"organization": "org-one", "project": "proj-two", "headers": {"X-Team": Secret("blue")}}
     async with (
         OpenAIServer().serving() as server,
@@ -39,7 +39,7 @@ async def test_openai_is_told_whose_bill_it_is_and_what_a_proxy_wants_to_hear() 
         assert (told["OpenAI-Organization"], told["OpenAI-Project"], told["X-Team"]) == ("org-one", "proj-two", "blue")
 
 
-async def test_more_headers_go_to_the_service_of_the_vectors_too() -> None:
+async def test_configured_headers_are_sent_to_the_embedding_server() -> None:
     async with OPENAI.serving(headers={"X-Team": Secret("blue")}) as (client, server):
         await client.embed()
         assert server.headers[0]["X-Team"] == "blue"
@@ -47,7 +47,7 @@ async def test_more_headers_go_to_the_service_of_the_vectors_too() -> None:
 
 @pytest.mark.parametrize("kind", [OpenAI, Ollama, LlamaServer, LMStudio])
 @pytest.mark.parametrize("pictures", [True, False])
-async def test_whether_a_model_sees_can_be_said(kind: type[ChatProvider], pictures: bool) -> None:
+async def test_vision_can_be_configured(kind: type[ChatProvider], pictures: bool) -> None:
     async with opened(kind, model="m", base_url="http://127.0.0.1:9", pictures=pictures) as client:
         assert (client.provider.limits("gemma-of-my-own").vision is not None) == pictures
 
@@ -61,7 +61,7 @@ async def test_whether_a_model_sees_can_be_said(kind: type[ChatProvider], pictur
         ("reply_seconds", Fault(end="hang"), StreamCut),
     ],
 )
-async def test_a_server_nearby_is_waited_for_as_long_as_is_said(
+async def test_the_timeouts_of_a_local_server_can_be_configured(
     kind: type[ChatProvider], key: str, fault: Fault, error: type[ProviderError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, settings = OpenAIServer(fault), {key: 0.1}
@@ -80,7 +80,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("threads", [None, 3])
-async def test_a_local_model_answers_on_as_many_threads_as_are_given(
+async def test_a_local_model_uses_the_configured_threads(
     threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, model = tmp_path / "told.json", tmp_path / "model.gguf"

@@ -39,7 +39,7 @@ def refusals(vendor: Vendor, words: str) -> list[bytes]:
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
 @pytest.mark.parametrize("words", [QUOTED, PAYLOAD, NO_MODEL])
-async def test_a_refusal_whose_code_says_why_is_not_taken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
+async def test_a_refusal_with_a_code_is_not_mistaken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
     for body in refusals(vendor, words):
         async with vendor.serving(Fault(status=400, body=body)) as (client, server):
             with pytest.raises(ProviderError) as raised:
@@ -69,7 +69,7 @@ def codeless(vendor: Vendor, words: str) -> bytes:
         "The model refused to say why the one that was asked for does not exist",
     ],
 )
-async def test_a_refusal_without_a_code_is_not_taken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
+async def test_a_refusal_without_a_code_is_not_mistaken_for_what_it_quotes(vendor: Vendor, words: str) -> None:
     async with vendor.serving(Fault(status=400, body=codeless(vendor, words))) as (client, _):
         with pytest.raises(ProviderError) as raised:
             await client.ask()
@@ -77,7 +77,7 @@ async def test_a_refusal_without_a_code_is_not_taken_for_what_it_quotes(vendor: 
 
 
 @pytest.mark.parametrize("vendor", [OPENAI, RESPONSES, ANTHROPIC, GEMINI], ids=lambda vendor: vendor.name)
-async def test_the_same_holds_inside_a_stream(vendor: Vendor) -> None:
+async def test_an_error_inside_a_stream_is_not_mistaken_for_what_it_quotes(vendor: Vendor) -> None:
     for body in refusals(vendor, QUOTED):
         async with vendor.serving(RawResponse(vendor.framed(body))) as (client, _):
             with pytest.raises(ProviderError) as raised:
@@ -103,7 +103,7 @@ MAXIMUM = "This model's maximum context length is 8 tokens."
         {"message": MAXIMUM, "type": "ValidationException"},
     ],
 )
-def test_a_code_that_says_nothing_of_why_leaves_it_to_the_words(error: dict[str, Any]) -> None:
+def test_with_a_general_code_the_message_decides(error: dict[str, Any]) -> None:
     assert type(openai_errors.error_for(400, json.dumps({"error": error}).encode(), model="m")) is ContextOverflow
 
 
@@ -146,7 +146,7 @@ prompt too long; exceeded max context length by 17 tokens (ref: 1)
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_vendors_own_sentence_says_enough_without_a_code(sentence: str) -> None:
+def test_a_vendors_own_sentence_needs_no_code(sentence: str) -> None:
     assert (
         type(openai_errors.error_for(400, json.dumps({"error": {"message": sentence}}).encode(), model="m"))
         is ContextOverflow

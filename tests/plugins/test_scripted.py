@@ -67,7 +67,7 @@ async def told(stream: AsyncIterator[Delta | Reply]) -> tuple[list[str], Reply]:
     return [delta.text for delta in deltas if isinstance(delta, Delta)], reply
 
 
-async def test_echo_says_the_last_message_back_word_by_word(tmp_path: Path) -> None:
+async def test_echo_repeats_the_last_message_word_by_word(tmp_path: Path) -> None:
     async with opened(tmp_path) as provider:
         before = (UserMessage(text="no"), AssistantMessage(text="no"))
         request = asked(*before, UserMessage(text=" two\n words "), model="echo")
@@ -77,7 +77,7 @@ async def test_echo_says_the_last_message_back_word_by_word(tmp_path: Path) -> N
     assert reply == Reply(text=" two\n words ", model="echo", stop="end", usage=Usage(input=25 // 4, output=13 // 4))
 
 
-async def test_without_a_script_auto_never_takes_it_and_only_echo_answers(tmp_path: Path) -> None:
+async def test_without_a_script_auto_never_chooses_it_and_only_echo_replies(tmp_path: Path) -> None:
     async with opened(tmp_path) as provider:
         assert provider.default_model() is None
         for model in ("script", "gpt"):
@@ -85,13 +85,13 @@ async def test_without_a_script_auto_never_takes_it_and_only_echo_answers(tmp_pa
                 await told(provider.stream(asked(HI, model=model)))
 
 
-async def test_it_is_a_chat_provider_that_auto_takes_where_a_script_is_set(tmp_path: Path) -> None:
+async def test_auto_chooses_it_if_a_script_is_configured(tmp_path: Path) -> None:
     async with opened(tmp_path, {"text": "a"}) as provider:
         assert isinstance(provider, ChatProvider)
         assert (provider.default_model(), provider.explain_default()) == ("script", "providers.scripted.script is set")
 
 
-async def test_the_story_goes_on_with_each_answer_and_stays_at_its_last_line(tmp_path: Path) -> None:
+async def test_the_script_advances_with_each_reply_and_repeats_its_last_line(tmp_path: Path) -> None:
     async with opened(tmp_path, {"text": "one"}, {"text": "two"}) as provider:
         messages: tuple[Message, ...] = (HI,)
         texts = []
@@ -119,7 +119,7 @@ async def test_calls_are_drafted_as_json_or_raw(tmp_path: Path) -> None:
         assert (reply.text, reply.stop) == ("done", "end")
 
 
-async def test_an_error_line_fails_once_and_the_story_goes_on_after_it(tmp_path: Path) -> None:
+async def test_an_error_line_fails_once_and_the_script_continues(tmp_path: Path) -> None:
     lines = ({"error": "rate_limited", "retry_after": 0.5}, {"error": "unreachable"}, {"text": "one"}, {"text": "two"})
     async with opened(tmp_path, *lines) as provider:
         with pytest.raises(RateLimited) as limited:
@@ -134,14 +134,14 @@ async def test_an_error_line_fails_once_and_the_story_goes_on_after_it(tmp_path:
             await told(provider.stream(asked(HI, session="another")))
 
 
-async def test_an_error_consumed_by_a_turn_that_failed_does_not_meet_the_next_turn(tmp_path: Path) -> None:
+async def test_an_error_of_a_failed_turn_is_not_repeated_in_the_next_turn(tmp_path: Path) -> None:
     async with opened(tmp_path, {"error": "credentials_refused"}, {"text": "one"}) as provider:
         with pytest.raises(ProviderError):
             await told(provider.stream(asked(HI)))
         assert (await told(provider.stream(asked(HI, UserMessage(text="again")))))[1].text == "one"
 
 
-async def test_a_cut_stream_says_its_text_first(tmp_path: Path) -> None:
+async def test_an_interrupted_stream_sends_its_text_first(tmp_path: Path) -> None:
     async with opened(tmp_path, {"text": "half an answer", "error": "stream_cut"}) as provider:
         stream = provider.stream(asked(HI))
         assert [await anext(stream) for _ in range(3)] == [Delta("half "), Delta("an "), Delta("answer")]
@@ -153,7 +153,7 @@ async def test_a_cut_stream_says_its_text_first(tmp_path: Path) -> None:
     ("deltas", "pieces"),
     [(1, ["naïve!"]), (3, ["na", "ïv", "e!"]), (4, ["n", "aï", "v", "e!"]), (99, list("naïve!")), (0, ["naïve!"])],
 )
-async def test_the_text_comes_in_as_many_pieces_as_the_line_says(tmp_path: Path, deltas: int, pieces: list[str]) -> None:
+async def test_the_text_has_as_many_deltas_as_the_line_says(tmp_path: Path, deltas: int, pieces: list[str]) -> None:
     async with opened(tmp_path, {"text": "naïve!", "deltas": deltas}) as provider:
         assert (await told(provider.stream(asked(HI))))[0] == pieces
 
@@ -193,12 +193,12 @@ async def test_closing_early_ends_a_reply_that_would_take_minutes(tmp_path: Path
         (" ", "contains no reply"),
     ],
 )
-async def test_a_script_that_is_none_is_refused_with_its_line(tmp_path: Path, line: str, reason: str) -> None:
+async def test_an_invalid_script_is_refused_with_its_line(tmp_path: Path, line: str, reason: str) -> None:
     with pytest.raises(SettingsRefused, match=f"^providers.scripted.script: .*{reason}"):
         await opened(tmp_path, line).__aenter__()
 
 
-async def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_missing_script_is_refused(tmp_path: Path) -> None:
     provider = opened(tmp_path, {"text": "a"})
     (tmp_path / "story.jsonl").unlink()
     with pytest.raises(SettingsRefused, match=r"cannot be read \(No such file or directory\)"):

@@ -27,7 +27,7 @@ def in_pieces(draw: st.DrawFn) -> list[str]:
 
 
 @given(in_pieces())
-def test_a_silent_answer_shows_nothing_and_every_other_one_all_of_itself(pieces: list[str]) -> None:
+def test_a_silent_reply_shows_nothing_and_any_other_its_whole_text(pieces: list[str]) -> None:
     silence, whole = SilenceFilter(), "".join(pieces)
     while_it_streams = [silence.feed(piece) for piece in pieces]
     shown = "".join([*while_it_streams, silence.end()])
@@ -35,7 +35,7 @@ def test_a_silent_answer_shows_nothing_and_every_other_one_all_of_itself(pieces:
 
 
 @given(in_pieces())
-def test_nothing_is_held_that_can_no_longer_become_silent(pieces: list[str]) -> None:
+def test_text_that_cannot_become_silent_is_not_held_back(pieces: list[str]) -> None:
     silence, so_far, shown = SilenceFilter(), "", ""
     for piece in pieces:
         so_far += piece
@@ -45,14 +45,14 @@ def test_nothing_is_held_that_can_no_longer_become_silent(pieces: list[str]) -> 
 
 
 @pytest.mark.parametrize("answer", ["NO", "NO_", "NO_REPL", "no_reply", "NO_REPLY.", "NO_REPLY NO_REPLY", "N\nO_REPLY", ""])
-def test_what_only_resembles_the_token_is_delivered(answer: str) -> None:
+def test_text_that_resembles_the_token_is_delivered(answer: str) -> None:
     silence = SilenceFilter()
     assert not is_silent(answer)
     assert "".join(map(silence.feed, answer)) + silence.end() == answer
 
 
 @pytest.mark.parametrize("answer", ["NO_REPLY", " NO_REPLY\n", "\n\u3000NO_REPLY  \n\n"])
-def test_white_space_around_the_token_makes_no_answer_of_it(answer: str) -> None:
+def test_white_space_around_the_token_is_ignored(answer: str) -> None:
     silence = SilenceFilter()
     assert is_silent(answer)
     assert [*map(silence.feed, answer), silence.end()] == [""] * (len(answer) + 1)

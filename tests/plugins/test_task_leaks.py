@@ -24,7 +24,7 @@ async def forever() -> None:
     await asyncio.sleep(3600)
 
 
-async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named() -> None:
+async def test_tasks_that_outlast_the_call_are_cancelled_and_named() -> None:
     told: list[str] = []
 
     with task_leaks.cancelling_leaks("leaky", told.append):
@@ -35,7 +35,7 @@ async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named(
     assert told == ["it left tasks running after its call, which were cancelled: " + "forever, " * 2 + "forever and 2 more"]
 
 
-async def test_tasks_of_tasks_are_found_too() -> None:
+async def test_tasks_started_by_tasks_are_found() -> None:
     told: list[str] = []
     begun: list[asyncio.Task[None]] = []
 
@@ -50,7 +50,7 @@ async def test_tasks_of_tasks_are_found_too() -> None:
     assert len(told) == 1
 
 
-async def test_what_ends_within_the_grace_is_no_stray() -> None:
+async def test_tasks_that_end_soon_after_the_call_are_no_leaks() -> None:
     told: list[str] = []
 
     with task_leaks.cancelling_leaks("quick", told.append):

@@ -150,7 +150,7 @@ async def told(
         pytest.param(says(HEAD + b"Content-Length: 999\r\n\r\n" + ONE, close=True), id="before the announced length"),
     ],
 )
-async def test_a_cut_is_seen_behind_what_came_before_it(write: Writes) -> None:
+async def test_an_interruption_is_raised_after_the_events_before_it(write: Writes) -> None:
     async with against(write) as (transport, server, _):
         events = transport.stream_events(server.url, headers={}, body=b"{}")
         assert (await anext(events)).data == b"one"
@@ -169,32 +169,32 @@ SHORT = Timeouts(first=0.5, between=0.1, attempts=1)
 
 
 @pytest.mark.parametrize("pieces", [(b"", CHUNKED + chunk(ONE) + LAST_CHUNK), (CHUNKED, chunk(ONE) + LAST_CHUNK)])
-async def test_a_model_may_think_longer_before_its_first_byte_than_between_two(pieces: tuple[bytes, ...]) -> None:
+async def test_the_timeout_before_the_first_byte_is_longer_than_between_two(pieces: tuple[bytes, ...]) -> None:
     async with against(says(*pieces, pause=0.25), timeouts=SHORT) as (transport, server, _):
         assert await told(transport, server.url) == [b"one"]
 
 
-async def test_a_head_that_does_not_come_is_given_up() -> None:
+async def test_missing_headers_are_a_timeout() -> None:
     async with against(says(b"", pause=3600), timeouts=SHORT) as (transport, server, _):
         with pytest.raises(Unreachable, match="did not answer within"):
             await told(transport, server.url)
 
 
 @pytest.mark.parametrize("content", [b"", chunk(ONE)])
-async def test_a_body_that_stops_is_given_up(content: bytes) -> None:
+async def test_a_stalled_body_is_a_timeout(content: bytes) -> None:
     async with against(says(CHUNKED + content, pause=3600), timeouts=SHORT) as (transport, server, _):
         with pytest.raises(StreamCut, match="no content"):
             await told(transport, server.url)
 
 
-async def test_nonsense_between_two_chunks_which_the_client_swallows_is_a_pause_that_is_too_long() -> None:
+async def test_garbage_between_two_chunks_is_a_timeout() -> None:
     nonsense = says(CHUNKED + chunk(ONE), b"no length\r\n", pause=0.02, close=True)
     async with against(nonsense, timeouts=SHORT) as (transport, server, _):
         with pytest.raises(StreamCut):
             await told(transport, server.url)
 
 
-async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
+async def test_a_slow_response_ends_at_its_time_limit() -> None:
     drips = says(CHUNKED, *[chunk(b": still here\n\n")] * 100_000, pause=0.02)
     timeouts = Timeouts(first=5, between=5, whole=0.3)
     async with against(drips, timeouts=timeouts) as (transport, server, _), deadline():
@@ -202,7 +202,7 @@ async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
             await told(transport, server.url)
 
 
-async def test_whoever_consumes_slowly_is_not_cut_off() -> None:
+async def test_a_slow_consumer_is_not_interrupted() -> None:
     async with against(says(CHUNKED + chunk(ONE), chunk(ONE) + LAST_CHUNK), timeouts=SHORT) as (transport, server, _):
         seen = 0
         async for _ in transport.stream_events(server.url, headers={}, body=b"{}"):
@@ -214,7 +214,7 @@ async def test_whoever_consumes_slowly_is_not_cut_off() -> None:
 # --- sending again ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_fails_is_asked_four_times_with_growing_pauses() -> None:
+async def test_a_failing_server_gets_four_requests_with_growing_pauses() -> None:
     async with against(says(status(503, body=b'{"error": {"message": "busy"}}'))) as (transport, server, slept):
         with pytest.raises(StatusRefused, match="503: busy"):
             await told(transport, server.url)
@@ -222,7 +222,7 @@ async def test_a_server_that_fails_is_asked_four_times_with_growing_pauses() -> 
         assert len(server.heads) == 4
 
 
-async def test_no_attempt_is_begun_after_the_time_for_trying() -> None:
+async def test_no_attempt_begins_after_the_time_for_all_attempts() -> None:
     refuses = says(status(503, "Retry-After: 20"))
     async with against(refuses, timeouts=Timeouts(trying=10)) as (transport, server, slept):
         with pytest.raises(StatusRefused):
@@ -230,7 +230,7 @@ async def test_no_attempt_is_begun_after_the_time_for_trying() -> None:
         assert (slept, len(server.heads)) == ([], 1)
 
 
-async def test_a_date_to_retry_after_is_waited_for() -> None:
+async def test_a_retry_date_is_observed() -> None:
     date = format_datetime(datetime.fromtimestamp(time() + 30, UTC), usegmt=True)
     async with against(says(status(429, f"Retry-After: {date}"))) as (transport, server, slept):
         with pytest.raises(StatusRefused):
@@ -238,7 +238,7 @@ async def test_a_date_to_retry_after_is_waited_for() -> None:
         assert 25 < slept[0] <= 30
 
 
-async def test_a_long_pause_is_told_and_not_made() -> None:
+async def test_a_long_pause_is_reported_and_not_made() -> None:
     async with against(says(status(429, "Retry-After: 61"))) as (transport, server, slept):
         with pytest.raises(RateLimited) as raised:
             await told(transport, server.url)
@@ -259,17 +259,17 @@ async def test_a_long_pause_is_told_and_not_made() -> None:
         (None, None, None),
     ],
 )
-def test_what_a_server_asks_to_wait_is_read(header: str | None, millis: str | None, seconds: float | None) -> None:
+def test_the_requested_pause_is_parsed(header: str | None, millis: str | None, seconds: float | None) -> None:
     assert retry_after(header, millis, 40.0) == seconds
 
 
-async def test_a_connection_that_the_server_has_dropped_meanwhile_is_made_anew() -> None:
+async def test_a_dropped_connection_is_opened_again() -> None:
     answer = says(CHUNKED + chunk(ONE) + LAST_CHUNK, close=True)
     async with against(answer) as (transport, server, _):
         assert [await told(transport, server.url) for _ in range(3)] == [[b"one"]] * 3
 
 
-async def test_a_connection_is_used_again_though_the_bodys_end_comes_in_a_packet_of_its_own() -> None:
+async def test_a_connection_is_reused_although_the_end_arrives_in_a_separate_packet() -> None:
     answer = says(CHUNKED + chunk(ONE + b"data: [DONE]\n\n"), LAST_CHUNK, pause=0.01)
     async with against(answer) as (transport, server, _):
         for _ in range(5):
@@ -278,7 +278,7 @@ async def test_a_connection_is_used_again_though_the_bodys_end_comes_in_a_packet
         assert (len(server.heads), server.connections) == (5, 1)
 
 
-async def test_nothing_is_awaited_for_long_behind_the_last_event() -> None:
+async def test_the_wait_after_the_last_event_is_short() -> None:
     async with against(says(CHUNKED + chunk(b"data: [DONE]\n\n"), pause=3600)) as (transport, server, _), deadline():
         assert await told(transport, server.url, last=b"[DONE]") == [b"[DONE]"]
 
@@ -288,7 +288,7 @@ async def test_nothing_is_awaited_for_long_behind_the_last_event() -> None:
 KEY = "sk-secret-0123456789"
 
 
-async def test_a_redirect_is_a_refusal_and_carries_no_key_away() -> None:
+async def test_a_redirect_is_a_refusal_and_does_not_leak_the_key() -> None:
     async with (
         RawServer(says(status(200))).serving() as elsewhere,
         against(says(status(307, f"Location: {elsewhere.url}"))) as (transport, server, _),
@@ -337,7 +337,7 @@ async def test_an_address_that_is_not_of_http_is_refused_at_once_and_not_shown(u
     assert KEY not in str(raised.value)
 
 
-async def test_a_proxy_of_the_environment_is_used_except_for_the_hosts_that_it_excepts(
+async def test_the_proxy_of_the_environment_is_used_except_for_excluded_hosts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     # A password for the host in ~/.netrc, which aiohttp would put beside the key if it looked for proxies by itself.
@@ -398,7 +398,7 @@ async def behind_tls(certificate: Path, **options: Any) -> AsyncIterator[tuple[T
         yield transport, server, slept
 
 
-async def test_a_server_with_a_certificate_that_the_operator_trusts_is_asked(
+async def test_a_certificate_that_the_operator_trusts_is_accepted(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "ca.pem"))
@@ -409,7 +409,7 @@ async def test_a_server_with_a_certificate_that_the_operator_trusts_is_asked(
             await told(transport, server.url.replace("127.0.0.1", "localhost"))  # it was made out to a number
 
 
-async def test_a_certificate_that_nobody_signed_is_refused_at_once_and_nothing_is_sent(certificate: Path) -> None:
+async def test_an_untrusted_certificate_is_refused_at_once_and_nothing_is_sent(certificate: Path) -> None:
     async with behind_tls(certificate) as (transport, server, slept):
         with pytest.raises(CertificateError, match=r"certificate of 127\.0\.0\.1 is not valid.*unable to get") as raised:
             await told(transport, server.url, headers={"Authorization": f"Bearer {KEY}"})
@@ -417,7 +417,7 @@ async def test_a_certificate_that_nobody_signed_is_refused_at_once_and_nothing_i
         assert (server.heads, slept) == ([], [])
 
 
-async def test_certificates_that_cannot_be_read_are_told_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_certificates_are_reported_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     for missing in ("/nowhere/ca.pem", __file__):
         monkeypatch.setenv("SSL_CERT_FILE", missing)
         slept = Slept()
@@ -427,7 +427,7 @@ async def test_certificates_that_cannot_be_read_are_told_and_not_retried(monkeyp
         assert slept == []
 
 
-async def test_tls_that_is_none_is_unreachable() -> None:
+async def test_a_server_without_tls_is_unreachable() -> None:
     async with against(says(b"hello", close=True), timeouts=Timeouts(connect=1, attempts=1)) as (transport, server, _):
         with pytest.raises(Unreachable):
             await told(transport, server.url.replace("http://", "https://"))
@@ -444,13 +444,13 @@ async def test_tls_that_is_none_is_unreachable() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_a_bad_answer(content: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_bad_answer(content: bytes) -> None:
     async with against(says(content, close=True)) as (transport, server, _):
         with pytest.raises(BadAnswer, match="not HTTP"):
             await told(transport, server.url)
 
 
-async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
+async def test_a_connection_closed_without_a_response_is_unreachable() -> None:
     async with against(says(close=True)) as (transport, server, slept):
         with pytest.raises(Unreachable):
             await told(transport, server.url)
@@ -458,7 +458,7 @@ async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("code", [200, 500])
-async def test_a_compressed_answer_is_never_unfolded(code: int) -> None:
+async def test_a_compressed_response_is_refused(code: int) -> None:
     bomb = gzip.compress(b"x" * 30_000_000)
     answer = says(status(code, "Content-Encoding: gzip", "Content-Type: text/event-stream", body=bomb), close=True)
     async with against(answer, timeouts=Timeouts(attempts=1)) as (transport, server, _):
@@ -467,7 +467,7 @@ async def test_a_compressed_answer_is_never_unfolded(code: int) -> None:
         assert len(str(raised.value)) < 100
 
 
-async def test_a_refusal_without_end_is_told_all_the_same() -> None:
+async def test_an_endless_refusal_is_reported() -> None:
     endless = says(b"HTTP/1.1 400 X\r\nTransfer-Encoding: chunked\r\n\r\n", *[chunk(b"no " * 3000)] * 100)
     async with against(endless) as (transport, server, _), deadline():
         with pytest.raises(StatusRefused, match="400: no no") as raised:
@@ -476,7 +476,7 @@ async def test_a_refusal_without_end_is_told_all_the_same() -> None:
         assert len(str(raised.value)) < 400
 
 
-async def test_a_refusal_before_a_large_request_is_read_is_told() -> None:
+async def test_a_refusal_before_a_large_request_was_read_is_reported() -> None:
     refuses = says(status(413, body=b"too large"), pause=0.1, close=True)
     async with against(refuses, read_bodies=False) as (transport, server, _), deadline():
         with pytest.raises((StatusRefused, Unreachable)):
@@ -492,7 +492,7 @@ async def test_closing_the_events_early_closes_the_connection() -> None:
             await server.lost.wait()
 
 
-async def test_a_question_that_is_cancelled_closes_the_connection() -> None:
+async def test_cancellation_closes_the_connection() -> None:
     async with against(says(b"", pause=3600)) as (transport, server, _):
         asking = asyncio.create_task(told(transport, server.url))
         while not server.heads:
@@ -514,7 +514,7 @@ async def test_a_hundred_requests_run_at_once() -> None:
         assert server.connections == 100
 
 
-async def test_a_body_that_is_posted_for_is_given_whole() -> None:
+async def test_post_returns_the_whole_body() -> None:
     async with against(says(status(200, body=b'{"a": 1}'))) as (transport, server, _):
         assert await transport.post(server.url, headers={}, body=b"{}") == b'{"a": 1}'
 
@@ -544,14 +544,14 @@ MEANT = [
 
 
 @given(st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, len(STREAM) + 20), max_size=12))
-def test_events_are_the_same_whatever_ends_the_lines_and_wherever_the_stream_is_parted(end: bytes, cuts: list[int]) -> None:
+def test_events_do_not_depend_on_line_ends_and_chunks(end: bytes, cuts: list[int]) -> None:
     content = STREAM.replace(b"\n", end)
     places = sorted(min(cut, len(content)) for cut in cuts)
     pieces = [content[a:b] for a, b in zip([0, *places], [*places, len(content)], strict=True)]
     assert events_of(*pieces) == MEANT
 
 
-def test_what_follows_the_last_blank_line_is_no_event() -> None:
+def test_text_after_the_last_blank_line_is_no_event() -> None:
     assert events_of(b"data: one\n\ndata: tw") == [ServerSentEvent(b"one")]
 
 
@@ -561,7 +561,7 @@ def test_a_long_line_and_a_long_event_are_refused() -> None:
             events_of(*pieces)
 
 
-def test_a_long_line_in_tiny_chunks_costs_no_more_than_its_length() -> None:
+def test_a_long_line_in_tiny_chunks_takes_linear_time() -> None:
     stream = EventStream(8_000_000)
     began = time()
     for _ in range(200_000):
@@ -588,12 +588,12 @@ def test_a_long_line_in_tiny_chunks_costs_no_more_than_its_length() -> None:
         (b"[]", "[]"),
     ],
 )
-def test_a_body_is_told_in_one_short_line(body: bytes, words: str) -> None:
+def test_the_message_of_a_body_is_one_short_line(body: bytes, words: str) -> None:
     assert error_message(body) == words
 
 
 @given(st.binary(max_size=2000) | st.recursive(st.text() | st.none(), st.lists).map(msgspec.json.encode))
-def test_words_are_always_printable_and_short(body: bytes) -> None:
+def test_messages_are_printable_and_short(body: bytes) -> None:
     words = error_message(body)
     assert words.isprintable()
     assert 0 < len(words) <= 300

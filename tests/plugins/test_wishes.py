@@ -53,12 +53,12 @@ async def sent(vendor: Vendor, request_options: RequestOptions, *names: str, **p
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-async def test_each_service_is_sent_the_parameters_that_it_has_by_its_own_names(vendor: Vendor, expected: Any) -> None:
+async def test_each_service_gets_its_parameters_under_its_own_names(vendor: Vendor, expected: Any) -> None:
     names = {*expected, *PARAMETERS, "max_output_tokens", "stop_sequences"}
     assert await sent(vendor, RequestOptions(), *names, **PARAMETERS) == expected
 
 
-async def test_ollama_is_sent_them_as_options() -> None:
+async def test_ollama_gets_parameters_as_options() -> None:
     options = (await sent(OLLAMA, RequestOptions(), "options", **PARAMETERS))["options"]
     assert {name: options[name] for name in ("num_predict", "stop", "seed")} == {
         "num_predict": 50,
@@ -93,7 +93,7 @@ async def test_ollama_is_sent_them_as_options() -> None:
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-async def test_each_service_is_told_that_a_tool_must_be_called(vendor: Vendor, some: Any, named: Any) -> None:
+async def test_each_service_can_be_required_to_call_a_tool(vendor: Vendor, some: Any, named: Any) -> None:
     names = ("tool_choice", "parallel_tool_calls", "toolConfig")
     assert await sent(vendor, RequestOptions(require_tool=True), *names) == some
     assert await sent(vendor, RequestOptions(require_tool=True, tool="read", single_tool_call=True), *names) == named
@@ -119,7 +119,7 @@ async def test_each_service_is_told_that_a_tool_must_be_called(vendor: Vendor, s
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-async def test_each_service_is_given_the_schema_of_an_answer(vendor: Vendor, expected: Any) -> None:
+async def test_each_service_gets_the_schema_of_a_reply(vendor: Vendor, expected: Any) -> None:
     assert await sent(vendor, RequestOptions(response_format=FORM), *expected) == expected
 
 
@@ -133,7 +133,7 @@ async def test_each_service_is_given_the_schema_of_an_answer(vendor: Vendor, exp
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-async def test_each_service_is_asked_for_any_json(vendor: Vendor, expected: Any) -> None:
+async def test_each_service_can_be_asked_for_json(vendor: Vendor, expected: Any) -> None:
     assert await sent(vendor, RequestOptions(response_format=ResponseFormat()), *expected) == expected
 
 
@@ -142,9 +142,7 @@ async def test_each_service_is_asked_for_any_json(vendor: Vendor, expected: Any)
     [(ANTHROPIC, RequestOptions(response_format=ResponseFormat())), (OLLAMA, RequestOptions(require_tool=True))],
     ids=["schema", "call"],
 )
-async def test_what_a_service_has_no_word_for_is_refused_before_it_is_asked(
-    vendor: Vendor, request_options: RequestOptions
-) -> None:
+async def test_unsupported_options_are_refused_before_the_request(vendor: Vendor, request_options: RequestOptions) -> None:
     request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,)), options=request_options)
     async with vendor.serving(vendor.says("done")) as (client, server):
         with pytest.raises(BadRequest):

@@ -25,7 +25,7 @@ KEY, ADDRESS = "memory.embedding.api_key", "memory.embedding.base_url"
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """The address of a server without a trailing slash, its key (empty if there is none) and additional headers. `source` is
-    where the key is set or looked for; `requires_key` is True if the server answers nobody without one."""
+    where the key is set or looked for; `requires_key` is True if the server requires one."""
 
     base: str
     key: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sessions.events.messages import Message
 from sessions.state.context import starts_with
 
@@ -44,6 +46,13 @@ class EncodingCache:
         while self.size > self._limit and self._entries:
             _, evicted = self._entries.pop(next(iter(self._entries)))
             self.size -= len(evicted)
+
+
+def chat_body(head: bytes, instructions: str, messages: bytearray) -> bytes:
+    """Return a JSON body: the fields of `head`, and `messages` with the instructions as the first one."""
+    system = msgspec.json.encode({"role": "system", "content": instructions}) if instructions else b""
+    between = b"," if system and messages else b""
+    return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
 
 
 def accepted_name(tool: str, *, max_length: int = 64, also: str = "") -> str:

@@ -73,7 +73,7 @@ class HostedChatProvider(HostedProvider):
 
     def __init__(self, context: ProviderContext, base: str, *, url_source: str, requires_key: bool) -> None:
         """`base` is the server's address, `url_source` the setting or variable that may name it; `requires_key` is True if
-        the server answers nobody without a key."""
+        the server requires a key."""
         settings = self._settings = context.settings
         self._transport = context.transport
         self._key_setting = f"providers.{self.name}.api_key"

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.providers.hosted.encoding import EncodingCache
+from plugins.providers.hosted.encoding import EncodingCache, chat_body
 from plugins.providers.hosted.images import available_images, json_string
 from plugins.providers.ollama.errors import stream_error
 from plugins.support.errors import BadRequest, ContextOverflow, StreamCut
@@ -56,12 +56,10 @@ class Encoder:
         tools = [{"type": "function", "function": tool} for tool in context.tools] or None
         fixed = {"model": request.model, "stream": True, "truncate": False, "shift": False}
         head = _encode(fixed | _without_none(fields) | {"options": _without_none(options)} | _without_none({"tools": tools}))
-        system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
         messages = self._cache.joined(
             request.session, context.messages, lambda message: _encode(_wire_message(message, request.pictures))
         )
-        between = b"," if system and messages else b""
-        return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
+        return chat_body(head, context.instructions, messages)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

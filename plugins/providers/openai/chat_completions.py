@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
-from plugins.providers.hosted.encoding import EncodingCache, accepted_name
+from plugins.providers.hosted.encoding import EncodingCache, accepted_name, chat_body
 from plugins.providers.hosted.images import available_images, data_url
 from plugins.providers.hosted.openai_errors import stream_error
 from plugins.support.errors import StreamCut
@@ -48,12 +48,10 @@ class Encoder:
         if context.tools:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
         head |= _option_fields(request.options)
-        system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
         messages = self._cache.joined(
             request.session, context.messages, lambda message: _encode(_wire_message(message, request.pictures))
         )
-        between = b"," if system and messages else b""
-        return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
+        return chat_body(_encode(head), context.instructions, messages)
 
 
 def _option_fields(request_options: RequestOptions) -> dict[str, Any]:

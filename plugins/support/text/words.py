@@ -38,9 +38,9 @@ def sought(question: str) -> list[str]:
     found = [found[0] for found in _WORD.finditer(alike(question))]
     language = _language(found)
     left_out = idle(language)
-    told = [piece for word in found if word.casefold() not in left_out for piece in _terms(word, language)]
-    told = [piece for piece in dict.fromkeys(told) if piece not in left_out]
-    return told or list(dict.fromkeys(_pieces(question)))
+    terms = [piece for word in found if word.casefold() not in left_out for piece in _terms(word, language)]
+    terms = [piece for piece in dict.fromkeys(terms) if piece not in left_out]
+    return terms or list(dict.fromkeys(_pieces(question)))
 
 
 def word_set(text: str) -> frozenset[str]:
