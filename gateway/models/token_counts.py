@@ -61,7 +61,7 @@ def encoding() -> tiktoken.Encoding:
 
     packed = lzma.decompress(VOCABULARY.read_bytes())
     if hashlib.sha256(packed).hexdigest() != DIGEST:
-        raise ValueError(f"{VOCABULARY.name} is not the vocabulary that it should be")
+        raise ValueError(f"{VOCABULARY.name} is damaged: its checksum is wrong")
     pieces = (line.split() for line in packed.splitlines() if line)
     ranks = {base64.b64decode(piece): int(rank) for piece, rank in pieces}
     # The rest of the definition is tiktoken's own; only the download is replaced.

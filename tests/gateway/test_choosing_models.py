@@ -64,10 +64,10 @@ async def test_without_a_list_the_model_is_accepted_with_a_note(
         client = await on.connect()
         answer = await client.command("/model openai:nope")
         assert answer.startswith("From the next turn on: openai:nope, because it was chosen with /model")
-        assert "The model could not be verified: its list of models could not be had" in answer
+        assert "The model could not be verified: its list of models could not be fetched" in answer
         assert chosen(on) == ["openai:nope"]
         answer = await client.command("/model scripted:script")
-        assert answer.endswith("The model could not be verified: it keeps no list of its models.")
+        assert answer.endswith("The model could not be verified: it does not list its models.")
 
 
 async def test_model_lists_the_available_chat_models(tmp_path: Path, serve: Serve) -> None:

@@ -86,8 +86,8 @@ async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from
         assert seen == [["read", "write", "edit", *MEMORY, "write_memory"], ["read", *MEMORY], []]
         assert results(client) == [
             ("returned", "Created a.md: 1 byte, 1 line."),
-            ("refused", "There is no tool 'write'; there are: read, memory_search, memory_get."),
-            ("refused", "There is no tool 'write'; there are: none."),
+            ("refused", "There is no tool 'write'; available: read, memory_search, memory_get."),
+            ("refused", "There is no tool 'write'; available: none."),
         ]
     assert (tmp_path / "workspace" / "a.md").exists()
     assert not (tmp_path / "workspace" / "b.md").exists()

@@ -167,9 +167,9 @@ class CommandContext(MemoryView):
             return ""
         if name in self.models():
             return ""
-        why = "it keeps no list of its models"
+        why = "it does not list its models"
         if listing is not None:
-            why = f"its list of models could not be had ({listing.failed or 'it is empty'})"
+            why = f"its list of models could not be fetched ({listing.failed or 'it is empty'})"
         return f". The model could not be verified: {why}."
 
     async def offered_models(self) -> Sequence[OfferedModels]:

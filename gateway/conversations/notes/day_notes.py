@@ -40,7 +40,7 @@ class DayNotes:
     def problems(self) -> list[str]:
         """Return a sentence for each note that could not be written at the last try."""
         return [
-            f"The note {path} could not be written: {reason.rstrip('.')}. Its text is in the journal and is tried again."
+            f"The note {path} could not be written: {reason.rstrip('.')}. Its text is in the journal and is written later."
             for path, reason in self._problems.items()
         ]
 

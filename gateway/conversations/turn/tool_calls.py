@@ -71,7 +71,7 @@ class ToolCalls:
         tool = self._tools.get(call.tool)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            self.record(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
+            self.record(call, "refused", f"There is no tool {call.tool!r}; available: {known}.")
             return
         try:
             arguments = parse_arguments(call.arguments)
@@ -193,7 +193,7 @@ async def _output_or_error(tool: Tool, arguments: dict[str, object], context: To
     try:
         output = await tool.run(arguments, context)
         if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
-            raise TypeError("it returned something else than a ToolOutput with a text")
+            raise TypeError("it did not return a ToolOutput with a text")
         text = output.text
         if len(text) > OUTPUT_CHARS:
             text = f"{text[:OUTPUT_CHARS]}\n[cut: the tool returned {len(text):,} characters]"
