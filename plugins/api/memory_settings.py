@@ -148,9 +148,9 @@ class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Return the largest part of a score that age can remove.
 
         1 for the fusions of the original projects; for "measured" just enough that the newer of two equal results wins
-        (docs/memory.md, "How well it finds").
+        (docs/memory.md, "How a search ranks").
         """
-        return (0.05 if fusion == "measured" else 1.0) if self.share is None else self.share
+        return (0.02 if fusion == "measured" else 1.0) if self.share is None else self.share
 
 
 class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

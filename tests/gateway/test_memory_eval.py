@@ -46,11 +46,37 @@ def test_the_figures_of_the_configured_way_are_printed(home: Path) -> None:
 def test_all_ways_are_compared_as_json(home: Path) -> None:
     out = io.StringIO()
     call = Invocation(Home.resolve(home, {}), home / "config.toml", {}, out, as_json=True)
-    assert evaluate(call, home.parent / "q.jsonl", cutoffs=(5,), every=True) == 0
+    assert evaluate(call, [home.parent / "q.jsonl"], cutoffs=(5,), every=True) == 0
     rows = json.loads(out.getvalue())["ways"]
     assert [row["fusion"] for row in rows] == ["measured", "openclaw", "copaw", "rrf"]
     assert {row["recall@5"] for row in rows} == {0.75}
     assert all(row["p50_ms"] <= row["p95_ms"] for row in rows)
+
+
+def test_several_files_are_shown_side_by_side_and_what_must_find_nothing_has_a_column(home: Path) -> None:
+    other = home.parent / "other.jsonl"
+    nothing = [f'{{"question": "{question}", "answers": []}}' for question in ("zzzqqq", "banana", "Rust")]
+    other.write_text("\n".join(['{"question": "Rust", "answers": ["MEMORY.md#L3"]}', *nothing]))
+    for arguments in (
+        ("q.jsonl", "--sets", "other.jsonl"),
+        ("q.jsonl", "other.jsonl"),
+        ("--sets", "q.jsonl", "--sets", "other.jsonl"),
+    ):
+        files = [each if each.startswith("-") else str(home.parent / each) for each in arguments]
+        done = exuvia(home, "eval", *files, "--k", "1")
+        assert done.returncode == 0, done.stderr
+        first, second = done.stdout.split("\n\n" + str(other))
+        assert first.splitlines()[0] == f"{home.parent / 'q.jsonl'}: 2 questions"
+        assert second.splitlines()[0] == ": 4 questions"
+        heads, row = second.splitlines()[2:]
+        assert heads.split()[:4] == ["recall@1", "nDCG@1", "MRR", "nothing"]
+        assert row.split()[:5] == ["measured", "1.000", "1.000", "1.000", "0.667"]
+
+
+def test_without_a_file_there_is_nothing_to_evaluate(home: Path) -> None:
+    done = exuvia(home, "eval")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "FILE" in done.stderr
 
 
 def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
@@ -71,7 +97,8 @@ def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
         ("q.jsonl", "", "contains no questions"),
         ("q.jsonl", GOOD + "{", "line 4: invalid JSON"),
         ("q.jsonl", "[" * 100_000, "line 1: invalid JSON"),
-        ("q.jsonl", GOOD + '{"question": "?", "answers": []}', "line 4: .*length >= 1"),
+        ("q.jsonl", '{"question": "?", "answers": []}', "contains no questions with an answer"),
+        ("q.jsonl", GOOD + '{"question": "?", "answers": [""]}', "line 4: .*length >= 1"),
         ("q.jsonl", '{"question": "?", "answer": ["a.md"]}', "line 1: .*`answer`"),
         ("q.jsonl", '{"question": "?", "answers": ["a.md#L5-L3"]}', "line 1: a.md#L5-L3 ends before it begins"),
         ("q.jsonl", '{"question": "?", "answers": ["a.md#five"]}', "line 1: a.md#five is neither"),

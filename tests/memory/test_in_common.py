@@ -84,14 +84,16 @@ def said(number: int, text: str, *senders: str) -> Document:
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_the_question_itself_is_no_answer_to_it(fusion: Fusion, tmp_path: Path) -> None:
+def test_a_question_that_nobody_answered_is_no_answer(fusion: Fusion, tmp_path: Path) -> None:
     question = "Where does the spare key\nof the boathouse hang?"
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
         index.store(
             [
                 said(1, f"ana: {question}", "ana"),
                 said(2, f"ana: {question}\nassistant: Behind the barometer.", "ana", "assistant"),
-                said(3, f"ana: {question} And the other one?", "ana"),
+                said(3, f"ana: {question} It is not in the drawer.", "ana"),
+                said(4, f"ana: {question} And the spare key of the boat?", "ana"),
+                said(5, "ana: Who has the spare key? And the boathouse?", "ana"),
                 document("memory/keys.md", question),
             ]
         )
@@ -124,5 +126,11 @@ def test_what_a_made_up_word_is_near_to_is_little_and_the_seeds_examples_are_fou
             return [hit.chunk.text for hit in hits]
 
         assert {question: texts_found(question, fusion="copaw")[0] for question in examples} == examples
-        assert all(text in texts_found(question) for question, text in examples.items())
+        assert {question: texts_found(question)[:1] for question in examples} == {
+            "Database choice for the project": [],  # a cosine of 0.14, that of an invented word is 0.19
+            "How to reduce unnecessary rebuilds": ["Configured incremental compilation to avoid full builds"],
+            "Performance issue discussed last time": ["Optimized P99 latency from 800ms to 200ms"],
+        }
         assert len(texts_found("zzzqqq", fusion="openclaw")) <= 2
+        assert [texts_found(question) for question in ("zzzqqq", "Where is my passport?", "Fix the router!")] == [[], [], []]
+        assert texts_found("cat") == ["The cat is called Mia.", "The code of the door is 4711."]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from datetime import date
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from plugins.api.memory_settings import DecayKeys, Fusion, SearchKeys
 from plugins.memory.search.candidates import Candidate, Part, Rules, ranked
 from plugins.memory.search.fusion import fuse, phrase_score
 from plugins.memory.search.ranking import decay_of, diverse, rank
+from plugins.memory.search.relevance import answering
 from plugins.memory.search.search import rules_of
 from plugins.memory.search.weighted_fusion import WEIGHTS
 
@@ -73,8 +75,8 @@ def test_the_minimum_score_is_compared_before_decay_so_that_last_years_note_is_f
     assert found.fused > 0.5
 
 
-def test_age_takes_a_twentieth_of_what_measured_says_and_all_of_what_the_seeds_say() -> None:
-    assert [SearchKeys(fusion=fusion).temporal_decay.taken(fusion) for fusion in FUSIONS] == [0.05, 1.0, 1.0, 1.0]
+def test_age_takes_a_fiftieth_of_what_measured_says_and_all_of_what_the_seeds_say() -> None:
+    assert [SearchKeys(fusion=fusion).temporal_decay.taken(fusion) for fusion in FUSIONS] == [0.02, 1.0, 1.0, 1.0]
     assert DecayKeys(share=0.5).taken("measured") == DecayKeys(share=0.5).taken("rrf") == 0.5
 
 
@@ -147,7 +149,7 @@ def test_the_weights_of_measured_are_together_one_with_vectors_and_without() -> 
     for candidate in (Candidate(key=1, keywords=1.0), Candidate(key=1, cosine=0.5)):
         (parts,) = fuse([candidate], Rules()).values()
         assert sum(part.weight for part in parts) == pytest.approx(1.0)
-        assert len(parts) == len(WEIGHTS) - (2 if candidate.cosine is None else 0)
+        assert len(parts) == len(WEIGHTS) - (1 if candidate.cosine is None else 0)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,105 @@ def test_words_count_little_where_hardly_any_of_the_question_is_found() -> None:
     assert (first(0.05), first(0.9)) == (1, 9)
 
 
+@pytest.mark.parametrize(("length", "best"), [(100, 2), (400, 10)])
+def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(length: int, best: int) -> None:
+    asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
+    candidates = [
+        Candidate(key=key, note="a", text=key * "x" + length * "y", cosine=cosine, keywords=words, bears=bears)
+        for key, cosine, words, bears in (
+            (1, 0.55, 5.0, asked),
+            (2, 0.4, 0.0, frozenset()),
+            (10, 0.6, 0.0, frozenset()),
+            (11, 0.3, 0.0, frozenset({("paint", 0.3)})),
+        )
+    ]
+    scores = fused(candidates, Rules())
+    assert max((2, 10), key=lambda key: scores[key]) == best
+
+
+def test_where_vectors_disagree_with_the_words_the_words_decide() -> None:
+    """As in a language that the model does not know."""
+
+    def first(agreement: float) -> int:
+        candidates = [
+            Candidate(
+                key=3 * at,
+                note=str(at),
+                text="x" * 400,
+                cosine=0.3 + agreement * at / 100,
+                keywords=at / 2,
+                bears=frozenset({("paint", 0.3), ("sunrise", 0.7)} if at > 20 else ()),
+            )
+            for at in range(25)
+        ]
+        near = Candidate(key=100, note="near", text="x" * 400, cosine=0.9, keywords=6.0)
+        return rank([*candidates, near], Rules(mmr_lambda=None), TODAY)[0].candidate.key
+
+    assert (first(1.0), first(-1.0)) == (100, 72)
+
+
+def test_a_list_of_questions_answers_less_than_one_question() -> None:
+    candidates = [Candidate(key=5 * asks, note=str(asks), cosine=0.5, asks=asks) for asks in (6, 1, 0)]
+    assert [each.candidate.key for each in rank(candidates, Rules(), TODAY)] == [0, 5, 30]
+
+
+MINILM = "all-minilm-l6-v2-int8"
+
+
+def may_answer(candidates: Sequence[Candidate], model: str = MINILM, size: int = 600) -> list[int]:
+    """The keys of the results that answer the question."""
+    return [
+        each.candidate.key for each in answering(rank(candidates, Rules(mmr_lambda=None), TODAY), candidates, model, size)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cosine", "share", "size", "answered"),
+    [
+        (0.43, 0.0, 600, True),
+        (0.40, 0.0, 600, False),
+        (0.40, 0.1, 600, True),
+        (0.30, 0.0, 20, True),  # the largest of a few cosines is no chance
+        (0.20, 0.0, 20, False),
+        (0.43, 0.0, 1_000_000, True),
+        (0.10, 0.6, 600, True),  # an identifier
+    ],
+)
+def test_a_question_is_answered_from_some_evidence_on(cosine: float, share: float, size: int, answered: bool) -> None:
+    bears = frozenset({("word", share)}) if share else frozenset()
+    assert bool(may_answer([Candidate(key=1, cosine=cosine, bears=bears)], size=size)) == answered
+
+
+def test_what_has_much_less_evidence_than_the_best_is_left_out_unless_it_is_from_the_time_that_is_asked_for() -> None:
+    candidates = [
+        Candidate(key=1, note="a", cosine=0.6, bears=frozenset({("dog", 1.0)})),
+        Candidate(key=2, note="a", cosine=0.2),
+        Candidate(key=10, note="b", cosine=0.2),
+        Candidate(key=20, note="c", cosine=0.2, dated=True),
+        Candidate(key=30, note="d", cosine=0.5),
+    ]
+    assert sorted(may_answer(candidates)) == [1, 2, 20, 30]
+
+
+def test_chunks_without_a_vector_answer_by_a_sixth_of_the_words_or_by_three() -> None:
+    few, some = Candidate(key=1, bears=frozenset({("a", 0.1)})), Candidate(key=1, bears=frozenset({("a", 0.2)}))
+    three = Candidate(key=1, bears=frozenset({("a", 0.02), ("b", 0.02), ("c", 0.02)}))
+    assert [may_answer([each]) for each in (few, some, three)] == [[], [1], [1]]
+    unrelated = Candidate(key=10, note="b", cosine=0.2)
+    assert may_answer([some, unrelated]) == [1]
+
+
+def test_inflected_forms_of_the_words_are_matches_too() -> None:
+    herons, lake = Candidate(key=1, keywords=2.0), Candidate(key=10, note="b", bears=frozenset({("lake", 0.5)}))
+    assert [may_answer(each) for each in ([herons], [herons, lake])] == [[1], [1, 10]]
+    seen = [msgspec.structs.replace(each, cosine=0.2) for each in (herons, lake)]
+    assert [may_answer(each) for each in (seen[:1], seen)] == [[1], []]
+
+
+def test_cosines_of_other_models_are_not_judged() -> None:
+    assert may_answer([Candidate(key=1, cosine=0.1)], model="nobody-knows-it") == [1]
+
+
 HOSTILE = st.floats(allow_nan=True, allow_infinity=True)
 TERMS = st.frozensets(st.sampled_from([("one", 0.5), ("two", 0.3), ("three", 0.2)]))
 
@@ -199,7 +300,7 @@ candidate_lists = st.lists(
         bears=TERMS,
         named=st.booleans(),
         dated=st.booleans(),
-        asks=st.booleans(),
+        asks=st.integers(0, 9),
         day=st.none() | st.dates(),
     ),
     max_size=12,

@@ -3,6 +3,8 @@
 The questions are in a file, JSON lines or TOML with `[[questions]]`:
 
 {"question": "Which editor is it?", "answers": ["MEMORY.md#L3-L5", {"session": "20261121-031241-7k2m9q", "seq": 12}]}
+
+A question without answers is one that must find nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -20,11 +22,11 @@ from gateway.cli.memory.memory_commands import opened_memory, run_search
 from gateway.cli.options import SUCCESS, Invocation, print_json
 from gateway.config.keys import Config
 from gateway.support.errors import GatewayError
+from gateway.support.printable import printable
 from gateway.support.small_files import read_at_most
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory_settings import Fusion
-from plugins.memory.memory import Memory
 from plugins.memory.search.eval_metrics import EvalMetrics, judge, mean
 from plugins.support.workspace import parse_citation
 
@@ -35,24 +37,28 @@ MOST = 50
 
 
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics of one fusion method, with the median and 95th percentile latency in milliseconds.
+    """The metrics of one fusion method for one file, with the median and 95th percentile latency in milliseconds.
 
-    The latency includes embedding the question.
+    The latency includes embedding the question. `nothing` is the share of the questions without an answer for which nothing
+    was found; None if there are no such questions.
     """
 
+    file: Path
     fusion: str
     questions: int
     judged: EvalMetrics
+    nothing: float | None
     p50: float
     p95: float
 
 
-def evaluate(call: Invocation, questions: Path, *, cutoffs: Sequence[int], every: bool) -> int:
-    """Print the metrics for the questions of a file, for the configured fusion method or for all with `every`."""
-    asked = read_questions(questions)
+def evaluate(call: Invocation, sets: Sequence[Path], *, cutoffs: Sequence[int], every: bool) -> int:
+    """Print the metrics for the questions of each file, for the configured fusion method or for all with `every`."""
+    asked = {each: read_questions(each) for each in sets}
     config = call.config()
     ways = FUSIONS if every else (config.memory.search.fusion,)
-    done = [run_search(_evaluated(call, _by(config, way), asked, cutoffs)) for way in ways]
+    done = [result for way in ways for result in run_search(_evaluated(call, _by(config, way), asked, cutoffs))]
+    done.sort(key=lambda each: list(asked).index(each.file))
     if call.as_json:
         print_json({"ways": [_row(each) for each in done]}, call.out)
     else:
@@ -65,53 +71,74 @@ def _by(config: Config, fusion: Fusion) -> Config:
     return msgspec.structs.replace(config, memory=msgspec.structs.replace(config.memory, search=search))
 
 
-async def _evaluated(call: Invocation, config: Config, asked: Sequence[EvalQuestion], cutoffs: Sequence[int]) -> EvalResult:
-    judged, millis = [], []
+async def _evaluated(
+    call: Invocation, config: Config, sets: Mapping[Path, Sequence[EvalQuestion]], cutoffs: Sequence[int]
+) -> list[EvalResult]:
+    done = []
     async with opened_memory(call, config) as memory:
         await memory.update(lambda _: None)
-        await memory.search(asked[0].question, EVERYTHING)  # the first search loads the model, which is not measured
-        for each in asked:
-            began = time.perf_counter()
-            judged.append(await _judged(memory, each, cutoffs))
-            millis.append((time.perf_counter() - began) * 1000)
-    millis.sort()
-    return EvalResult(
-        fusion=config.memory.search.fusion,
-        questions=len(asked),
-        judged=mean(judged),
-        p50=millis[len(millis) // 2],
-        p95=millis[min(len(millis) - 1, len(millis) * 95 // 100)],
-    )
-
-
-async def _judged(memory: Memory, asked: EvalQuestion, cutoffs: Sequence[int]) -> EvalMetrics:
-    found = await memory.search(asked.question, EVERYTHING, results=max(cutoffs))
-    matched = [{place for place in asked.answers if place.is_in(hit.chunk)} for hit in found.hits]
-    return judge(matched, asked.answers, cutoffs)
+        for file, asked in sets.items():
+            await memory.search(asked[0].question, EVERYTHING)  # the first search loads the model, which is not measured
+            judged: list[EvalMetrics] = []
+            nothing, millis = [], []
+            for each in asked:
+                began = time.perf_counter()
+                found = await memory.search(each.question, EVERYTHING, results=max(cutoffs))
+                millis.append((time.perf_counter() - began) * 1000)
+                if each.answers:
+                    matched = [{place for place in each.answers if place.is_in(hit.chunk)} for hit in found.hits]
+                    judged.append(judge(matched, each.answers, cutoffs))
+                else:
+                    nothing.append(not found.hits)
+            millis.sort()
+            done.append(
+                EvalResult(
+                    file=file,
+                    fusion=config.memory.search.fusion,
+                    questions=len(asked),
+                    judged=mean(judged),
+                    nothing=sum(nothing) / len(nothing) if nothing else None,
+                    p50=millis[len(millis) // 2],
+                    p95=millis[min(len(millis) - 1, len(millis) * 95 // 100)],
+                )
+            )
+    return done
 
 
 def _row(each: EvalResult) -> dict[str, float | str]:
     recall = {f"recall@{cutoff}": value for cutoff, value in each.judged.recall.items()}
     depth = max(each.judged.recall)
     return {
+        "file": str(each.file),
         "fusion": each.fusion,
         "questions": each.questions,
         **recall,
         f"ndcg@{depth}": each.judged.ndcg,
         "mrr": each.judged.reciprocal,
+        **({} if each.nothing is None else {"nothing": each.nothing}),
         "p50_ms": round(each.p50, 1),
         "p95_ms": round(each.p95, 1),
     }
 
 
 def _print(done: Sequence[EvalResult], cutoffs: Sequence[int], out: TextIO) -> None:
-    heads = [*(f"recall@{cutoff}" for cutoff in cutoffs), f"nDCG@{max(cutoffs)}", "MRR", "p50 ms", "p95 ms"]
-    out.write(f"{done[0].questions} questions\n\n{'':10}" + "".join(f"{head:>11}" for head in heads) + "\n")
-    for each in done:
-        judged = each.judged
-        shares = [*(judged.recall[cutoff] for cutoff in cutoffs), judged.ndcg, judged.reciprocal]
-        cells = "".join(f"{share:11.3f}" for share in shares) + f"{each.p50:11.1f}{each.p95:11.1f}"
-        out.write(f"{each.fusion:10}{cells}\n")
+    """Print a table for each file; the column `nothing` only if there are questions without an answer."""
+    unanswered = any(each.nothing is not None for each in done)
+    heads = [*(f"recall@{cutoff}" for cutoff in cutoffs), f"nDCG@{max(cutoffs)}", "MRR", *["nothing"] * unanswered]
+    heads += ["p50 ms", "p95 ms"]
+    files = list(dict.fromkeys(each.file for each in done))
+    for number, file in enumerate(files):
+        rows = [each for each in done if each.file == file]
+        name = f"{printable(str(file))}: " if len(files) > 1 else ""
+        out.write("\n" * bool(number) + f"{name}{rows[0].questions} questions\n\n{'':10}")
+        out.write("".join(f"{head:>11}" for head in heads) + "\n")
+        for each in rows:
+            judged = each.judged
+            shares = [*(judged.recall[cutoff] for cutoff in cutoffs), judged.ndcg, judged.reciprocal]
+            cells = "".join(f"{share:11.3f}" for share in shares)
+            if unanswered:
+                cells += f"{'':11}" if each.nothing is None else f"{each.nothing:11.3f}"
+            out.write(f"{each.fusion:10}{cells}{each.p50:11.1f}{each.p95:11.1f}\n")
 
 
 # --- the questions ----------------------------------------------------------------------------------------------------
@@ -149,18 +176,18 @@ LARGEST_FILE = 16 * 1024 * 1024
 
 class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     question: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
-    answers: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)] | Turn, ...], msgspec.Meta(min_length=1)]
+    answers: tuple[Annotated[str, msgspec.Meta(min_length=1)] | Turn, ...]
 
 
 class EvalQuestion(msgspec.Struct, frozen=True):
-    """A question with at least one place that answers it."""
+    """A question and the places that answer it; none if it must find nothing."""
 
     question: str
     answers: frozenset[Place]
 
 
 def read_questions(file: Path) -> list[EvalQuestion]:
-    """Return the questions of a file, at least one. Raises OSError or InvalidQuestions."""
+    """Return the questions of a file, at least one with an answer. Raises OSError or InvalidQuestions."""
     try:
         content = read_at_most(file, LARGEST_FILE)
         if content is None:
@@ -170,8 +197,8 @@ def read_questions(file: Path) -> list[EvalQuestion]:
         raise InvalidQuestions(f"{file} is not UTF-8.") from error
     entries = _tables(file, text) if file.suffix == ".toml" else _json_lines(file, text)
     asked = [_asked(file, line, entry) for line, entry in entries]
-    if not asked:
-        raise InvalidQuestions(f"{file} contains no questions.")
+    if not any(each.answers for each in asked):
+        raise InvalidQuestions(f"{file} contains no questions{' with an answer' * bool(asked)}.")
     return asked
 
 

@@ -83,23 +83,40 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
 
 
 @memory.command("eval")
-@click.argument("questions", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("questions", metavar="FILE...", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @home_option
 @config_option
 @json_option
+@click.option(
+    "--sets", multiple=True, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Further files."
+)
 @click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
 @click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
-def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str, *, every: bool, as_json: bool) -> None:
-    """Measure how well the memory answers questions. FILE, JSON lines or TOML, has the questions, each with the notes
-    that answer it."""
+def evaluate(
+    questions: tuple[Path, ...],
+    sets: tuple[Path, ...],
+    home: Path | None,
+    file: Path | None,
+    cutoffs: str,
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Measure how well the memory answers the questions of each FILE, and show several files side by side.
+
+    A file has JSON lines or TOML: questions, each with the notes that answer it.
+    """
     from gateway.cli.memory import evaluation
 
     def run() -> int:
         depths = sorted({int(each) for each in cutoffs.split(",") if each.strip().isdecimal()})
         if not depths or len(depths) != len(cutoffs.split(",")) or not 1 <= depths[0] <= depths[-1] <= evaluation.MOST:
             raise click.ClickException(f"--k takes numbers from 1 to {evaluation.MOST}, as in --k 5,10.")
+        files = tuple(dict.fromkeys((*questions, *sets)))
+        if not files:
+            raise click.UsageError("Missing argument 'FILE...'.")
         call = invocation(made_home(home), file, as_json=as_json)
-        return evaluation.evaluate(call, questions, cutoffs=depths, every=every)
+        return evaluation.evaluate(call, files, cutoffs=depths, every=every)
 
     end(run)
 

@@ -17,8 +17,9 @@ from plugins.memory.search.candidates import Candidate, Ranked, Rules
 from plugins.memory.search.fusion import phrase_score, typed_terms
 from plugins.memory.search.periods import named_period
 from plugins.memory.search.ranking import rank
+from plugins.memory.search.relevance import answering
 from plugins.memory.search.weighted_fusion import meaning_of, unrelated_up_to
-from plugins.memory.sources.dialogue import only_asks
+from plugins.memory.sources.dialogue import QUESTION_MARKS, only_asks
 from plugins.support.bounded_cache import bounded_cache
 from plugins.support.text.words import language_in, sought, words_in
 
@@ -27,9 +28,6 @@ MOST_CANDIDATES = 200
 
 BESIDE = 2
 """Neighbours considered before and after each hit."""
-
-QUESTION_MARKS = ("?", "？", "؟")
-"""Characters that end a question."""
 
 _SPEAKER = re.compile(r"^[ \t*_>-]*+([^\W\d_][\w .'’-]{0,40})[*_]{0,3}[:：]", re.MULTILINE)
 
@@ -66,8 +64,11 @@ def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier
     chunks, candidates = found_for(
         index, question, results=rules.results, multiplier=multiplier, today=today, fusion=rules.fusion
     )
+    found = rank(candidates, rules, today)
+    if rules.fusion == "measured":
+        found = answering(found, candidates, question.identity.model if question.identity else "", index.size()[1])
     terms = sought(question.text) if question.by_words else []
-    best = [_with_covered(each, terms, question.text) for each in rank(candidates, rules, today)]
+    best = [_with_covered(each, terms, question.text) for each in found]
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in best]
 
 
@@ -137,7 +138,7 @@ def found_for(
                 bears=bears.get(key, frozenset()),
                 named=not names.isdisjoint(asked),
                 dated=day is not None and period is not None and period.has(day),
-                asks=chunk.text.endswith(QUESTION_MARKS),
+                asks=sum(map(chunk.text.count, QUESTION_MARKS)) if chunk.text.endswith(QUESTION_MARKS) else 0,
                 day=day,
                 pieces=pieces.get(key, ""),
                 names=names,

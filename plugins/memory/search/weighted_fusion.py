@@ -1,34 +1,55 @@
 """The fusion "measured": a weighted sum of the chunk's own scores, its surroundings, and what the question mentions. Pure.
 
-Each part is between 0 and 1. The weights were fitted to conversations of LoCoMo (a regularised softmax over the candidates
-of each question) and rounded. They are not critical: weights fitted without a conversation rank it as well, and equal
-weights lose little; see docs/memory.md, "How well it finds".
+Each part is between 0 and 1. What a part is worth depends on the length of the texts: the vector and the words of a short
+turn of a conversation say little, and what is around it says much; a section of a document stands for itself. The weights
+were found by a search over questions about conversations, documentation, code and encyclopedia articles together, and
+rounded; see docs/memory.md, "How a search ranks".
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from plugins.memory.search.candidates import Candidate, Part, Rules, min_max
 
-# In the order in which `measured` computes them.
-WEIGHTS: Mapping[str, float] = {
+# In the order in which `measured` computes them: the weights among turns, and among sections.
+WEIGHTS: Mapping[str, tuple[float, float]] = {
     # Its own vector, on a scale from the worst of the candidates to the best.
-    "meaning": 1.0,
-    # The vector of the chunk behind it: what is talked about goes on.
-    "meaning after it": 0.5,
-    # Its own bm25, on such a scale, times the largest part of the question that any candidate has.
-    "words": 1.2,
+    "meaning": (1.7, 10.0),
+    # Its own bm25, on a scale up to the best, times the largest part of the question that any candidate has.
+    "words": (4.5, 5.5),
     # How much of the question it has together with the two chunks before it and the one after: an answer does not repeat
     # the question's words.
-    "words around it": 2.0,
+    "words around it": (4.4, 0.6),
     # The mean of its note's three best chunks, by their own meaning and words: the note is about the question.
-    "its note": 1.5,
-    "named": 1.2,
-    "dated": 1.2,
-    # A question answers nothing.
-    "states": 0.4,
+    "its note": (6.2, 5.5),
+    "named": (4.0, 0.0),
+    # A long turn tells more than a short one.
+    "length": (1.9, 0.0),
+    "dated": (2.6, 3.0),
+    # A question answers nothing, and a list of questions, such as the contents of an FAQ, even less.
+    "states": (3.0, 6.0),
 }
+
+MEANING, AROUND = "meaning", "words around it"
+
+TURN, SECTION = 150.0, 256.0
+"""Median length of the candidates in bytes, up to which they rank as turns, and from which on as sections."""
+
+SHORTEST, LONGEST = 64.0, 1024.0
+"""Length of a text in bytes, up to which its part is 0, and from which on 1."""
+
+QUESTIONS = 6
+"""Question marks of a list of questions that answers nothing."""
+
+CHANCE, AGREEMENT = 0.2, 0.33
+"""Correlation of cosines with the question's words up to which vectors count nothing, and from which on fully."""
+
+INSTEAD = 3.0
+"""Weight of words per weight that vectors lose."""
 
 BEHIND, AHEAD = 2, 1
 """How many chunks before and after one are looked at for the question's words."""
@@ -81,44 +102,80 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
 
     A chunk without a vector gets the lowest cosine; without any vectors only words count.
     """
+    if not candidates:
+        return {}
     cosines = [each.cosine for each in candidates if each.cosine is not None]
-    weights = _weights(rules.meaning if cosines else 0.0)
     worst = min(cosines, default=0.0)
-    meaning = dict(_scaled(candidates, [worst if each.cosine is None else each.cosine for each in candidates]))
+    meant = [worst if each.cosine is None else each.cosine for each in candidates]
+    shares = [min(1.0, math.fsum(share for _, share in each.bears)) for each in candidates]
     # If even the best candidate has few of the question's words, as in another language, chance matches must count less.
-    most = max((sum(sorted(share for _, share in each.bears)) for each in candidates), default=0.0) if cosines else 1.0
-    trust = min(1.0, max(LEAST, most))
-    words = {key: trust * value for key, value in _scaled(candidates, [each.keywords for each in candidates])}
-    own = {key: (meaning[key] + words[key]) / 2 if cosines else words[key] for key in words}
-    notes = _notes(candidates, own)
+    most = max(shares)
+    trust = min(1.0, max(LEAST, most)) if cosines else 1.0
+    # If many words match and vectors disagree, as in a language that the model does not know, vectors must count less.
+    vectors = 1 - most * (1 - _agreement(meant, shares)) if cosines else 0.0
+    lengths = [len(each.text.encode()) for each in candidates]
+    weights = _weights(rules.meaning if cosines else 0.0, vectors, _between(median(lengths), TURN, SECTION))
+    largest = max(each.keywords for each in candidates) or 1.0
+    meaning = {each.key: value for each, value in zip(candidates, min_max(meant), strict=True)}
+    words = {each.key: trust * each.keywords / largest for each in candidates}
+    notes = _notes(candidates, {key: (vectors * meaning[key] + words[key]) / (1 + vectors) for key in words})
     around = _around(candidates)
-    there = {each.key: each for each in candidates}
     known = [(name, at, weights[name]) for at, name in enumerate(WEIGHTS) if name in weights]
     parts = {}
-    for each in candidates:
+    for each, length in zip(candidates, lengths, strict=True):
         values = (
             meaning[each.key],
-            meaning[each.key + 1] if _beside(there, each, 1) else 0.0,
             words[each.key],
             around[each.key],
             notes[each.note],
             float(each.named),
+            _between(length, SHORTEST, LONGEST),
             float(each.dated),
-            float(not each.asks),
+            1 - min(each.asks, QUESTIONS) / QUESTIONS,
         )
         parts[each.key] = tuple([Part(name, values[at], weight) for name, at, weight in known])
     return parts
 
 
-def _weights(meaning: float) -> dict[str, float]:
-    """Return the weights for this weight of vectors, normalised and without zeros."""
-    told = {name: weight * (meaning if name.startswith("meaning") else 1.0) for name, weight in WEIGHTS.items()}
+def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float]:
+    """Return the weights, normalised.
+
+    Args:
+        meaning: The weight of the model's vectors relative to the bundled model; 0 without vectors.
+        vectors: How far vectors are trusted for this question.
+        sections: 0 if the candidates are turns, 1 if they are sections.
+    """
+    told = {name: turn + (section - turn) * sections for name, (turn, section) in WEIGHTS.items()}
+    told["words"] += INSTEAD * sections * (1 - vectors) * WEIGHTS[MEANING][1]
+    told[MEANING] *= meaning * vectors
+    if not meaning:
+        del told[MEANING]
     whole = sum(told.values())
-    return {name: weight / whole for name, weight in told.items() if weight > 0}
+    return {name: weight / whole for name, weight in told.items()}
 
 
-def _scaled(candidates: Sequence[Candidate], values: Sequence[float]) -> zip[tuple[int, float]]:
-    return zip((each.key for each in candidates), min_max(values), strict=True)
+def _agreement(cosines: Sequence[float], shares: Sequence[float]) -> float:
+    """Return how far cosines agree with the shares of the question's words, from 0 to 1.
+
+    A correlation that is large enough within its standard error is full agreement.
+    """
+    count = len(cosines)
+    mean, half = math.fsum(cosines) / count, math.fsum(shares) / count
+    near, worded = [value - mean for value in cosines], [value - half for value in shares]
+    spread = math.sqrt(_dot(near, near) * _dot(worded, worded))
+    if not spread > 0:
+        return 1.0
+    correlation = _dot(near, worded) / spread + 1 / math.sqrt(count)
+    return min(1.0, max(0.0, (correlation - CHANCE) / (AGREEMENT - CHANCE)))
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(operator.mul, one, other))
+
+
+def _between(length: float, low: float, high: float) -> float:
+    """Return where a length is between two others on a logarithmic scale, from 0 to 1."""
+    return min(1.0, max(0.0, math.log(max(length, 1.0) / low) / math.log(high / low)))
 
 
 def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[str, float]:

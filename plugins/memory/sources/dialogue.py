@@ -7,6 +7,7 @@ and what the gateway adds: instructions, recalled text, summaries. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -32,6 +33,11 @@ ASSISTANT = "assistant"
 
 JOINED_TOKENS = 120
 """Maximum tokens of consecutive short exchanges that are joined into one chunk: nobody searches for "thank you" alone."""
+
+QUESTION_MARKS = ("?", "？", "؟")
+"""Characters that end a question."""
+
+_SENTENCES = re.compile(r"(?<=[.!?…。！？؟])(?=\s|[^\x00-\x7f])\s*")
 
 QUESTION_CHARACTERS = 80
 """Characters of the question in the headings of the later chunks of a long exchange."""
@@ -121,13 +127,17 @@ def _unanswered(asked: Mapping[int, Utterance]) -> list[Utterance]:
 
 
 def only_asks(chunk: Chunk, question: str) -> bool:
-    """Return True if a chunk of a session contains nothing but the question, which was asked before and not answered."""
+    """Return True if a chunk of a session contains nothing but questions that were not answered, or the question itself."""
     if chunk.source != "sessions" or ASSISTANT in chunk.senders:
         return False
     lines, asked = chunk.text.split("\n"), _plain(question)
     for speaker in chunk.senders:
         lines = [line.removeprefix(f"{speaker}: ") for line in lines]
-    return all(_plain(line) in asked for line in lines)
+    return all(_plain(line) in asked or _is_question(line) for line in lines)
+
+
+def _is_question(line: str) -> bool:
+    return all(sentence.endswith(QUESTION_MARKS) for sentence in _SENTENCES.split(line.strip()))
 
 
 def _plain(text: str) -> str:
