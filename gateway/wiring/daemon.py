@@ -257,7 +257,7 @@ class Daemon:
             server,
             instruments,
             endpoints=[
-                *console_endpoints(gateway, context.counters, lambda: instruments.overview(server.connections)),
+                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections)),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
             routes=console_routes(services),

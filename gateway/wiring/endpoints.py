@@ -16,7 +16,7 @@ from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight
 from gateway.http.web import Admitted, Endpoint, owner_only
 from gateway.http.websocket_connection import ConnectionServices
-from gateway.metrics.counters import Counters
+from gateway.status.instruments import GatewayContext
 from gateway.status.overview import Overview
 from gateway.wiring.app import Application
 
@@ -39,9 +39,9 @@ FACT = "/api/facts/{id:[^/]{1,200}}"
 class _LazyEndpoints:
     """The console's endpoints, each created at its first request."""
 
-    def __init__(self, gateway: Application, counters: Counters, overview: Callable[[], Overview]) -> None:
+    def __init__(self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview]) -> None:
         self._gateway = gateway
-        self._counters = counters
+        self._context = context
         self._overview = overview
 
     @cached_property
@@ -62,15 +62,14 @@ class _LazyEndpoints:
         from gateway.http.console.gateway_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return HealthEndpoints(self._overview, gateway.last_hour, self._counters, gateway.plugins.hooks)
+        return HealthEndpoints(self._overview, gateway.last_hour, self._context.counters, gateway.plugins.hooks)
 
     @cached_property
     def recipients(self) -> Recipients:
         from gateway.http.console.gateway_endpoints import Recipients  # noqa: PLC0415 - not at the start
 
-        gateway, settings = self._gateway, self._gateway.dependencies.settings
-        memory, models = gateway.knowledge.memory, gateway.models.registry
-        return Recipients(models, memory, lambda: settings.current, lambda: self._overview().home)
+        gateway = self._gateway
+        return Recipients(gateway.models.registry, gateway.knowledge.memory, self._context)
 
     @cached_property
     def doctor(self) -> SelfExamination:
@@ -79,9 +78,9 @@ class _LazyEndpoints:
         return SelfExamination(self._gateway, self._overview)
 
 
-def console_endpoints(gateway: Application, counters: Counters, overview: Callable[[], Overview]) -> list[Endpoint]:
+def console_endpoints(gateway: Application, context: GatewayContext, overview: Callable[[], Overview]) -> list[Endpoint]:
     """Return the console's endpoints; `overview` returns the state of the gateway."""
-    of = _LazyEndpoints(gateway, counters, overview)
+    of = _LazyEndpoints(gateway, context, overview)
     return [
         Endpoint("GET", SESSION, _later(lambda: of.context.session)),
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),

@@ -14,10 +14,10 @@ import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
-from gateway.config.keys import Config
 from gateway.http.responses import answer
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import EVERY, LastHour
 from gateway.status.overview import Overview
 from gateway.support.errors import ModelUnknown
@@ -87,21 +87,20 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recipients:
-    """The recipients of one gateway. `config` returns the configuration in force, `home` the folder of all data."""
+    """The recipients of one gateway."""
 
-    def __init__(self, models: ModelRegistry, memory: Memory, config: Callable[[], Config], home: Callable[[], str]) -> None:
+    def __init__(self, models: ModelRegistry, memory: Memory, context: GatewayContext) -> None:
         self._models = models
         self._memory = memory
-        self._config = config
-        self._home = home
+        self._context = context
 
     async def recipients(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return all recipients, and the folder for the owner."""
-        folder = self._home() if admission.person.id == OWNER else None
+        folder = str(self._context.home.root) if admission.person.id == OWNER else None
         return answer(200, {"folder": folder, "recipients": list(self._all())})
 
     def _all(self) -> Iterator[Recipient]:
-        config = self._config()
+        config = self._context.config
         if (chosen := self._chosen(None)) is not None:
             yield _recipient(chosen, "answers")
             yield from (_recipient(each, "fallback") for each in chosen.fallbacks)
