@@ -1,4 +1,4 @@
-"""All embedding providers against one wall of faults.
+"""All embedding providers with the same faults.
 
 Whatever a server does, a provider ends with as many vectors as there are texts, each its own, or with the error that says
 what happened; nothing is mixed or half kept. And the next request is answered.
@@ -39,8 +39,8 @@ INFINITE = float("inf")
 
 
 @asynccontextmanager
-async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
-    """The provider against these answers; afterwards nothing may be left of them."""
+async def faulty(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
+    """Yield the provider and a server with these answers; check that the next request succeeds and that no task is left."""
     before = asyncio.all_tasks()
     async with deadline(), vendor.serving(*answers, **options) as (client, server):
         yield client, server
@@ -51,7 +51,7 @@ async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[t
 
 
 async def fails(client: Embedded, kind: type[ProviderError], **options: Any) -> str:
-    """The sentence with which it ends: of just this kind, one line for a person."""
+    """Return the message of the error after checking that it is of this kind and one line long."""
     with pytest.raises(ProviderError) as raised:
         await client.embed(**options)
     assert type(raised.value) is kind, raised.value
@@ -82,13 +82,13 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], str]] = {
 @pytest.mark.parametrize("fault", CHANGES)
 async def test_invalid_vectors_are_refused_as_a_whole(vendor: Vendor, fault: str) -> None:
     change, words = CHANGES[fault]
-    async with wall(vendor, EmbeddingBehavior(change)) as (client, server):
+    async with faulty(vendor, EmbeddingBehavior(change)) as (client, server):
         assert words in await fails(client, BadAnswer)
         assert len(server.requests) == 2, "notes are asked for once more, and not for ever"
 
 
 async def test_invalid_vectors_are_requested_once_more(vendor: Vendor) -> None:
-    async with wall(vendor, EmbeddingBehavior(lambda vectors: vectors[:-1]), EmbeddingBehavior()) as (client, _):
+    async with faulty(vendor, EmbeddingBehavior(lambda vectors: vectors[:-1]), EmbeddingBehavior()) as (client, _):
         assert len(await client.embed()) == 3
 
 
@@ -106,14 +106,14 @@ async def test_invalid_vectors_are_requested_once_more(vendor: Vendor) -> None:
     ],
 )
 async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
-    async with wall(vendor, Fault(media=media, body=body)) as (client, _):
+    async with faulty(vendor, Fault(media=media, body=body)) as (client, _):
         assert "not a list of vectors" in await fails(client, BadAnswer)
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
 @pytest.mark.parametrize("pieces", [0, 2])
 async def test_a_truncated_response_is_never_accepted(vendor: Vendor, end: str, pieces: int) -> None:
-    async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
+    async with faulty(vendor, Fault(end=end, pieces=pieces)) as (client, server):
         with pytest.raises((StreamCut, BadAnswer)):
             await client.embed()
         server.now_says(Fault(end=end, pieces=pieces), EmbeddingBehavior())
@@ -121,24 +121,24 @@ async def test_a_truncated_response_is_never_accepted(vendor: Vendor, end: str, 
 
 
 async def test_an_endless_response_is_abandoned(vendor: Vendor) -> None:
-    async with wall(vendor, RawResponse(b"0.1," * 4096, times=300), limits=Limits(body=1024 * 1024)) as (client, _):
+    async with faulty(vendor, RawResponse(b"0.1," * 4096, times=300), limits=Limits(body=1024 * 1024)) as (client, _):
         assert "more than" in await fails(client, BadAnswer)
 
 
 async def test_a_compressed_response_is_refused(vendor: Vendor) -> None:
     fault = Fault(body=gzip.compress(bytes(10_000_000)), headers={"Content-Encoding": "gzip"})
-    async with wall(vendor, fault) as (client, _):
+    async with faulty(vendor, fault) as (client, _):
         await fails(client, BadAnswer)
 
 
 async def test_a_silent_server_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), timeouts=Timeouts(first=0.2, attempts=2)) as (client, server):
+    async with faulty(vendor, Fault(end="silence"), timeouts=Timeouts(first=0.2, attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
 async def test_a_stalled_response_is_abandoned(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="hang"), timeouts=Timeouts(first=0.2, between=0.2)) as (client, _):
+    async with faulty(vendor, Fault(end="hang"), timeouts=Timeouts(first=0.2, between=0.2)) as (client, _):
         assert "no data" in await fails(client, StreamCut)
 
 
@@ -171,7 +171,7 @@ async def test_vectors_of_another_length_than_configured_are_refused(vendor: Ven
 
 async def test_a_change_of_length_between_two_requests_of_a_batch_is_refused(vendor: Vendor) -> None:
     shorter = EmbeddingBehavior(lambda vectors: [vector[:4] for vector in vectors])
-    async with wall(vendor, EmbeddingBehavior(), shorter, batch_size=2) as (client, _):
+    async with faulty(vendor, EmbeddingBehavior(), shorter, batch_size=2) as (client, _):
         await fails(client, BadAnswer)
 
 
@@ -180,7 +180,7 @@ async def test_a_change_of_length_between_two_requests_of_a_batch_is_refused(ven
 
 @pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 2), *MEANINGS])
 async def test_each_status_has_its_error(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
-    async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
+    async with faulty(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in await fails(client, error)
         assert len(server.requests) == requests + (status == 400)  # one more for the half of the half
 
@@ -210,14 +210,14 @@ async def test_an_unknown_model_is_named(vendor: Vendor) -> None:
 
 @pytest.mark.parametrize("words", [b"<html>busy</html>", b"", b"[" * 100_000, b"\xff\x00\r\n" * 50, b"[]", b"null"])
 async def test_a_refusal_without_json_is_reported(vendor: Vendor, words: bytes) -> None:
-    async with wall(vendor, Fault(status=502, body=words, media="text/html")) as (client, _):
+    async with faulty(vendor, Fault(status=502, body=words, media="text/html")) as (client, _):
         await fails(client, Unreachable)
 
 
 async def test_a_redirect_is_a_refusal_and_does_not_leak_the_key(vendor: Vendor) -> None:
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
-        async with wall(vendor, away) as (client, server):
+        async with faulty(vendor, away) as (client, server):
             assert re.search("address is (wrong|not that of an Ollama server)", await fails(client, BadRequest))
             assert (len(server.requests), elsewhere.headers) == (1, [])
 
@@ -228,14 +228,14 @@ async def test_a_redirect_is_a_refusal_and_does_not_leak_the_key(vendor: Vendor)
 @pytest.mark.parametrize(("headers", "pause"), [({"Retry-After": "2"}, 2.0), ({"Retry-After": "0.5"}, 0.5), ({}, 1.0)])
 async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers: dict[str, str], pause: float) -> None:
     busy = Fault(status=429, body=vendor.refusal(429, "Too many."), headers=headers)
-    async with wall(vendor, busy, EmbeddingBehavior()) as (client, _):
+    async with faulty(vendor, busy, EmbeddingBehavior()) as (client, _):
         assert len(await client.embed()) == 3
         assert client.slept == [pause]
 
 
 async def test_a_long_pause_is_reported_and_observed(vendor: Vendor) -> None:
     busy = Fault(status=429, headers={"Retry-After": "3600"})
-    async with wall(vendor, busy) as (client, server):
+    async with faulty(vendor, busy) as (client, server):
         await fails(client, RateLimited)
         assert client.slept == []
         with pytest.raises(RateLimited) as again:
@@ -245,7 +245,7 @@ async def test_a_long_pause_is_reported_and_observed(vendor: Vendor) -> None:
 
 
 async def test_an_unreachable_server_gets_no_request_for_half_a_minute(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(status=503), EmbeddingBehavior(), timeouts=Timeouts(attempts=1)) as (client, server):
+    async with faulty(vendor, Fault(status=503), EmbeddingBehavior(), timeouts=Timeouts(attempts=1)) as (client, server):
         await fails(client, Unreachable)
         client.clock.move(29)
         with pytest.raises(Unreachable):
@@ -257,7 +257,7 @@ async def test_an_unreachable_server_gets_no_request_for_half_a_minute(vendor: V
 
 async def test_a_query_does_not_wait_long_for_its_vector(vendor: Vendor) -> None:
     busy = Fault(status=429, headers={"Retry-After": "30"})
-    async with wall(vendor, busy) as (client, server):
+    async with faulty(vendor, busy) as (client, server):
         await fails(client, RateLimited, purpose="query")
         assert (len(server.requests), client.slept) == (1, [])
 
@@ -273,7 +273,7 @@ def whole(server: EmbeddingServer) -> list[str]:
 
 
 async def test_a_limit_on_texts_is_found_by_halving_and_remembered(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         server.most = 7
         vectors = await client.embed(*TEXTS)
         assert whole(server) == TEXTS
@@ -284,7 +284,7 @@ async def test_a_limit_on_texts_is_found_by_halving_and_remembered(vendor: Vendo
 
 
 async def test_a_limit_on_the_total_is_found_by_halving(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         server.total = 25
         assert len(await client.embed(*TEXTS)) == 50
         assert whole(server) == TEXTS
@@ -292,7 +292,7 @@ async def test_a_limit_on_the_total_is_found_by_halving(vendor: Vendor) -> None:
 
 async def test_a_limit_in_unknown_words_is_found_by_halving(vendor: Vendor) -> None:
     odd = 400, vendor.refusal(400, "Nein.")
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         server.most = 7
         setattr(server, "too_much", lambda *_: odd)  # noqa: B010 - so that the types need no word
         assert len(await client.embed(*TEXTS)) == 50
@@ -300,7 +300,7 @@ async def test_a_limit_in_unknown_words_is_found_by_halving(vendor: Vendor) -> N
 
 
 async def test_an_invalid_request_is_not_halved_for_ever(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(status=400, body=vendor.refusal(400, "Nein."))) as (client, server):
+    async with faulty(vendor, Fault(status=400, body=vendor.refusal(400, "Nein."))) as (client, server):
         with pytest.raises(BadRequest):
             await client.embed(*TEXTS)
         assert len(server.requests) == 7
@@ -308,7 +308,7 @@ async def test_an_invalid_request_is_not_halved_for_ever(vendor: Vendor) -> None
 
 async def test_a_text_that_is_too_long_is_embedded_in_pieces(vendor: Vendor) -> None:
     long = " ".join(f"word{number}" for number in range(400))
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         server.tokens = 100
         vectors = await client.embed("short", long, "last")
         sent = whole(server)
@@ -323,14 +323,14 @@ async def test_a_text_that_is_too_long_is_embedded_in_pieces(vendor: Vendor) -> 
 
 async def test_a_text_beyond_the_configured_length_is_never_sent_whole(vendor: Vendor) -> None:
     long = "x" * 1000 + " " + "y" * 1000
-    async with wall(vendor, max_input_length=600) as (client, server):
+    async with faulty(vendor, max_input_length=600) as (client, server):
         assert len(await client.embed(long)) == 1
         assert "".join(whole(server)) == long
         assert max(map(len, whole(server))) <= 600
 
 
 async def test_a_server_that_refuses_every_length_is_reported(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         server.tokens = 0
         with pytest.raises(BadRequest, match="was refused as too long"):
             await client.embed("some words " * 100)
@@ -339,20 +339,20 @@ async def test_a_server_that_refuses_every_length_is_reported(vendor: Vendor) ->
 
 
 async def test_blank_text_is_not_sent(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         with pytest.raises(BadRequest, match="An empty text"):
             await client.embed("one", "  \n")
         assert server.requests == []
 
 
 async def test_no_text_needs_no_request(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         assert list(await client.provider.embed([], "note")) == []
         assert server.requests == []
 
 
 async def test_every_text_has_its_own_vector(vendor: Vendor) -> None:
-    async with wall(vendor, batch_size=4) as (client, server):
+    async with faulty(vendor, batch_size=4) as (client, server):
         vectors = await client.embed(*TEXTS)
         length = client.provider.dimensions()
         before = "search_document: " if vendor.name == "ollama" else ""
@@ -362,7 +362,7 @@ async def test_every_text_has_its_own_vector(vendor: Vendor) -> None:
 
 
 async def test_the_purpose_of_a_text_is_sent_where_supported(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, server):
+    async with faulty(vendor) as (client, server):
         await client.embed("a note")
         await client.embed("a question", purpose="query")
         assert server.purposes == list(vendor.told)
@@ -370,7 +370,7 @@ async def test_the_purpose_of_a_text_is_sent_where_supported(vendor: Vendor) -> 
 
 async def test_configured_headers_and_any_characters_are_sent(vendor: Vendor) -> None:
     headers = {"X-Account": Secret("seven")}
-    async with wall(vendor, headers=headers) as (client, server):
+    async with faulty(vendor, headers=headers) as (client, server):
         text = 'quotes " and \\ and \x00 and 漢字 and 😀 and \u2028'
         assert len(await client.embed(text)) == 1
         assert server.headers[0]["X-Account"] == "seven"
@@ -378,12 +378,12 @@ async def test_configured_headers_and_any_characters_are_sent(vendor: Vendor) ->
 
 
 async def test_lone_surrogates_do_not_break_a_request(vendor: Vendor) -> None:
-    async with wall(vendor) as (client, _):
+    async with faulty(vendor) as (client, _):
         assert len(await client.embed("half of a pair: \ud83d")) == 1
 
 
 async def test_cancellation_ends_the_request(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence")) as (client, server):
+    async with faulty(vendor, Fault(end="silence")) as (client, server):
         asking = asyncio.create_task(client.embed())
         while not server.answering:
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Several keys of a provider: which one is used, when another takes its place, and what a person is told."""
+"""Several keys of a provider: which one is used, when the next one is, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that is not there, in the words of every vendor: an error of its own, which names the model."""
+"""Unknown models, as each vendor reports them: an error of its own that names the model."""
 
 from __future__ import annotations
 

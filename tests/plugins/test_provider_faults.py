@@ -1,4 +1,4 @@
-"""All chat providers against one wall of faults.
+"""All chat providers with the same faults.
 
 Whatever a server does, a provider ends in its deadline with a reply or with the error that says what happened, has taken no
 more memory than its limits allow, and has left nothing behind: no request still running, no connection beside the one that
@@ -48,8 +48,8 @@ BOMB = gzip.compress(bytes(50 * MEGABYTE), 1)
 
 
 @asynccontextmanager
-async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[ProviderClient, FaultyServer[Any]]]:
-    """The provider against these answers; afterwards nothing may be left of them."""
+async def faulty(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[ProviderClient, FaultyServer[Any]]]:
+    """Yield the provider and a server with these answers; check that the next request succeeds and that no task is left."""
     before = asyncio.all_tasks()
     async with deadline(), vendor.serving(*answers, **options) as (client, server):
         yield client, server
@@ -62,7 +62,7 @@ async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[t
 
 
 async def fails(client: ProviderClient, kind: type[ProviderError]) -> ProviderError:
-    """The error with which a question ends, which is just this one, in one line for a person, without the key."""
+    """Return the error of a request after checking that it is of this kind, one line long and without the key."""
     with pytest.raises(ProviderError) as raised:
         await client.ask()
     assert type(raised.value) is kind, raised.value
@@ -86,21 +86,21 @@ def memory(limit: int) -> Iterator[None]:
 
 
 async def test_a_silent_server_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, timeouts=Timeouts(attempts=2)) as (client, server):
+    async with faulty(vendor, Fault(end="silence"), first_seconds=0.25, timeouts=Timeouts(attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("pieces", [0, 3])
 async def test_a_stalled_response_is_abandoned(vendor: Vendor, pieces: int) -> None:
-    async with wall(vendor, Fault(end="hang", pieces=pieces), first_seconds=0.25, between_seconds=0.25) as (client, _):
+    async with faulty(vendor, Fault(end="hang", pieces=pieces), first_seconds=0.25, between_seconds=0.25) as (client, _):
         assert "no content" in str(await fails(client, StreamCut))
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
 @pytest.mark.parametrize("pieces", [0, 1, 3, 5])
 async def test_a_truncated_stream_is_never_a_short_reply(vendor: Vendor, end: str, pieces: int) -> None:
-    async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
+    async with faulty(vendor, Fault(end=end, pieces=pieces)) as (client, server):
         await fails(client, StreamCut)
         assert len(server.requests) == 1, "an answer that has begun is not asked for again here"
 
@@ -108,13 +108,13 @@ async def test_a_truncated_stream_is_never_a_short_reply(vendor: Vendor, end: st
 async def test_a_slow_reply_is_read_to_its_end(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = await recorded(client, server)
-    async with wall(vendor, RawResponse(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
+    async with faulty(vendor, RawResponse(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
         assert (await client.ask()).text == "one two three"
 
 
 async def test_a_slow_stream_without_a_reply_is_abandoned(vendor: Vendor) -> None:
     drip = RawResponse(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
-    async with wall(vendor, drip, reply_seconds=0.4) as (client, _):
+    async with faulty(vendor, drip, reply_seconds=0.4) as (client, _):
         assert "not complete within" in str(await fails(client, StreamCut))
 
 
@@ -169,12 +169,12 @@ async def test_thinking_is_progress(vendor: Vendor) -> None:
     thinking = b"".join(vendor.framed(vendor.thinking) for _ in range(60))
     pieces = b"".join(whole[:at]), thinking, b"".join(whole[at:])
     slow = RawResponse(b"".join(pieces), chunk=len(vendor.framed(vendor.thinking)), delay=0.04)
-    async with wall(vendor, slow, first_seconds=2.0, between_seconds=2.0) as (client, _):
+    async with faulty(vendor, slow, first_seconds=2.0, between_seconds=2.0) as (client, _):
         assert (await client.ask()).text == "one two three"
 
 
 async def test_an_empty_body_is_an_interruption(vendor: Vendor) -> None:
-    async with wall(vendor, RawResponse(b"")) as (client, _):
+    async with faulty(vendor, RawResponse(b"")) as (client, _):
         await fails(client, StreamCut)
 
 
@@ -183,7 +183,7 @@ async def test_an_empty_body_is_an_interruption(vendor: Vendor) -> None:
 
 @pytest.mark.parametrize(("status", "error", "requests"), [(400, BadRequest, 1), (413, ContextOverflow, 1), *MEANINGS])
 async def test_each_status_has_its_error(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
-    async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
+    async with faulty(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
         assert "It is so." in str(await fails(client, error))
         assert len(server.requests) == requests
 
@@ -197,14 +197,14 @@ async def test_a_refused_key_is_reported_and_not_shown(vendor: Vendor) -> None:
 
 @pytest.mark.parametrize("words", [b"<html>busy</html>", b"", b"[" * 100_000, b"\xff\x00\r\n" * 50, b"[]", b"null"])
 async def test_a_refusal_without_json_is_reported(vendor: Vendor, words: bytes) -> None:
-    async with wall(vendor, Fault(status=502, body=words, media="text/html")) as (client, server):
+    async with faulty(vendor, Fault(status=502, body=words, media="text/html")) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 4
 
 
 async def test_each_form_of_an_overflow_is_recognized(vendor: Vendor) -> None:
     for overflow in vendor.overflows:
-        async with wall(vendor, overflow) as (client, server):
+        async with faulty(vendor, overflow) as (client, server):
             assert "{" not in str(await fails(client, ContextOverflow))
             assert len(server.requests) == 1
 
@@ -214,7 +214,7 @@ async def test_a_phrase_in_a_message_is_never_taken_for_an_error(vendor: Vendor)
         "prompt is too long, maximum context length, exceed_context_size_error, exceeds the maximum number of tokens,"
         " invalid signature in thinking block, rate_limit_exceeded"
     )
-    async with wall(vendor, vendor.says(text)) as (client, server):
+    async with faulty(vendor, vendor.says(text)) as (client, server):
         asked = question(UserMessage(text=text), model=vendor.model)
         assert (await client.ask(asked)).text == text
         server.now_says(Fault(status=400, body=vendor.refusal(400, "Invalid value.")))
@@ -225,7 +225,7 @@ async def test_a_phrase_in_a_message_is_never_taken_for_an_error(vendor: Vendor)
 async def test_a_redirect_is_a_refusal_and_is_not_followed(vendor: Vendor) -> None:
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
-        async with wall(vendor, away) as (client, server):
+        async with faulty(vendor, away) as (client, server):
             await fails(client, BadRequest)
             assert (len(server.requests), elsewhere.headers) == (1, [])
 
@@ -236,20 +236,20 @@ async def test_a_redirect_is_a_refusal_and_is_not_followed(vendor: Vendor) -> No
 @pytest.mark.parametrize(("headers", "pause"), [({"Retry-After": "2"}, 2.0), ({"Retry-After": "0.5"}, 0.5), ({}, 1.0)])
 async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers: dict[str, str], pause: float) -> None:
     busy = Fault(status=429, body=vendor.refusal(429, "Too many."), headers=headers)
-    async with wall(vendor, busy, vendor.says("ok")) as (client, _):
+    async with faulty(vendor, busy, vendor.says("ok")) as (client, _):
         assert (await client.ask()).text == "ok"
         assert client.slept == [pause]
 
 
 async def test_a_retry_date_is_observed(vendor: Vendor) -> None:
     date = format_datetime(datetime.fromtimestamp(time() + 30, UTC), usegmt=True)
-    async with wall(vendor, Fault(status=429, headers={"Retry-After": date}), vendor.says("ok")) as (client, _):
+    async with faulty(vendor, Fault(status=429, headers={"Retry-After": date}), vendor.says("ok")) as (client, _):
         assert (await client.ask()).text == "ok"
         assert 25 < client.slept[0] <= 30
 
 
 async def test_a_pause_that_is_too_long_is_reported_and_not_made(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(status=429, headers={"Retry-After": "3600"})) as (client, server):
+    async with faulty(vendor, Fault(status=429, headers={"Retry-After": "3600"})) as (client, server):
         assert (await fails(client, RateLimited)).retry_after == 3600
         assert (len(server.requests), client.slept) == (1, [])
 
@@ -259,7 +259,7 @@ async def test_a_pause_that_is_too_long_is_reported_and_not_made(vendor: Vendor)
 
 @pytest.mark.parametrize("data", [b"{nonsense}", b"7", b'"text"', b"[" * 100_000, b'{"a": NaN', b"\x00\xff"])
 async def test_garbage_in_the_stream_is_a_bad_answer(vendor: Vendor, data: bytes) -> None:
-    async with wall(vendor, RawResponse(vendor.framed(data))) as (client, _):
+    async with faulty(vendor, RawResponse(vendor.framed(data))) as (client, _):
         await fails(client, BadAnswer)
 
 
@@ -267,7 +267,7 @@ async def test_garbage_in_the_stream_is_a_bad_answer(vendor: Vendor, data: bytes
     ("media", "body"), [("text/html", b"<html>Sign in to this network</html>"), ("application/json", b"[[[")]
 )
 async def test_an_html_page_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
-    async with wall(vendor, Fault(media=media, body=body)) as (client, _):
+    async with faulty(vendor, Fault(media=media, body=body)) as (client, _):
         await fails(client, BadAnswer)
 
 
@@ -276,13 +276,13 @@ async def test_an_error_inside_the_stream_is_raised_as_its_kind(vendor: Vendor) 
         async with vendor.serving(vendor.says("one two three")) as (client, server):
             whole = await recorded(client, server)
         begun = whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)]
-        async with wall(vendor, RawResponse(b"".join(begun) + vendor.framed(data))) as (client, _):
+        async with faulty(vendor, RawResponse(b"".join(begun) + vendor.framed(data))) as (client, _):
             await fails(client, error)
             assert client.deltas == ["one "]
 
 
 async def test_an_empty_reply_is_valid(vendor: Vendor) -> None:
-    async with wall(vendor, vendor.says("")) as (client, _):
+    async with faulty(vendor, vendor.says("")) as (client, _):
         reply = await client.ask()
         assert (reply.text, reply.calls, reply.stop, client.deltas) == ("", (), "end", [])
 
@@ -312,7 +312,7 @@ async def test_an_impossible_token_count_is_ignored(vendor: Vendor, count: bytes
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = b"".join(await recorded(client, server))
     assert _COUNT.search(whole)
-    async with wall(vendor, RawResponse(_COUNT.sub(rb"\1: " + count, whole))) as (client, _):
+    async with faulty(vendor, RawResponse(_COUNT.sub(rb"\1: " + count, whole))) as (client, _):
         reply = await client.ask()
         assert reply.text == "one two three"
         for usage in (reply.usage,) if reply.usage else ():
@@ -327,7 +327,7 @@ async def test_a_usage_that_is_no_object_is_ignored(vendor: Vendor) -> None:
     usage = re.compile(rb'"(usage|usageMetadata)": ?\{[^{}]*(\{[^{}]*\}[^{}]*)*\}')
     assert usage.search(whole)
     for nonsense in (b'"much"', b"7", b"[1]"):
-        async with wall(vendor, RawResponse(usage.sub(rb'"\1": ' + nonsense, whole))) as (client, _):
+        async with faulty(vendor, RawResponse(usage.sub(rb'"\1": ' + nonsense, whole))) as (client, _):
             assert (await client.ask()).text == "one two three"
 
 
@@ -336,7 +336,7 @@ async def test_a_usage_that_is_no_object_is_ignored(vendor: Vendor) -> None:
 
 async def test_a_line_of_fifty_megabytes_is_abandoned_after_four(vendor: Vendor) -> None:
     flood = RawResponse(b"x" * 65_536, times=800)
-    async with wall(vendor, flood) as (client, server):
+    async with faulty(vendor, flood) as (client, server):
         with memory(32 * MEGABYTE):
             assert "longer than" in str(await fails(client, BadAnswer))
         assert server.written < 16 * MEGABYTE
@@ -346,14 +346,14 @@ async def test_an_endless_response_is_abandoned(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("y" * 1000)) as (client, server):
         whole = await recorded(client, server)
     endless = RawResponse(next(piece for piece in whole if b"yyyy" in piece), times=3000)
-    async with wall(vendor, endless, limits=Limits(body=MEGABYTE)) as (client, _):
+    async with faulty(vendor, endless, limits=Limits(body=MEGABYTE)) as (client, _):
         assert "more than" in str(await fails(client, BadAnswer))
 
 
 @pytest.mark.parametrize(("status", "error"), [(200, BadAnswer), (500, Unreachable)])
 async def test_a_compressed_response_is_refused(vendor: Vendor, status: int, error: type[ProviderError]) -> None:
     fault = Fault(status=status, body=BOMB, headers={"Content-Encoding": "gzip"}, media="text/event-stream")
-    async with wall(vendor, fault) as (client, server):
+    async with faulty(vendor, fault) as (client, server):
         with memory(16 * MEGABYTE):
             await fails(client, error)
         assert all(headers["Accept-Encoding"] == "identity" for headers in server.headers)
@@ -368,7 +368,7 @@ def called(reply: Reply) -> tuple[Message, ...]:
 
 async def test_a_thousand_calls_and_their_results_keep_their_order(vendor: Vendor) -> None:
     many = vendor.says("", *(("read", {"n": n}) for n in range(1000)))
-    async with wall(vendor, many, vendor.says("done")) as (client, _):
+    async with faulty(vendor, many, vendor.says("done")) as (client, _):
         reply = await client.ask(question(model=vendor.model, tools=(READ,)))
         assert [json.loads(call.arguments)["n"] for call in reply.calls] == list(range(1000))
         assert (await client.ask(question(*called(reply), model=vendor.model, tools=(READ,)))).text == "done"
@@ -376,7 +376,7 @@ async def test_a_thousand_calls_and_their_results_keep_their_order(vendor: Vendo
 
 @pytest.mark.parametrize("arguments", ['{"path": "a', "nonsense", "[1]", ""])
 async def test_arguments_that_are_no_object_do_not_break_the_conversation(vendor: Vendor, arguments: str) -> None:
-    async with wall(vendor, vendor.says("", ("read", arguments)), vendor.says("sorry")) as (client, _):
+    async with faulty(vendor, vendor.says("", ("read", arguments)), vendor.says("sorry")) as (client, _):
         reply = await client.ask(question(model=vendor.model, tools=(READ,)))
         assert [call.tool for call in reply.calls] == ["read"]
         assert (await client.ask(question(*called(reply), model=vendor.model, tools=(READ,)))).text == "sorry"
@@ -388,7 +388,7 @@ async def test_arguments_that_are_no_object_do_not_break_the_conversation(vendor
 async def test_closing_the_stream_early_ends_the_request(vendor: Vendor) -> None:
     slow = vendor.says("a b c d e f g h")
     slow.delay = 0.05
-    async with wall(vendor, slow) as (client, server):
+    async with faulty(vendor, slow) as (client, server):
         stream = client.provider.stream(question(model=vendor.model))
         assert await anext(stream) == Delta("a ")
         await stream.aclose()
@@ -397,7 +397,7 @@ async def test_closing_the_stream_early_ends_the_request(vendor: Vendor) -> None
 
 
 async def test_cancellation_ends_the_request(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence")) as (client, server):
+    async with faulty(vendor, Fault(end="silence")) as (client, server):
         asking = asyncio.create_task(client.ask())
         while not server.answering:
             await asyncio.sleep(0.01)
@@ -409,7 +409,7 @@ async def test_cancellation_ends_the_request(vendor: Vendor) -> None:
 async def test_the_connection_is_reused_although_the_end_arrives_late(vendor: Vendor) -> None:
     steady = vendor.says("one two")
     steady.delay = 0.01
-    async with wall(vendor, steady) as (client, server):
+    async with faulty(vendor, steady) as (client, server):
         for _ in range(3):
             assert (await client.ask()).text == "one two"
         assert len(server.connections) == 1
@@ -430,7 +430,7 @@ async def test_a_key_with_invalid_characters_is_reported_before_a_request(vendor
 
 
 async def recorded(client: ProviderClient, server: FaultyServer[Any]) -> list[bytes]:
-    """The pieces of the ordinary answer that the server gives."""
+    """Return the pieces of the server's reply."""
     pieces: list[bytes] = []
     ordinary = server.pieces
 

@@ -1,4 +1,4 @@
-"""What a request request_options beside its messages, in each service's own words, or refused where it has none."""
+"""Options of a request in each service's format; unsupported ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes in folders: told where the system lets them be watched, and an error that can be handled where it does not."""
+"""Watching folders: changes are reported, and an error is raised if the system allows no watch."""
 
 from __future__ import annotations
 

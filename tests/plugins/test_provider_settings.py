@@ -1,4 +1,4 @@
-"""Another value, another behaviour: the keys of providers that no other test turns."""
+"""The settings of providers that no other test covers: another value changes the behaviour."""
 
 from __future__ import annotations
 
