@@ -187,7 +187,7 @@ class ModelRegistry:
         if name == AUTO:
             chosen = self._automatic("/model says auto" if choice else "agent.model is auto")
         else:
-            source = "it was chosen with /model" if choice else "agent.model in the configuration says so"
+            source = "it was chosen with /model" if choice else "agent.model is set to it"
             chosen = self._named(name, f"{name}, because {source}", self._agent.context_window)
         fallbacks: tuple[ChosenModel, ...] = ()
         for each in reversed([name for name in self._agent.fallback_models if name != chosen.name]):

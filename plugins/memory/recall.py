@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Measured on a conversation of LoCoMo (Maharana et al., ACL 2024) with the bundled model, four results each: of 150
 # questions that it answers, 65 % are given an answering turn (73 % without any minimum), of 30 everyday requests that have
-# nothing to do with it, one is given something. By words alone it is 31 % and 17 %.
+# nothing to do with it, one is given something. By keywords only it is 31 % and 17 %.
 #
 # A cosine says that only of a model that was measured. With multilingual-e5-small 0.40 lets 75 % of 40 answering turns
 # through, and for 2 of those 30 requests one of a hundred turns; 0.35 one for 11 of them.

@@ -105,7 +105,7 @@ async def test_a_server_that_makes_no_vectors_is_a_problem_and_one_log_line_unti
         (tmp_path / "workspace" / "MEMORY.md").write_text("# Tea\n\ngreen\n")
         client = await running.connect()
         told = await status(client, "- Trouble: ")
-        assert "Notes are found by their words alone: openai: The key of memory.embedding.api_key was refused: no." in told
+        assert "Notes are found by keywords only: openai: The key of memory.embedding.api_key was refused: no." in told
         assert server.KEY not in told
         await client.command("/memory what of tea?")
         server.now_says(EmbeddingBehavior())

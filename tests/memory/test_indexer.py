@@ -116,7 +116,7 @@ async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(plac
         await memory.search("door", EVERYTHING)
         await until(lambda: bool(memory.state.vector_problem))
         (remark,) = remarks_on(memory.state, EVERYTHING, by_vectors=True, missed="", by_words=True)
-        assert remark.endswith("1 of 1 chunk have no vector yet and are found by their words alone. The server is away.")
+        assert remark.endswith("1 of 1 chunk have no vector yet and are found by keywords only. The server is away.")
         place.provider.fails = False
         await memory.search("door", EVERYTHING)
         await until(lambda: memory.state.unembedded == 0)

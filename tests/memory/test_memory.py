@@ -172,7 +172,7 @@ async def test_words_answer_while_the_provider_is_away(place: Place) -> None:
     async with place.memory("counted") as memory:
         found = await memory.search("door", EVERYTHING)
         assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
-        assert found.remarks[0] == "Only words were compared: The server is away."
+        assert found.remarks[0] == "Only keywords were compared: The server is away."
 
 
 def test_vectors_of_different_models_are_separate(place: Place) -> None:

@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
-    assert exuvia(home, "index").stdout == "1 notes, 2 chunks: found by their words alone.\n"
+    assert exuvia(home, "index").stdout == "1 notes, 2 chunks: found by keywords only.\n"
 
     found = exuvia(home, "search", "econnrefused", "--json")
     (result,) = json.loads(found.stdout)["results"][:1]
@@ -101,5 +101,5 @@ def test_the_status_says_what_the_index_holds_and_what_is_behind(home: Path) -> 
     (home / "workspace" / "memory" / "new.md").write_text("new\n")
     behind = exuvia(home, "status")
     assert behind.returncode == 1
-    assert "Documents: 1 (1 of notes)\nChunks: 2 (2 of notes)\nVectors: none, found by their words alone\n" in behind.stdout
+    assert "Documents: 1 (1 of notes)\nChunks: 2 (2 of notes)\nVectors: none, found by keywords only\n" in behind.stdout
     assert behind.stdout.endswith("Behind: 1 document changed since, first memory/new.md\n")

@@ -194,4 +194,4 @@ async def test_words_are_compared_where_there_is_neither(tmp_path: Path, monkeyp
         assert await citations(memory, "door") == ["MEMORY.md#L1-L1"]
         assert place.provider.texts == [], "nobody pays for vectors that cannot be searched"
         found = await memory.search("door", EVERYTHING)
-        assert found.remarks[0].startswith("Only words were compared: neither sqlite-vec")
+        assert found.remarks[0].startswith("Only keywords were compared: neither sqlite-vec")

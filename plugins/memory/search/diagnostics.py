@@ -34,12 +34,12 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
         first = next((f", the first is {path}" for path in state.unreadable if scope.reads(path)), "")
         remarks.append(f"{_count(len(state.unreadable), 'note')} could not be read{first}.")
     if missed:
-        what = "Only words were compared" if by_words else "Nothing was compared, since keyword search is off"
+        what = "Only keywords were compared" if by_words else "Nothing was compared, since keyword search is off"
         remarks.append(f"{what}: {missed}.")
     elif by_vectors and state.unembedded:
         remarks.append(
             f"The index is behind: {state.unembedded} of {_count(state.chunks, 'chunk')} have no vector yet"
-            + (" and are found by their words alone" if by_words else "")
+            + (" and are found by keywords only" if by_words else "")
             + (f". {state.vector_problem}" if state.vector_problem else ".")
         )
     return remarks
@@ -53,12 +53,12 @@ def how_found(vectors: str, *, by_words: bool) -> str:
 
 def found_without_vectors(*, by_words: bool) -> str:
     """Return how notes are found without vectors, as the end of a sentence."""
-    return "found by their words alone" if by_words else f"found {NOTHING}"
+    return "found by keywords only" if by_words else f"found {NOTHING}"
 
 
 def without_vectors(*, by_words: bool) -> str:
     """Return the effect of missing vectors, as the beginning of a sentence."""
-    return f"Notes are {'found by their words alone' if by_words else 'not found, since keyword search is off'}"
+    return f"Notes are {'found by keywords only' if by_words else 'not found, since keyword search is off'}"
 
 
 def nothing_found(state: IndexState, scope: Scope) -> str:

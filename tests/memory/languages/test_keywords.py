@@ -1,4 +1,4 @@
-"""Notes in many scripts are found by their words alone."""
+"""Notes in many scripts are found by keywords only."""
 
 from __future__ import annotations
 
