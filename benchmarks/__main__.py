@@ -21,13 +21,13 @@ from benchmarks import (
     long,
     memory,
     memory_month,
+    misbehaving_plugins,
     opening,
     pruning,
     restart,
     retrieval,
     searching,
     start,
-    strangers,
     throughput,
     tokens,
 )
@@ -53,12 +53,12 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "searching": searching.run,
     "index": index.run,
     "facts": facts.run,
-    "strangers": strangers.run,
+    "misbehaving-plugins": misbehaving_plugins.run,
 }
 
 
 def main() -> int:
-    """Run what the command line names; returns the exit code."""
+    """Run the selected benchmarks and return the exit code."""
     names, setting = _arguments()
     logs.configure("error", "text")
     figures = []
@@ -72,15 +72,15 @@ def main() -> int:
 
 
 def code(figures: Iterable[Figure]) -> int:
-    """The exit code: 1 where a promise is broken."""
+    """Return the exit code: 1 if a requirement is not met."""
     return 0 if all(each.holds for each in figures) else 1
 
 
 def _arguments() -> tuple[list[str], Setting]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the gateway; print a table.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)}; all if none is named")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where homes are made")
-    parser.add_argument("--cache", type=Path, default=Setting(folder=Path()).cache, help="where vectors are kept")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="directory for temporary homes")
+    parser.add_argument("--cache", type=Path, default=Setting(folder=Path()).cache, help="directory for cached vectors")
     for field in msgspec.structs.fields(Setting):
         if field.type == "int" or field.type is int:
             parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default {field.default}")

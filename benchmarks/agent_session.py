@@ -1,7 +1,7 @@
-"""A real coding agent's session, where somebody has put one beside the repository, played again with pruning.
+"""Replay of a recorded coding agent's session with pruning. The recording is optional and not part of the repository.
 
-The format is that of badlogic/pi-mono's sessions: one JSON object a line. What the agent's own compactions removed leaves
-the view at the same place, with the same summary.
+The format is that of badlogic/pi-mono: one JSON object per line. The agent's own compactions are replayed at the same
+positions with the same summaries.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from sessions.events.events import CallRef, RequestedCall
 DATA = ROOT.parent / "shared" / "data" / "agent-session.jsonl"
 
 WINDOW = 200_000
-"""Tokens that the agent's model took in."""
+"""The context window of the agent's model, in tokens."""
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """The lines of a recorded session."""
+    """Read the lines of a recorded session."""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def without_cuts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same session as it would have gone on if the agent had never compacted it."""
+def without_compactions(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the session without the agent's own compactions."""
     return [line for line in lines if line["type"] != "compaction"]
 
 
 async def replay(lines: list[dict[str, Any]], session: PrunedSession) -> PrunedSession:
-    """The recorded session, played in one that is empty so far; returns that."""
-    playing = _Playing(session)
+    """Replay recorded lines in an empty session and return it."""
+    replayed = _Replay(session)
     for index, line in enumerate(lines):
-        await playing.take(index, line)
+        await replayed.take(index, line)
     return session
 
 
-class _Playing:
-    """Remembers at which seq each recorded line stands, and which calls have no result yet."""
+class _Replay:
+    """The state of a replay: the seq of each recorded line, and the calls without a result."""
 
     def __init__(self, session: PrunedSession) -> None:
         self.session = session

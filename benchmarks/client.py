@@ -1,4 +1,4 @@
-"""One person at the gateway: sends a message, waits for the end of its turn, and says when each part of it came."""
+"""A client that sends one message at a time, waits for the end of its turn and measures the time of each part."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.websocket_client import Socket
 
 
 class TurnFailed(Exception):
-    """The gateway did not answer a message as it should; nothing is measured then."""
+    """A turn that did not end with a reply."""
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn as the client saw it: seconds since its message was sent. `sent` and `received` are bytes of frames."""
+    """Times of one turn in seconds since its message was sent. `sent` and `received` are bytes of frames."""
 
     accepted: float
     first_delta: float
@@ -36,7 +36,7 @@ class _Frame(msgspec.Struct):
 
 
 class _Turn:
-    """The turn that is under way."""
+    """The turn in progress."""
 
     def __init__(self, sent: int) -> None:
         self.sent = sent
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(_Frame).decode
 
 
 class Client:
-    """One person in one session, who waits for each answer."""
+    """A client in one session with at most one turn in progress."""
 
     def __init__(self, session: str) -> None:
         self._session = session
@@ -67,7 +67,11 @@ class Client:
         return client
 
     async def turn(self) -> Times:
-        """Send one message and wait for the end of its turn; TurnFailed if that is anything but a reply."""
+        """Send one message and wait for the end of its turn.
+
+        Raises:
+            TurnFailed: The turn did not end with a reply.
+        """
         self._count += 1
         frame = b'{"type":"send","id":"%s-%d","session":"%s","text":"%s"}' % (
             self._session.encode(),
@@ -80,14 +84,14 @@ class Client:
         return await asyncio.wait_for(self._turn.done, 60)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _receive(self, payload: bytes) -> None:
         now = time.perf_counter()
         frame = _decode(payload)
         turn = self._turn
-        if turn is None:  # the welcome
+        if turn is None:  # the welcome frame
             return
         turn.received += len(payload)
         if frame.type == "accepted":

@@ -1,4 +1,4 @@
-"""A session without a gateway that is compacted as the gateway compacts: its triggers, its cuts, its extract."""
+"""A session without a gateway process, compacted by the gateway's own rules."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from sessions.state.context import Gauge, assemble
 
 
 class CompactedSession(PrunedSession):
-    """No model is asked: the summary is the extract, and there is no workspace to flush to. `made` has each compaction with
-    the request, counted from 0, before which it was made."""
+    """A session that is also compacted. The summary is the extract, so no model is called; there is no workspace.
+
+    `made` lists each compaction with the index of the request that it precedes.
+    """
 
     def __init__(self, rules: PruningRules, window: int) -> None:
         super().__init__(rules, window)
@@ -49,12 +51,12 @@ class CompactedSession(PrunedSession):
             summarization=summarization,
             hooks=hooks,
         )
-        self._measured = Gauge()
+        self._view_gauge = Gauge()
         recorder.on_event(self._keep)
 
     async def shrink(self) -> None:
         await self.prune(self._compacting.reserve(self.window))
-        tokens = self._measured.measure(assemble(self.recorder.transcript)).units.total
+        tokens = self._view_gauge.measure(assemble(self.recorder.transcript)).units.total
         await self._compacting.before_request(self.window, tokens)
 
     def _keep(self, recorded: Recorded) -> None:

@@ -1,9 +1,9 @@
-"""What is still known after compactions: sessions with planted things, cut where the gateway cuts, by each way to summarise.
-Known from the view, and from the view and the day's notes, in which each summary is kept.
+"""The share of planted information that survives compactions, for each summarizer.
 
-`decisions` are known where the choice stands beside what it is about, `corrections` where the new value does and the old one
-not after it. Only what was said in messages that are no longer shown is asked for. A summary may have a tenth of the tokens
-of all that has left, and never more than the gateway would give it.
+Sessions with planted identifiers, decisions and corrections are compacted by the gateway's rules. An item counts as
+preserved if the view contains it, or the view together with the day's notes, which keep each summary. A decision must appear
+in the same line as its subject; a correction too, and its old value must not follow. Only items of removed messages
+count. A summary has at most a tenth of the tokens of all removed messages, and at most the gateway's limit.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ from sessions.state.view import View
 
 WINDOW = 32_000
 HEAD = 1_500
-"""Tokens of instructions and tools."""
+"""Tokens of the instructions and tool definitions."""
 
 AFTER = (1, 3, 5)
-"""The compactions after which it is asked what is known."""
+"""The numbers of compactions after which the preserved items are counted."""
 
 BAR = 90.0
 SHARE = 10
-"""A summary has at most one part in so many of the tokens that left."""
+"""A summary has at most 1/SHARE of the removed tokens."""
 
 
-class Good:
-    """A model that copies what matters: it finds in the record whatever was planted, and leaves out the rest."""
+class GoodModel:
+    """A model whose summary contains exactly the planted sentences of its input."""
 
     def __init__(self, planted: list[Planted]) -> None:
         self._planted = planted
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
-        told: dict[str, list[str]] = {"identifiers": [], "decisions": [], "corrections": []}
+        found: dict[str, list[str]] = {"identifiers": [], "decisions": [], "corrections": []}
         for each in self._planted:
             if each.sentence in text:
-                told[each.kind].append(f"- {each.sentence}")
-        sections = {IDENTIFIERS: told["identifiers"], DECISIONS: told["decisions"], CONTEXT: told["corrections"]}
+                found[each.kind].append(f"- {each.sentence}")
+        sections = {IDENTIFIERS: found["identifiers"], DECISIONS: found["decisions"], CONTEXT: found["corrections"]}
         lines = {name: "\n".join(_latest(lines, limit // 4)) for name, lines in sections.items()}
-        return ModelAnswer(text=format_sections({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
+        return ModelAnswer(text=format_sections({GOALS: "- Continue with the request."} | lines), model="scripted:good")
 
 
-class Sloppy:
-    """A model that says that there was something, and not what."""
+class VagueModel:
+    """A model whose summary has valid sections without any detail."""
 
     def __init__(self, planted: list[Planted]) -> None:
         del planted
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
         vague = {GOALS: "- Several changes were discussed.", CONTEXT: "- Files, tickets and dates were named."}
-        return ModelAnswer(text=format_sections(vague), model="scripted:sloppy")
+        return ModelAnswer(text=format_sections(vague), model="scripted:vague")
 
 
-class Useless:
-    """A model that answers with an excuse."""
+class UselessModel:
+    """A model whose answer is not a summary."""
 
     def __init__(self, planted: list[Planted]) -> None:
         del planted
@@ -86,60 +86,64 @@ class Useless:
         return ModelAnswer(text="Summary unavailable.", model="scripted:useless")
 
 
-class _Way(msgspec.Struct, frozen=True, kw_only=True):
+class _Summarization(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    by: Callable[[], Summarizer]
+    summarizer: Callable[[], Summarizer]
     model: Callable[[list[Planted]], Any]
     policy: IdentifierPolicy = "strict"
 
 
-WAYS = (
-    _Way(name="extract", by=Extract, model=Useless),
-    _Way(name="no usable model, strict", by=ModelSummary, model=Useless),
-    _Way(name="good model, strict", by=ModelSummary, model=Good),
-    _Way(name="good model, off", by=ModelSummary, model=Good, policy="off"),
-    _Way(name="sloppy model, strict", by=ModelSummary, model=Sloppy),
-    _Way(name="sloppy model, off", by=ModelSummary, model=Sloppy, policy="off"),
+SUMMARIZATIONS = (
+    _Summarization(name="extract", summarizer=Extract, model=UselessModel),
+    _Summarization(name="no usable model, strict", summarizer=ModelSummary, model=UselessModel),
+    _Summarization(name="good model, strict", summarizer=ModelSummary, model=GoodModel),
+    _Summarization(name="good model, off", summarizer=ModelSummary, model=GoodModel, policy="off"),
+    _Summarization(name="vague model, strict", summarizer=ModelSummary, model=VagueModel),
+    _Summarization(name="vague model, off", summarizer=ModelSummary, model=VagueModel, policy="off"),
 )
 
 
 def run(setting: Setting) -> list[Figure]:
-    """`setting.runs` sessions for each way to summarise."""
-    return [line for way in WAYS for line in _lines(way, [asyncio.run(_known(way, seed)) for seed in range(setting.runs)])]
+    """Measure `setting.runs` sessions for each kind of summary."""
+    return [
+        each
+        for kind in SUMMARIZATIONS
+        for each in _figures(kind, [asyncio.run(_preserved(kind, seed)) for seed in range(setting.runs)])
+    ]
 
 
-def _lines(way: _Way, runs: list[dict[str, float]]) -> list[Figure]:
-    lines = []
+def _figures(kind: _Summarization, runs: list[dict[str, float]]) -> list[Figure]:
+    figures = []
     for measure in runs[0]:
-        samples = [known[measure] for known in runs]
+        samples = [shares[measure] for shares in runs]
         bar = 100 / SHARE if measure.startswith("tokens") else BAR
-        lines.append(figure("compaction", f"{way.name}: {measure}", "%", samples, against="bar", reference=bar))
-    return lines
+        figures.append(figure("compaction", f"{kind.name}: {measure}", "%", samples, against="bar", reference=bar))
+    return figures
 
 
-async def _known(way: _Way, seed: int) -> dict[str, float]:
-    """Percentages by what they are of, for one session."""
-    simulated = _Simulated(way)
+async def _preserved(kind: _Summarization, seed: int) -> dict[str, float]:
+    """Return the percentages for one session, by measure."""
+    simulated = _SimulatedSession(kind)
     for each in session(seed):
         await simulated.add(each.messages, each.planted)
         if simulated.compactions >= AFTER[-1]:
-            return simulated.known
+            return simulated.shares
     raise AssertionError
 
 
-class _Simulated:
-    """A session whose view is cut whenever the gateway would."""
+class _SimulatedSession:
+    """A session that is compacted whenever the gateway would compact it."""
 
-    def __init__(self, way: _Way) -> None:
-        self._way = way
-        self._summarizer = way.by()
+    def __init__(self, kind: _Summarization) -> None:
+        self._kind = kind
+        self._summarizer = kind.summarizer()
         self._view, self._seq = View(), 0
         self._sizes: list[int] = []
         self._planted: list[tuple[int, Planted]] = []
-        self._summary, self._left = "", 0
+        self._summary, self._removed = "", 0
         self._notes = ""
         self.compactions = 0
-        self.known: dict[str, float] = {}
+        self.shares: dict[str, float] = {}
 
     async def add(self, messages: tuple[Message, ...], planted: tuple[Planted, ...]) -> None:
         for message in messages:
@@ -154,41 +158,41 @@ class _Simulated:
     async def _compact(self, window: Budget, sizes: Sizes) -> None:
         cut = plan(self._view, sizes, window, Rules(), below=window.flush_at)
         assert cut is not None
-        going = tuple(removed_messages(self._view, cut))
-        self._left += sum(map(_size, going))
-        ask = self._way.model([each for _, each in self._planted])
-        summary = await self._summarizer.summarize(self._leaving(going, cut), ask)
+        removed = tuple(removed_messages(self._view, cut))
+        self._removed += sum(map(_size, removed))
+        ask = self._kind.model([each for _, each in self._planted])
+        summary = await self._summarizer.summarize(self._input(removed, cut), ask)
         self._summary = summary.text
         self._notes += as_section(f"Summary {self.compactions + 1} of main", summary.text) + "\n"
         self._view = self._view.cut(cut.keep_from, summary.text)
         self._sizes = [_size(message) for message in self._view.messages]
         self.compactions += 1
         if self.compactions in AFTER:
-            self._ask_what_is_known(cut.keep_from)
+            self._count_preserved(cut.keep_from)
 
-    def _leaving(self, going: tuple[Message, ...], cut: CompactionPlan) -> CompactionInput:
+    def _input(self, removed: tuple[Message, ...], cut: CompactionPlan) -> CompactionInput:
         return CompactionInput(
-            messages=going,
+            messages=removed,
             kept=tuple(self._view.messages[cut.first :]),
             summary=self._summary,
             focus="",
             window=WINDOW,
-            limit=min(cut.summary, self._left // SHARE),
+            limit=min(cut.summary, self._removed // SHARE),
             language="en",
             day="2026-11-21",
-            identifier_policy=self._way.policy,
+            identifier_policy=self._kind.policy,
         )
 
-    def _ask_what_is_known(self, keep_from: int) -> None:
+    def _count_preserved(self, keep_from: int) -> None:
         view = "\n".join(message.text for message in self._view.messages)
         places = {"": view, " and the notes": f"{self._notes}\n{view}"}
-        gone = [each for seq, each in self._planted if seq < keep_from]
+        removed = [each for seq, each in self._planted if seq < keep_from]
         for kind in KINDS:
-            asked = [each for each in gone if each.kind == kind]
+            items = [each for each in removed if each.kind == kind]
             for where, text in places.items():
-                known = 100 * sum(each.is_known(text) for each in asked) / max(1, len(asked))
-                self.known[f"{kind} in the view{where} after {self.compactions}"] = known
-        self.known[f"tokens of what left after {self.compactions}"] = 100 * estimate(self._summary) / self._left
+                share = 100 * sum(each.is_preserved(text) for each in items) / max(1, len(items))
+                self.shares[f"{kind} in the view{where} after {self.compactions}"] = share
+        self.shares[f"tokens of the removed after {self.compactions}"] = 100 * estimate(self._summary) / self._removed
 
 
 def _size(message: Message) -> int:
@@ -197,7 +201,7 @@ def _size(message: Message) -> int:
 
 
 def _latest(lines: list[str], room: int) -> list[str]:
-    """As many of the latest lines as have room, in their order."""
+    """Return the latest lines that fit into `room` tokens, in their order."""
     taken: list[str] = []
     for line in reversed(lines):
         room -= estimate(line) + 1

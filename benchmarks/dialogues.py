@@ -1,4 +1,4 @@
-"""Conversations that were made to be looked through, each turn with the facts that it holds, and a model that knows them."""
+"""Scripted conversations with the facts of each turn, and a model that extracts exactly these facts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sessions.events.messages import Usage
 FILE = Path(__file__).with_name("dialogues.toml")
 
 WRAPPED = ("{}", "```json\n{}\n```", "These are the facts [as JSON]:\n{}\nThat is all.")
-"""How a model may write what it was asked for."""
+"""Formats in which a model may return JSON."""
 
 _LINE = re.compile(r"(\d+)\. \(\w+\) (.*)")
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, the facts in it, and the earlier facts that the first of them replaces."""
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn with its facts. The first fact supersedes those in `replaces`."""
 
     said: str
     answered: str
@@ -36,14 +36,14 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     replaces: tuple[str, ...] = ()
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """A session."""
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of scripted turns."""
 
     name: str
-    turns: tuple[Said, ...]
+    turns: tuple[Turn, ...]
 
     def events(self) -> Iterator[tuple[int | None, Event]]:
-        """Yield the events that the gateway would have recorded, each with its turn."""
+        """Yield the events that the gateway would record, each with its turn."""
         yield None, SessionOpened(format=FORMAT, session=self.name, key=self.name, person="owner")
         for turn, each in enumerate(self.turns, 1):
             yield None, _received(f"{self.name}-{turn}", each.said)
@@ -53,43 +53,45 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
             yield turn, TurnEnded(outcome="replied", millis=5)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, and the fact that answers it."""
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question and the fact that answers it."""
 
     asks: str
     answer: str
 
 
 class Dialogues(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them, in the order in which they were held."""
+    """The sessions in chronological order, and the questions about them."""
 
-    sessions: tuple[Talk, ...]
-    questions: tuple[Asked, ...]
+    sessions: tuple[Session, ...]
+    questions: tuple[Question, ...]
 
-    def turns(self) -> Iterator[Said]:
-        """The turns of all sessions."""
-        for talk in self.sessions:
-            yield from talk.turns
+    def turns(self) -> Iterator[Turn]:
+        """Yield the turns of all sessions."""
+        for session in self.sessions:
+            yield from session.turns
 
     def replaced(self) -> dict[str, str]:
-        """The facts that no longer hold, each with the one that does."""
+        """Return the superseding fact for each superseded one."""
         return {old: turn.facts[0] for turn in self.turns() for old in turn.replaces}
 
 
 def dialogues() -> Dialogues:
-    """Return the content of the file."""
+    """Load the conversations."""
     return msgspec.convert(tomllib.loads(FILE.read_text("utf-8")), Dialogues)
 
 
 class PerfectModel:
-    """Finds exactly the facts that a turn holds, keeps each of them, and knows which ones no longer hold: whatever is lost
-    behind it, the gateway's own work has lost."""
+    """A chat provider that extracts exactly the facts of a turn, keeps all of them and supersedes the outdated ones.
+
+    Any fact that is missing afterwards was lost by the gateway itself.
+    """
 
     name: ClassVar[str] = "perfect"
     Settings: ClassVar[type] = NoSettings
 
-    def __init__(self, told: Dialogues) -> None:
-        self._told = told
+    def __init__(self, script: Dialogues) -> None:
+        self._dialogues = script
         self._answers = 0
 
     async def __aenter__(self) -> Self:
@@ -101,34 +103,34 @@ class PerfectModel:
         return None
 
     def default_model(self) -> str | None:
-        """It has one."""
+        """Return the only model."""
         return "all"
 
     def explain_default(self) -> str:
-        """It was made for this."""
-        return "it is measured with"
+        """Return the reason for the default model."""
+        return "the only model"
 
     def limits(self, model: str) -> ModelLimits:
-        """None."""
+        """Return no limits."""
         return ModelLimits()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-        """Answer about a turn, or about numbered facts; each time written in another way."""
+        """Yield the facts of a turn, or the distilled facts, in alternating formats."""
         asked = request.context.messages[-1].text
-        rows = self._found(asked) if request.purpose == "extraction" else self._kept(asked)
+        rows = self._extracted(asked) if request.purpose == "extraction" else self._distilled(asked)
         text = WRAPPED[self._answers % len(WRAPPED)].format(json.dumps({"facts": rows}, ensure_ascii=False))
         self._answers += 1
         yield Reply(text=text, model="all", stop="end", usage=Usage(input=len(asked) // 4, output=len(text) // 4))
 
-    def _found(self, asked: str) -> list[dict[str, object]]:
-        said = next(turn for turn in self._told.turns() if f"\n{turn.said}\n" in asked)
+    def _extracted(self, asked: str) -> list[dict[str, object]]:
+        said = next(turn for turn in self._dialogues.turns() if f"\n{turn.said}\n" in asked)
         return [_row(fact) for fact in said.facts]
 
-    def _kept(self, asked: str) -> list[dict[str, object]]:
+    def _distilled(self, asked: str) -> list[dict[str, object]]:
         numbered = {found[2]: int(found[1]) for line in asked.splitlines() if (found := _LINE.fullmatch(line))}
         new = asked[asked.index(f"{language('en').facts.new}:") :]
         fresh = [content for content in numbered if f" {content}\n" in new]
-        replaced = self._told.replaced()
+        replaced = self._dialogues.replaced()
         return [
             {
                 **_row(content),

@@ -1,4 +1,4 @@
-"""A bare aiohttp websocket that sends every frame back: the least that a gateway on aiohttp can cost.
+"""A bare aiohttp websocket server that echoes every frame: a lower bound for any gateway on aiohttp.
 
 `python -m benchmarks.echo_server` prints its port and serves until it is killed.
 """
@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 
 
 async def echo(request: web.Request) -> web.WebSocketResponse:
-    """Send text back until the client goes."""
+    """Echo text frames until the client disconnects."""
     socket = web.WebSocketResponse(compress=False)
     await socket.prepare(request)
     async for message in socket:
@@ -22,7 +22,7 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
 
 
 async def serve() -> None:
-    """Listen on a free port of the loopback and say which."""
+    """Listen on a free loopback port and print it."""
     app = web.Application()
     app.router.add_get("/ws", echo)
     runner = web.AppRunner(app, access_log=None)

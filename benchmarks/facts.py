@@ -1,9 +1,8 @@
-"""What the gateway's own work loses of facts, and how long it takes to recall them.
+"""The loss of facts by the gateway itself, and the time of recall.
 
-With a model that finds and keeps exactly what there is (`dialogues`), every fact that is missing, doubled, or still told
-though it no longer holds, was lost between the journal and the person's next message: the questions of HaluMem (Chen et al.,
-2025) about extraction and updating, asked of the machinery alone. It goes the gateway's way: journals on the disk, turns
-looked through, JSON of three sorts, the log of the facts, distillation, recall.
+The scripted model of `dialogues` extracts and keeps exactly the facts of each turn, so any missing, duplicated or outdated
+fact is an error of the gateway. The measures are those of HaluMem (Chen et al., 2025) for extraction and updating. The
+facts pass through the whole pipeline: journals on disk, extraction, JSON parsing, the log of facts, distillation, recall.
 """
 
 from __future__ import annotations
@@ -44,46 +43,46 @@ from sessions.store.log_writer import stamp
 from sessions.store.protocols import START, Log, Position
 
 KEPT, DAILY = 100, 1800
-"""Facts of full stores: as many as stay, and thirty days of twenty turns with three each."""
+"""Facts of full stores: the limit of long-term facts, and three facts for each of twenty turns on thirty days."""
 
 QUESTIONS = 200
 BAR = 3.0
-"""Milliseconds that recall may add to a turn."""
+"""Limit in milliseconds for the recall of a turn."""
 
 TOKENS = 1000
-"""Of facts behind a message."""
+"""Limit of the facts added to a message."""
 
 KEYS = FactKeys(quiet_seconds=0, distill_threshold=0, distill_interval_hours=0)
 
 _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "ai", "en", "or")]
 
 
-class Held:
-    """The rows of the sessions, as the catalog has them."""
+class SessionRows:
+    """The rows of the sessions, in place of a catalog."""
 
     def __init__(self) -> None:
         self.rows: dict[str, SessionRow] = {}
 
     async def find(self, session: str) -> SessionRow | None:
-        """A session."""
+        """Return the row of a session."""
         return self.rows.get(session)
 
     async def changed_since(self, at: str) -> list[SessionRow]:
-        """None: each is named when it was held."""
+        """Return no rows: the benchmark reports each session itself."""
         return []
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Measure what is lost of the dialogues, and the time of a recall from full stores."""
+    """Measure the loss of facts in the dialogues, and the time of recall from full stores."""
     with tempfile.TemporaryDirectory(dir=setting.folder, ignore_cleanup_errors=True) as folder:
         return asyncio.run(_measure(Path(folder)))
 
 
 async def _measure(folder: Path) -> list[Figure]:
-    told = dialogues()
-    async with _opened(folder / "told") as facts:
-        await _hold(told, folder / "told", facts)
-        figures = await _lost(told, facts)
+    script = dialogues()
+    async with _opened(folder / "dialogues") as facts:
+        await _extract(script, folder / "dialogues", facts)
+        figures = await _losses(script, facts)
     async with _opened(folder / "full") as facts:
         await _fill(facts)
         return [*figures, await _speed(facts)]
@@ -103,11 +102,11 @@ async def _opened(folder: Path) -> AsyncIterator[Facts]:
             yield facts
 
 
-async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
-    """Have each session looked through when it was held, and distilled."""
+async def _extract(script: Dialogues, folder: Path, facts: Facts) -> None:
+    """Extract and distil the facts of each session after its end."""
     config = load_config(None, environment={}, overrides={})
-    rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, AgentKeys(model="perfect:all"))
-    finding = FactExtraction(
+    rows, models = SessionRows(), ModelRegistry({"perfect": PerfectModel(script)}, AgentKeys(model="perfect:all"))
+    extraction = FactExtraction(
         facts,
         JournalFolder(folder),
         rows,
@@ -116,36 +115,36 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
         caller=ModelCaller(Counters()),
         clock=SystemClock(),
     )
-    running = asyncio.create_task(finding.run())
-    for talk in told.sessions:
-        end = await asyncio.to_thread(write_events, folder, talk.name, talk.events())
-        rows.rows[talk.name] = _row(talk.name, end)
-        finding.on_event(talk.name, end.seq)
-        while not (await facts.book()).has_extracted_turn(talk.name, len(talk.turns)):  # noqa: ASYNC110 - nobody is told of it
+    running = asyncio.create_task(extraction.run())
+    for session in script.sessions:
+        end = await asyncio.to_thread(write_events, folder, session.name, session.events())
+        rows.rows[session.name] = _row(session.name, end)
+        extraction.on_event(session.name, end.seq)
+        while not (await facts.book()).has_extracted_turn(session.name, len(session.turns)):  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.005)
-        await finding.distill("owner", None, talk.name)
+        await extraction.distill("owner", None, session.name)
     running.cancel()
 
 
-async def _lost(told: Dialogues, facts: Facts) -> list[Figure]:
+async def _losses(script: Dialogues, facts: Facts) -> list[Figure]:
     book = await facts.book()
-    wanted = [fact for turn in told.turns() for fact in turn.facts]
+    expected = [fact for turn in script.turns() for fact in turn.facts]
     daily = [fact.content for fact in book.layer("daily")]
     kept = {fact.content: fact for fact in book.layer("longterm")}
-    replaced = told.replaced()
-    holds = set(wanted) - set(replaced)
+    replaced = script.replaced()
+    current = set(expected) - set(replaced)
     applied = sum(new in kept and (old not in kept or _is_less(kept[old], kept[new])) for old, new in replaced.items())
-    answered = {each.asks: await _told(facts, each.asks) for each in told.questions}
-    newest = [each for each in told.questions if each.answer in replaced.values()]
+    answered = {each.asks: await _recalled(facts, each.asks) for each in script.questions}
+    updated = [each for each in script.questions if each.answer in replaced.values()]
     return [
-        _share("facts of a turn that were extracted", len(set(daily) & set(wanted)), len(wanted)),
-        _share("extracted facts that a turn held, each once", len(set(daily) & set(wanted)), len(daily)),
-        _share("facts that still hold and stay after distillation", len(set(kept) & holds), len(holds)),
+        _share("facts extracted (recall)", len(set(daily) & set(expected)), len(expected)),
+        _share("extracted facts in a turn, without duplicates (precision)", len(set(daily) & set(expected)), len(daily)),
+        _share("current facts kept by distillation", len(set(kept) & current), len(current)),
         _share("updates applied", applied, len(replaced)),
-        _share("contradictions resolved", sum(answered[q.asks][:1] == [q.answer] for q in newest), len(newest)),
+        _share("contradictions resolved", sum(answered[q.asks][:1] == [q.answer] for q in updated), len(updated)),
         _share(
-            "questions whose fact stands behind them",
-            sum(q.answer in answered[q.asks] for q in told.questions),
+            "questions whose fact is recalled",
+            sum(q.answer in answered[q.asks] for q in script.questions),
             len(answered),
         ),
     ]
@@ -156,13 +155,13 @@ def _is_less(old: Fact, new: Fact) -> bool:
 
 
 def _share(measure: str, count: int, of: int) -> Figure:
-    """A share in per cent, which must be whole."""
+    """Return the figure of a percentage that must be 100."""
     share = 100 * count / of if of else 100.0
     return figure("facts", f"{measure}, of {of}", "%", [share], against="bar", reference=100.0, holds=count == of)
 
 
-async def _told(facts: Facts, question: str) -> list[str]:
-    """Return the facts that are recalled for a question, best first."""
+async def _recalled(facts: Facts, question: str) -> list[str]:
+    """Return the facts recalled for a question, best first."""
     hits = _chosen(await facts.recall(question, "owner", least=COVERED))
     book = await facts.book()
     return [book.facts[each].content for each in hits]
@@ -173,7 +172,7 @@ def _chosen(found: Sequence[RecallStats]) -> list[str]:
 
 
 async def _fill(facts: Facts) -> None:
-    """As many facts as the stores hold, their words as unevenly frequent as in a language."""
+    """Fill the stores with facts of random words, with frequencies similar to a natural language."""
     draw = random.Random(5)
     words = [draw.choice(_SYLLABLES) + draw.choice(_SYLLABLES) + draw.choice(("", "n", "st")) for _ in range(3000)]
     weights = [1 / (rank + 3) for rank in range(len(words))]
@@ -194,10 +193,10 @@ async def _fill(facts: Facts) -> None:
 
 
 async def _speed(facts: Facts) -> Figure:
-    """Milliseconds of the processor for the whole of what recall of facts adds to a turn: it waits for nothing else."""
+    """Measure the processor time of recall, in milliseconds. Recall waits for nothing else."""
     draw = random.Random(6)
     stored = list((await facts.book()).facts.values())
-    await facts.recall(stored[0].content, "owner")  # the first takes the words apart, elsewhere when the log is opened
+    await facts.recall(stored[0].content, "owner")  # the first recall builds the word index
     taken = []
     for _ in range(QUESTIONS):
         question = " ".join(draw.sample(draw.choice(stored).content.split(), 8))

@@ -1,4 +1,4 @@
-"""Figures, and the table that they make."""
+"""Benchmark results and their table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table. `median` and `p95` are in `unit`; `runs` is how many samples they come from. `against` says in
-    words what it is compared with, and `reference` is that in the same unit. `holds` is False where a promise is broken."""
+    """One row of the table. `median`, `p95` and `reference` are in `unit`; `runs` is the number of samples; `against`
+    describes the reference. `holds` is False if a requirement is not met."""
 
     benchmark: str
     measure: str
@@ -24,7 +24,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """The median over the reference; None where there is none, or where noise made it negative."""
+        """The median divided by the reference, or None if the reference is missing or not positive."""
         return self.median / self.reference if self.reference is not None and self.reference > 0 else None
 
 
@@ -38,7 +38,7 @@ def figure(
     reference: float | None = None,
     holds: bool = True,
 ) -> Figure:
-    """The figure of these samples, at least one, each in `unit`."""
+    """Return the figure for one or more samples in `unit`."""
     return Figure(
         benchmark=benchmark,
         measure=measure,
@@ -53,13 +53,13 @@ def figure(
 
 
 def percentile_95(samples: Sequence[float]) -> float:
-    """The smallest sample that at least 95 % of them do not exceed (nearest rank); of fewer than 20 it is the largest."""
+    """Return the 95th percentile by the nearest-rank method: the largest sample if there are fewer than 20."""
     ordered = sorted(samples)
     return ordered[max(0, -(-len(ordered) * 95 // 100) - 1)]
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The figures as one Markdown table."""
+    """Return the figures as a Markdown table."""
     head = "| benchmark | measure | median | p95 | runs | against | ratio |"
     return "\n".join([head, "|---|---|---:|---:|---:|---|---:|", *(_row(each) for each in figures)])
 
@@ -74,7 +74,7 @@ def _row(each: Figure) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that count, and no more."""
+    """Format a number with three significant digits below 1,000."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""A real agent's session at windows of several sizes: unchanged, pruned, compacted, and both, as the gateway does it."""
+"""A recorded agent's session at several window sizes: unchanged, pruned, compacted, and both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.agent_session import replay, without_cuts
+from benchmarks.agent_session import replay, without_compactions
 from benchmarks.compacted_session import CompactedSession
 from benchmarks.figures import Figure, figure
 from benchmarks.pruned_session import PrunedSession
@@ -17,7 +17,7 @@ WINDOWS = (32_000, 128_000, 200_000)
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The session as it went on at a window, and what was done to it: the `compactions` are those of the gateway."""
+    """The session replayed at one window size. `what` names the reduction; `compactions` counts those of the gateway."""
 
     what: str
     window: int
@@ -26,14 +26,17 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fitted(lines: list[dict[str, Any]]) -> list[Fitted]:
-    """The session as if the agent had never compacted it. Pruning is in the mode `always`: it hardly ever rests."""
-    lines, every, none = without_cuts(lines), PruningRules(mode="always"), PruningRules(mode="off")
-    alone = await replay(lines, PrunedSession(none, WINDOWS[-1]))
-    found = [Fitted(what="unchanged", window=WINDOWS[-1], session=alone)]
+    """Replay the session without the agent's own compactions, with each reduction at each window size.
+
+    Pruning is in the mode `always`.
+    """
+    lines, always, off = without_compactions(lines), PruningRules(mode="always"), PruningRules(mode="off")
+    unchanged = await replay(lines, PrunedSession(off, WINDOWS[-1]))
+    found = [Fitted(what="unchanged", window=WINDOWS[-1], session=unchanged)]
     for window in WINDOWS:
-        pruned = await replay(lines, PrunedSession(every, window))
+        pruned = await replay(lines, PrunedSession(always, window))
         found.append(Fitted(what="pruned", window=window, session=pruned))
-        for what, rules in (("compacted", none), ("pruned and compacted", every)):
+        for what, rules in (("compacted", off), ("pruned and compacted", always)):
             session = CompactedSession(rules, window)
             await replay(lines, session)
             found.append(Fitted(what=what, window=window, session=session, compactions=len(session.made)))
@@ -41,10 +44,10 @@ async def fitted(lines: list[dict[str, Any]]) -> list[Fitted]:
 
 
 def figures_of(each: Fitted) -> Iterator[Figure]:
-    """Return the figures of the session's requests."""
+    """Yield the figures of the session's requests."""
     what, tokens = f"agent's session at {each.window:,}, {each.what}", [sent.tokens for sent in each.session.sent]
-    yield figure("pruning", f"{what}: a request", "tokens", [float(count) for count in tokens])
+    yield figure("pruning", f"{what}: request", "tokens", [float(count) for count in tokens])
     yield figure("pruning", f"{what}: largest", "tokens", [max(tokens)], against="window", reference=each.window)
     yield figure("pruning", f"{what}: all requests", "Mtokens", [sum(tokens) / 1e6])
-    yield figure("pruning", f"{what}: of them not cached", "Mtokens", [sum(sent.fresh for sent in each.session.sent) / 1e6])
+    yield figure("pruning", f"{what}: not cached", "Mtokens", [sum(sent.fresh for sent in each.session.sent) / 1e6])
     yield figure("pruning", f"{what}: compactions", "", [each.compactions])

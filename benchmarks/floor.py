@@ -1,10 +1,10 @@
-"""The floor: what one durable turn cannot be cheaper than on this machine.
+"""The floor: the minimal cost of one durable turn on this machine.
 
-It is the sum of three things, done one after the other and measured each by itself: a frame of the message's size to a
-bare aiohttp websocket and back; two writes, each with its fdatasync, to a file on the home's file system, together as long
-as a turn in the journal; one streamed request, read to its end, by the gateway's own HTTP client to the same fake model,
-with the very bytes that the gateway sent last. Nothing is added for the other frames of a turn, for the thread that a sync
-runs on, or for making the request's body; all that counts as the gateway's.
+It is the sum of three operations, executed and measured one after the other: the round trip of a frame of the message's size
+to a bare aiohttp websocket server; two writes, each with an fdatasync, to a file on the home's file system, together as long
+as a turn in the journal; one streamed request by the gateway's HTTP client to the same fake model, with the body of the
+gateway's last request. The other frames of a turn, the thread of the sync and the assembly of the body are not included, so
+they count as overhead of the gateway.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from urllib.request import urlopen
 import msgspec
 
 from benchmarks.process import serving
-from benchmarks.websocket_client import Gone, Socket
+from benchmarks.websocket_client import ConnectionClosed, Socket
 from plugins.http.client import Transport
 
 
 class FloorTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """One passage, in seconds. `synced_once` is the first of the two writes with its sync."""
+    """Times of one pass in seconds. `synced_once` is the first of the two synced writes."""
 
     echo: float
     synced_once: float
@@ -34,17 +34,17 @@ class FloorTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def turn(self) -> float:
-        """The floor of a whole turn."""
+        """The floor of a turn."""
         return self.echo + self.synced + self.request
 
     @property
     def accepted(self) -> float:
-        """The floor of an acknowledgement: one echo, one sync."""
+        """The floor of an acknowledgement: one echo and one sync."""
         return self.echo + self.synced_once
 
 
 class Floor:
-    """Measures one passage at a time, so that passages can be taken between the turns they are compared with."""
+    """Measures the floor in single passes, which alternate with the turns that they are compared with."""
 
     def __init__(self, transport: Transport, model_port: int, descriptor: int) -> None:
         self._transport = transport
@@ -56,7 +56,7 @@ class Floor:
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path, model_port: int) -> AsyncIterator[Floor]:
-        """With an echo server of its own and a new file in `folder`."""
+        """Open with a separate echo server and a temporary file in `folder`."""
         path = folder / "floor"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -70,8 +70,8 @@ class Floor:
             os.close(descriptor)
             path.unlink()
 
-    async def passage(self, *, frame: int, journal: int, body: bytes) -> FloorTimes:
-        """One passage: a frame of `frame` bytes, `journal` bytes in two syncs, a request with `body`."""
+    async def measure(self, *, frame: int, journal: int, body: bytes) -> FloorTimes:
+        """Measure one pass with a frame of `frame` bytes, `journal` bytes in two syncs and a request with `body`."""
         began = time.perf_counter()
         await self._echo(b"x" * frame)
         echoed = time.perf_counter()
@@ -80,15 +80,15 @@ class Floor:
         self._sync(b"x" * (journal - journal // 2))
         synced = time.perf_counter()
         await self.request(body)
-        asked = time.perf_counter()
-        return FloorTimes(echo=echoed - began, synced_once=once - echoed, synced=synced - echoed, request=asked - synced)
+        replied = time.perf_counter()
+        return FloorTimes(echo=echoed - began, synced_once=once - echoed, synced=synced - echoed, request=replied - synced)
 
     async def last_body(self) -> bytes:
-        """The body of the last request that the fake model got, from whomever."""
+        """Return the body of the last request that the fake model received."""
         return await asyncio.to_thread(self._last_body)
 
     async def request(self, body: bytes) -> None:
-        """One streamed request, read to its end."""
+        """Send one streamed request and read the whole response."""
         url = f"http://127.0.0.1:{self._model_port}/v1/chat/completions"
         async for _ in self._transport.stream_events(url, headers={"Authorization": "Bearer sk-benchmark"}, body=body):
             pass
@@ -104,12 +104,12 @@ class Floor:
         await self._echoed
 
     def _sync(self, chunk: bytes) -> None:
-        # On this thread and not on another: a hop to a thread is the gateway's cost and not the disk's.
+        # Blocking on purpose: the switch to another thread counts as overhead of the gateway.
         os.write(self._descriptor, chunk)
         os.fdatasync(self._descriptor)
 
     def _receive(self, payload: bytes) -> None:
         self._echoed.set_result(payload)
 
-    def _fail(self, gone: Gone) -> None:
-        self._echoed.set_exception(gone)
+    def _fail(self, error: ConnectionClosed) -> None:
+        self._echoed.set_exception(error)

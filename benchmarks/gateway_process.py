@@ -1,4 +1,4 @@
-"""The gateway as its users start it: a process of its own on a home of its own."""
+"""The gateway in a separate process with a temporary home, started by its command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ POLL_SECONDS = 0.005
 
 
 class NotReady(Exception):
-    """The gateway did not come up; the message ends with what it printed."""
+    """The gateway did not become ready. The message ends with its output."""
 
 
 class GatewayProcess:
-    """A gateway that takes messages. `seconds_to_ready` is from the start of the process to the first 200 of `/readyz`,
-    which is asked every 5 ms; `cpu_to_ready` is the processor time in seconds that it used until then."""
+    """A ready gateway. `seconds_to_ready` is the time from the start of the process to the first 200 of `/readyz`, which is
+    polled every 5 ms; `cpu_to_ready` is the processor time in seconds until then."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, seconds_to_ready: float) -> None:
         self.pid = process.pid
@@ -38,7 +38,7 @@ class GatewayProcess:
 
 @contextmanager
 def new_home(folder: Path) -> Iterator[Path]:
-    """A home with a token, removed at the end of the block."""
+    """Create a temporary home with a token."""
     home = Path(tempfile.mkdtemp(prefix="exuvia-bench-", dir=folder))
     try:
         (home / "token").write_text(TOKEN + "\n")
@@ -50,11 +50,15 @@ def new_home(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def gateway(home: Path, model_port: int) -> Iterator[GatewayProcess]:
-    """Run a gateway on `home` with the fake model until the end of the block; NotReady if it does not start."""
+    """Run a gateway on `home` with the fake model.
+
+    Raises:
+        NotReady: The gateway does not start.
+    """
     port = _free_port()
     command = [sys.executable, "-m", "exuvia", "run", "--home", str(home), "--port", str(port)]
-    printed = home / "printed.log"
-    with printed.open("wb") as output:
+    output_file = home / "printed.log"
+    with output_file.open("wb") as output:
         began = time.perf_counter()
         process = subprocess.Popen(
             command,
@@ -67,7 +71,7 @@ def gateway(home: Path, model_port: int) -> Iterator[GatewayProcess]:
     try:
         while not _is_ready(port):
             if process.poll() is not None or time.perf_counter() - began > START_SECONDS:
-                raise NotReady(f"{' '.join(command)} did not become ready:\n{printed.read_text()[-4000:]}")
+                raise NotReady(f"{' '.join(command)} did not become ready:\n{output_file.read_text()[-4000:]}")
             time.sleep(POLL_SECONDS)
         yield GatewayProcess(process, port, time.perf_counter() - began)
     finally:
@@ -85,8 +89,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(model_port: int) -> dict[str, str]:
-    """This environment without what would make the gateway another one, or have Python compile all of it at each start."""
-    ours = (
+    """Return this environment without variables that configure the gateway or disable the bytecode cache of Python."""
+    removed = (
         "EXUVIA",
         "OPENAI_",
         "ANTHROPIC_",
@@ -98,7 +102,7 @@ def _environment(model_port: int) -> dict[str, str]:
         "CREDENTIALS_",
         "PYTHONDONTWRITEBYTECODE",
     )
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
+    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | {
         "OPENAI_API_KEY": "sk-benchmark",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1",
         "EXUVIA__AGENT__MODEL": "openai:fake",

@@ -1,4 +1,4 @@
-"""Journals as the gateway would have written them, made in no time: nothing is synced."""
+"""Generated journals, identical in form to those of the gateway and written without syncing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EVENTS_A_TURN = 5
 
 
 def write_journal(folder: Path, session: str, *, key: str, turns: int) -> Position:
-    """Write `folder/<session>.jsonl` with so many finished turns, and return where it ends."""
+    """Write `folder/<session>.jsonl` with a number of finished turns and return its end position."""
     return write_events(folder, session, _events(session, key, turns))
 
 
 def write_events(folder: Path, session: str, events: Iterable[tuple[int | None, Event]]) -> Position:
-    """Write `folder/<session>.jsonl` with these events, each with its turn, and return where it ends."""
+    """Write `folder/<session>.jsonl` with events and their turns and return its end position."""
     position = START
     with (folder / f"{session}.jsonl").open("xb") as file:
         for turn, event in events:

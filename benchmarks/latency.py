@@ -1,8 +1,8 @@
-"""What the gateway adds to one turn, and whether that grows with the session.
+"""The overhead of the gateway for one turn, and its growth with the length of the session.
 
-One client talks in one session, a message at a time. From turns 10, 100, 500, 1,000 and 2,000 on, a window of turns is
-measured, each followed by one passage of the floor (see `floor`), whose request is as long as the session has become; the
-turns between the windows are only driven through. What is added is a turn's time minus that of its own passage.
+One client sends one message at a time in one session. Starting at turns 10, 100, 500, 1,000 and 2,000, a window of turns is
+measured; each turn is followed by one pass of the floor (see `floor`) with a request of the same length. The turns between
+the windows are not measured. The overhead is the time of a turn minus that of its pass.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DEPTHS = (10, 100, 500, 1000, 2000)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements from one turn on, each turn next to the same work without a gateway. `body` is in bytes, `cpu` the
-    gateway's processor time in seconds per turn of the window."""
+    """The measured turns from turn `depth` on, each with its pass of the floor. `body` is the size of the request in bytes,
+    `cpu` the gateway's processor time in seconds per turn."""
 
     depth: int
     body: int
@@ -35,20 +35,20 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     pairs: tuple[tuple[Times, FloorTimes], ...]
 
     @property
-    def added(self) -> list[float]:
-        """Milliseconds by which each turn was slower than its passage."""
+    def overhead(self) -> list[float]:
+        """The difference between each turn and its pass in milliseconds."""
         return [(times.ended - floor.turn) * 1000 for times, floor in self.pairs]
 
 
 def run(setting: Setting) -> list[Figure]:
-    """The windows of one session; the last begins at turn `setting.turns`, or earlier."""
+    """Measure the windows of one session; the last begins at turn `setting.turns` or earlier."""
     with (
         serving("model_server") as (_, model_port),
         new_home(setting.folder) as home,
         gateway(home, model_port) as process,
     ):
         windows = asyncio.run(_talk(setting, home, process, model_port))
-    disk = figure("latency", f"two writes with fdatasync, {file_system(setting.folder)}", "ms", _synced(windows))
+    disk = figure("latency", f"two writes with fdatasync on {file_system(setting.folder)}", "ms", _synced(windows))
     return [disk, *(line for window in windows for line in _figures(window)), _growth(windows)]
 
 
@@ -62,7 +62,7 @@ async def _talk(setting: Setting, home: Path, process: GatewayProcess, model_por
 
 
 def _depths(setting: Setting) -> list[int]:
-    """Return the first turn of each window: none beyond the wanted turns, and none inside the previous window."""
+    """Return the first turn of each window, at most `setting.turns` and outside the previous window."""
     depths: list[int] = []
     for depth in sorted({min(depth, setting.turns) for depth in DEPTHS}):
         if not depths or depth > depths[-1] + setting.window:
@@ -71,7 +71,7 @@ def _depths(setting: Setting) -> list[int]:
 
 
 class _Session:
-    """The long session, and the floor beside it."""
+    """The long session with the floor measured alongside."""
 
     def __init__(self, client: Client, floor: Floor, journals: Path, pid: int) -> None:
         self._client = client
@@ -81,17 +81,17 @@ class _Session:
         self._turns = 0
 
     async def window(self, depth: int, size: int) -> Window:
-        """Go on to turn `depth`, then measure that many turns from it on."""
+        """Advance to turn `depth`, then measure `size` turns."""
         while self._turns < depth - 2:
             await self._turn()
         written = self._written()
         frame = (await self._turn()).sent
         journal = self._written() - written
         body = await self._floor.last_body()
-        await self._floor.passage(frame=frame, journal=journal, body=body)  # opens the connections that are kept
+        await self._floor.measure(frame=frame, journal=journal, body=body)  # opens the persistent connections
         pairs, began = [], cpu_seconds(self._pid)
         for _ in range(size):
-            pairs.append((await self._turn(), await self._floor.passage(frame=frame, journal=journal, body=body)))
+            pairs.append((await self._turn(), await self._floor.measure(frame=frame, journal=journal, body=body)))
         cpu = (cpu_seconds(self._pid) - began) / size
         return Window(depth=depth, body=len(body), cpu=cpu, pairs=tuple(pairs))
 
@@ -113,7 +113,7 @@ def _figures(window: Window) -> Iterator[Figure]:
     accepted = statistics.median(floor.accepted for _, floor in window.pairs) * 1000
     ended = [times.ended * 1000 for times, _ in window.pairs]
     yield figure("latency", f"{name}: sent → turn_ended", "ms", ended, against="floor", reference=turn)
-    yield figure("latency", f"{name}: added to the floor", "ms", window.added, against="bar", reference=BAR_MILLIS)
+    yield figure("latency", f"{name}: overhead above the floor", "ms", window.overhead, against="bar", reference=BAR_MILLIS)
     yield figure(
         "latency",
         f"{name}: sent → accepted",
@@ -127,7 +127,7 @@ def _figures(window: Window) -> Iterator[Figure]:
         f"{name}: sent → first delta",
         "ms",
         [times.first_delta * 1000 for times, _ in window.pairs],
-        against="floor of the turn",
+        against="floor",
         reference=turn,
     )
     yield figure("latency", f"{name}: processor time of the gateway, mean", "ms", [window.cpu * 1000])
@@ -137,9 +137,9 @@ def _growth(windows: list[Window]) -> Figure:
     first, last = windows[0], windows[-1]
     return figure(
         "latency",
-        f"added at turn {last.depth}",
+        f"overhead at turn {last.depth}",
         "ms",
-        last.added,
-        against=f"added at turn {first.depth}",
-        reference=statistics.median(first.added),
+        last.overhead,
+        against=f"overhead at turn {first.depth}",
+        reference=statistics.median(first.overhead),
     )

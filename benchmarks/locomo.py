@@ -1,7 +1,7 @@
-"""Months of conversation between two people, written down as a gateway would: LoCoMo (Maharana et al., ACL 2024).
+"""The LoCoMo conversations (Maharana et al., ACL 2024) as notes.
 
-Each session becomes a note of its day with a heading for each turn, who spoke and when, and the turn's text in one line
-below: so a citation names one turn. The data is for evaluation only and no part of the repository.
+Each session becomes a note of its day. Each turn has a heading with the speaker and the time, and its text in one line, so
+that a citation refers to one turn. The data is for evaluation only and not part of the repository.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from benchmarks.agent_session import DATA
 CONVERSATIONS = DATA.with_name("locomo-dev.json")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A question, and the places (`memory/DAY.md`, line) of the turns that answer it, one at least."""
+class LocomoQuestion(msgspec.Struct, frozen=True):
+    """A question and the places (`memory/DAY.md`, line) of the turns that answer it, at least one."""
 
     text: str
     answers: frozenset[tuple[str, int]]
 
 
-class Story(msgspec.Struct, frozen=True):
-    """A conversation as notes by their paths, its questions, and the day on which they are asked: its last."""
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation as notes by path, with its questions and its last day, on which they are asked."""
 
     name: str
     notes: Mapping[str, str]
-    questions: Sequence[Asked]
+    questions: Sequence[LocomoQuestion]
     today: date
 
 
-def stories(most: int) -> list[Story]:
-    """The first so many conversations; none where they are not there."""
+def conversations(most: int) -> list[Conversation]:
+    """Load at most `most` conversations, none if the data is missing."""
     if not CONVERSATIONS.exists():
         return []
-    return [story_of(told) for told in json.loads(CONVERSATIONS.read_text())["conversations"][:most]]
+    return [conversation_of(data) for data in json.loads(CONVERSATIONS.read_text())["conversations"][:most]]
 
 
-def story_of(told: Mapping[str, Any]) -> Story:
-    """One of the conversations, written down."""
+def conversation_of(data: Mapping[str, Any]) -> Conversation:
+    """Convert one conversation to notes."""
     pages: dict[str, list[str]] = {}
     places: dict[str, tuple[str, int]] = {}
     days: list[date] = []
-    for turn in told["turns"]:
+    for turn in data["turns"]:
         clock, day = _when(turn["date"])
         days.append(day)
         path = f"memory/{day.isoformat()}.md"
@@ -55,14 +55,14 @@ def story_of(told: Mapping[str, Any]) -> Story:
         page += [f"## {turn['speaker']}, {clock}", "", " ".join(turn["text"].split()), ""]
         places[turn["id"]] = (path, len(page) - 1)
     questions = [
-        Asked(each["question"], frozenset(places[turn] for turn in each["relevant"] if turn in places))
-        for each in told["questions"]
+        LocomoQuestion(each["question"], frozenset(places[turn] for turn in each["relevant"] if turn in places))
+        for each in data["questions"]
     ]
     notes = {path: "\n".join(page) for path, page in pages.items()}
-    return Story(told["id"], notes, [each for each in questions if each.answers], max(days))
+    return Conversation(data["id"], notes, [each for each in questions if each.answers], max(days))
 
 
 def _when(text: str) -> tuple[str, date]:
-    """`1:56 pm on 8 May, 2023`"""
+    """Parse a time such as `1:56 pm on 8 May, 2023`."""
     clock, _, day = text.partition(" on ")
-    return clock, datetime.strptime(re.sub(r"[,\s]+", " ", day).strip(), "%d %B %Y").date()  # noqa: DTZ007 - a day alone
+    return clock, datetime.strptime(re.sub(r"[,\s]+", " ", day).strip(), "%d %B %Y").date()  # noqa: DTZ007 - only the date is used

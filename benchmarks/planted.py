@@ -1,6 +1,6 @@
-"""Long sessions in which things are planted that a summary ought to keep: identifiers, decisions, corrections.
+"""Generated sessions with identifiers, decisions and corrections that a summary should preserve.
 
-Everything is drawn from a seed. Around what is planted stands what such sessions are full of: small talk, plans, listings.
+The items are surrounded by small talk and tool output. The same seed generates the same session.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _TOOLS = ("read", "shell", "search")
 
 
 class Planted(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that ought to be known later: `value`, said `about` something in a `sentence`. A correction also has the
-    value that it replaced."""
+    """A planted item: a `sentence` that states a `value` for the subject `about`. A correction also has the `old` value."""
 
     kind: Kind
     value: str
@@ -60,8 +59,8 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     old: str = ""
 
-    def is_known(self, text: str) -> bool:
-        """Return True if the text answers it: the value next to its subject, and no replaced value after it."""
+    def is_preserved(self, text: str) -> bool:
+        """Return True if the text has the value in a line with its subject, and no old value after it."""
         if self.kind == "identifiers":
             return self.value in text
         lines = [
@@ -73,26 +72,26 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the session, and what was planted in it."""
+    """A turn of the session with its planted items."""
 
     messages: tuple[Message, ...]
     planted: tuple[Planted, ...]
 
 
 def session(seed: int) -> Iterator[Round]:
-    """The turns of a session that never ends; the same for the same seed."""
+    """Yield the turns of an endless session, determined by the seed."""
     chance = random.Random(seed)
-    promised: list[Planted] = []
+    pending: list[Planted] = []
     for number in range(1, 10**9):
         planted = [_identifier(chance) for _ in range(chance.randint(1, 4))]
         if number % 2:
             planted.append(_decision(chance))
         first: list[str] = []
         if number % 6 == 3:
-            promised.append(_correction(chance))
-            first.append(f"The {promised[-1].about} is due on {promised[-1].old}.")
-        if promised and number % 6 == 0:
-            planted.append(promised.pop(0))
+            pending.append(_correction(chance))
+            first.append(f"The {pending[-1].about} is due on {pending[-1].old}.")
+        if pending and number % 6 == 0:
+            planted.append(pending.pop(0))
         yield _round(chance, number, planted, first)
 
 
@@ -113,7 +112,7 @@ def _round(chance: random.Random, number: int, planted: list[Planted], first: li
 
 
 def _among(chance: random.Random, sentences: list[str]) -> list[str]:
-    """The sentences between others that say nothing."""
+    """Insert the sentences at random positions into small talk."""
     talk = chance.sample(_TALK, chance.randint(2, 6))
     for sentence in sentences:
         talk.insert(chance.randint(0, len(talk)), sentence)
@@ -121,7 +120,7 @@ def _among(chance: random.Random, sentences: list[str]) -> list[str]:
 
 
 def _listing(chance: random.Random) -> str:
-    """Return the output of a tool: mostly noise, with numbers and names that nobody will ask for."""
+    """Return generated tool output without planted items."""
     return "\n".join(
         f"{chance.randint(10, 23)}:{chance.randint(10, 59)} {chance.choice(('info', 'warn', 'debug'))} {_word(chance)}"
         f" {chance.choice(_TALK).lower()} took {chance.randint(1, 900)} ms"
@@ -151,7 +150,7 @@ def _decision(chance: random.Random) -> Planted:
             f"For the {about} I prefer {value}, since {chance.choice(_REASONS)}.",
             f"Agreed: the {about} uses {value} from now on.",
             f"From now on the {about} must always use {value}.",
-            # Two that no list of words gives away: a summary without a model may well lose them.
+            # These two contain no keyword of a decision, so a summary without a model may lose them.
             f"{value} it is, then, for the {about}.",
             f"The {about}: {value}, as {chance.choice(_REASONS)}, and that is final.",
         )

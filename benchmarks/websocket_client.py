@@ -1,6 +1,6 @@
-"""A lean websocket client: what it costs must not hide what the gateway costs.
+"""A minimal websocket client (RFC 6455) with little overhead of its own.
 
-Written from the contract and RFC 6455. The masking key is four zero bytes, which is allowed and spares the masking.
+The masking key is four zero bytes, so that payloads need no masking.
 """
 
 from __future__ import annotations
@@ -11,27 +11,36 @@ import os
 from collections.abc import Callable
 
 
-class Gone(ConnectionError):
-    """The server closed the connection, or refused it; the message holds its words."""
+class ConnectionClosed(ConnectionError):
+    """The server closed or refused the connection. The message contains the reason."""
 
 
 class Socket(asyncio.Protocol):
-    """One websocket connection. `receive` is called with each text frame as it arrives."""
+    """A websocket connection. `on_text` is called with each text frame, `on_close` when the server closes the connection."""
 
-    def __init__(self, receive: Callable[[bytes], None], gone: Callable[[Gone], None]) -> None:
-        self._receive = receive
-        self._gone = gone
+    def __init__(self, on_text: Callable[[bytes], None], on_close: Callable[[ConnectionClosed], None]) -> None:
+        self._on_text = on_text
+        self._on_close = on_close
         self._buffer = bytearray()
         self._upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport
 
     @classmethod
     async def open(
-        cls, port: int, receive: Callable[[bytes], None], gone: Callable[[Gone], None], *, token: str | None = None
+        cls,
+        port: int,
+        on_text: Callable[[bytes], None],
+        on_close: Callable[[ConnectionClosed], None],
+        *,
+        token: str | None = None,
     ) -> Socket:
-        """Connect to `/ws` on the loopback; Gone if it is refused."""
+        """Connect to `/ws` on the loopback.
+
+        Raises:
+            ConnectionClosed: The connection is refused.
+        """
         loop = asyncio.get_running_loop()
-        _, socket = await loop.create_connection(lambda: cls(receive, gone), "127.0.0.1", port)
+        _, socket = await loop.create_connection(lambda: cls(on_text, on_close), "127.0.0.1", port)
         key = base64.b64encode(os.urandom(16)).decode()
         head = f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         head += f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
@@ -45,8 +54,8 @@ class Socket(asyncio.Protocol):
         self._write(0x81, payload)
 
     def close(self) -> None:
-        """Let go of the connection."""
-        self._gone = lambda _: None
+        """Close the connection without a closing handshake."""
+        self._on_close = lambda _: None
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,7 +63,7 @@ class Socket(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(Gone(f"the connection ended: {error}"))
+        self._end(ConnectionClosed(f"the connection ended: {error}"))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -68,7 +77,7 @@ class Socket(asyncio.Protocol):
         if end < 0:
             return False
         if b" 101 " not in self._buffer[:end].split(b"\r\n", 1)[0]:
-            self._end(Gone(self._buffer.decode(errors="replace")))
+            self._end(ConnectionClosed(self._buffer.decode(errors="replace")))
             return False
         del self._buffer[: end + 4]
         self._upgraded.set_result(None)
@@ -91,22 +100,22 @@ class Socket(asyncio.Protocol):
 
     def _take(self, first: int, payload: bytes) -> None:
         if first == 0x81:
-            self._receive(payload)
+            self._on_text(payload)
         elif first == 0x89:
             self._write(0x8A, payload)
         elif first == 0x88:
             code = int.from_bytes(payload[:2], "big")
-            self._end(Gone(f"closed with {code} {payload[2:].decode(errors='replace')}"))
+            self._end(ConnectionClosed(f"closed with {code} {payload[2:].decode(errors='replace')}"))
         elif first != 0x8A:
-            self._end(Gone(f"a frame begins with {first:#x}, which this client does not know"))
+            self._end(ConnectionClosed(f"a frame begins with {first:#x}, which is not supported"))
 
     def _write(self, first: int, payload: bytes) -> None:
         size = len(payload)
         length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
         self._transport.write(b"%c%s\0\0\0\0%s" % (first, length, payload))
 
-    def _end(self, gone: Gone) -> None:
+    def _end(self, error: ConnectionClosed) -> None:
         if not self._upgraded.done():
-            self._upgraded.set_exception(gone)
+            self._upgraded.set_exception(error)
         else:
-            self._gone(gone)
+            self._on_close(error)

@@ -27,7 +27,7 @@ from benchmarks.process import ROOT, cpu_seconds, file_system, resident_mb, serv
 from benchmarks.pruning import busy
 from benchmarks.pruning_picture import COLOURS, FITTED_COLOURS, picture
 from benchmarks.setting import Setting
-from benchmarks.websocket_client import Gone
+from benchmarks.websocket_client import ConnectionClosed
 from sessions.events.codec import FIRST, verify
 from sessions.state.reducer import project
 
@@ -207,7 +207,7 @@ async def test_a_turn_that_is_not_answered_as_it_should_is_not_measured(serve: S
 
 
 async def test_a_refused_connection_says_why(serve: Serve) -> None:
-    with pytest.raises(Gone, match=r"401(?s:.*)Invalid token"):
+    with pytest.raises(ConnectionClosed, match=r"401(?s:.*)Invalid token"):
         await Client.open(await serve(status=401), "token", "s")
 
 

@@ -1,4 +1,4 @@
-"""The bundled embedding model, whose vectors are kept in a file: what one run embedded, the next does not embed again."""
+"""The bundled embedding model with a cache of vectors on disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from plugins.providers.local.minilm_model import MiniLM
 
 
-class KeptVectors:
-    """Use as a context manager. `weights` are the model's, loaded by the first text whose vector is not kept in `file`."""
+class CachedVectors:
+    """An embedding model with a cache in `file`, used as a context manager. `weights` are loaded at the first cache miss."""
 
     def __init__(self, weights: Path, file: Path) -> None:
         self._weights = weights
@@ -34,18 +34,18 @@ class KeptVectors:
         self._db.close()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """The vectors of the texts, in their order."""
-        return [self._one(text) for text in texts]
+        """Return the vectors of the texts, in the same order."""
+        return [self._embed(text) for text in texts]
 
-    def _one(self, text: str) -> list[float]:
-        name = hashlib.sha256(f"{self._weights.stat().st_size}\n{text}".encode()).hexdigest()
-        kept = self._db.execute("SELECT vector FROM vectors WHERE text = ?", (name,)).fetchone()
-        if kept:
-            return array.array("f", kept[0]).tolist()
+    def _embed(self, text: str) -> list[float]:
+        key = hashlib.sha256(f"{self._weights.stat().st_size}\n{text}".encode()).hexdigest()
+        row = self._db.execute("SELECT vector FROM vectors WHERE text = ?", (key,)).fetchone()
+        if row:
+            return array.array("f", row[0]).tolist()
         if self._model is None:
-            from plugins.providers.local.minilm_model import MiniLM  # noqa: PLC0415 - an extra, which is looked for first
+            from plugins.providers.local.minilm_model import MiniLM  # noqa: PLC0415 - an optional dependency
 
             self._model = MiniLM(self._weights)
         (vector,) = self._model.embed([text])
-        self._db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (name, array.array("f", vector).tobytes()))
+        self._db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (key, array.array("f", vector).tobytes()))
         return vector

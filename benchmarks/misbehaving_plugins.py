@@ -1,6 +1,6 @@
-"""How late the event loop is while strangers' plugins do what they should not: sleep, raise, leak tasks, flood the log.
+"""The delay of the event loop while plugins misbehave: sleep, raise, leak tasks and flood the log.
 
-The promise: under 50 ms. A timer of this loop that should run every millisecond says by how much it did not.
+The limit is 50 ms. The delay is measured by a timer with a period of one millisecond.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from plugins.support import task_leaks
 from sessions.events.pruning import Edit
 from sessions.state.view import View
 
-PROMISED = 50.0
-"""Milliseconds."""
+BAR_MILLIS = 50.0
 
 CALLS = 5
-"""How often each is called in one run."""
+"""Calls of each hook in one run."""
 
 LINES = 2000
-"""Lines that one flood says."""
+"""Log lines of one call."""
 
 TURN = EndedTurn(session="s", person="owner", key="main", turn=1, outcome="replied", millis=1)
 
@@ -41,7 +40,7 @@ BUDGET = PruningBudget(window=10_000, reserve=1000, rules=PruningRules())
 
 
 class Sleeps:
-    """A decision that takes a tenth of a second, in its thread."""
+    """A plugin whose decision hook blocks its thread for 100 ms."""
 
     @hookimpl
     def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
@@ -50,7 +49,7 @@ class Sleeps:
 
 
 class Raises:
-    """A decision and a notice that fail."""
+    """A plugin whose hooks raise exceptions."""
 
     @hookimpl
     def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
@@ -62,7 +61,7 @@ class Raises:
 
 
 class Leaks:
-    """A notice that leaves a hundred tasks behind."""
+    """A plugin whose notification hook leaks a hundred tasks."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -73,17 +72,17 @@ class Leaks:
 
 
 class Floods:
-    """A decision that says thousands of lines to the log."""
+    """A plugin whose decision hook logs thousands of lines."""
 
     @hookimpl
     def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
         for number in range(LINES):
-            logging.getLogger("a_stranger").error("line %s", number)
+            logging.getLogger("a_plugin").error("line %s", number)
         return []
 
 
 def run(setting: Setting) -> list[Figure]:
-    """The longest delay of each run."""
+    """Measure the longest delay of each run."""
     logs.configure("error", "text", io.StringIO())
     try:
         return asyncio.run(_measure(setting.runs))
@@ -94,12 +93,12 @@ def run(setting: Setting) -> list[Figure]:
 async def _measure(runs: int) -> list[Figure]:
     asyncio.get_running_loop().set_task_factory(task_leaks.task_factory)
     kinds: dict[str, Callable[[], object]] = {"sleeps": Sleeps, "raises": Raises, "leaks tasks": Leaks, "floods": Floods}
-    measured = {"nobody does anything": [await _longest(Hooks()) for _ in range(runs)]}
+    measured = {"no plugin": [await _longest(Hooks()) for _ in range(runs)]}
     for what, kind in kinds.items():
-        measured[f"one {what}"] = [await _longest(_with([kind()])) for _ in range(runs)]
-    measured["all four together"] = [await _longest(_with(kind() for kind in kinds.values())) for _ in range(runs)]
+        measured[f"a plugin that {what}"] = [await _longest(_with([kind()])) for _ in range(runs)]
+    measured["all four plugins"] = [await _longest(_with(kind() for kind in kinds.values())) for _ in range(runs)]
     return [
-        figure("strangers", f"longest delay of the loop, {what}", "ms", delays, against="promised", reference=PROMISED)
+        figure("misbehaving-plugins", f"longest loop delay, {what}", "ms", delays, against="bar", reference=BAR_MILLIS)
         for what, delays in measured.items()
     ]
 
@@ -107,12 +106,12 @@ async def _measure(runs: int) -> list[Figure]:
 def _with(plugins: Iterable[object]) -> Hooks:
     hooks = Hooks()
     for number, plugin in enumerate(plugins):
-        hooks.register(f"stranger_{number}", plugin)
+        hooks.register(f"plugin_{number}", plugin)
     return hooks
 
 
 async def _longest(hooks: Hooks) -> float:
-    """Milliseconds by which the timer was late at most while everything was asked and told."""
+    """Return the longest delay of the timer in milliseconds while the hooks are called."""
     late, done = [0.0], asyncio.Event()
 
     async def tick() -> None:
@@ -124,7 +123,7 @@ async def _longest(hooks: Hooks) -> float:
     ticking = asyncio.create_task(tick())
     for _ in range(CALLS):
         await _once(hooks)
-    await asyncio.sleep(task_leaks.GRACE + 0.1)  # what was left behind is cancelled meanwhile
+    await asyncio.sleep(task_leaks.GRACE + 0.1)  # leaked tasks are cancelled meanwhile
     done.set()
     await ticking
     return max(late)
