@@ -13,7 +13,7 @@ from plugins.api.memory.memory_backend import Document, Identity
 from plugins.api.memory.source import Reading
 from plugins.api.memory_settings import Fusion, SearchKeys
 from plugins.memory.index.sqlite_backend import MemoryIndex
-from plugins.memory.search.search import Question, rules_of, search
+from plugins.memory.search.search import Question, found_for, rules_of, search
 from plugins.providers.local import installable_models
 from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY
@@ -81,6 +81,15 @@ def said(number: int, text: str, *senders: str) -> Document:
     path = f"sessions/{number}.jsonl"
     chunk = Chunk(path=path, first=2, last=4, headings=("main",), text=text, owner="ana", senders=senders, source="sessions")
     return Document(path=path, source="sessions", stamp="1", reading=Reading(chunks=[chunk]))
+
+
+def test_lines_that_begin_with_a_speaker_are_turns(tmp_path: Path) -> None:
+    talk = "ana: Where is the key?\n**Ben:** Behind the barometer.\n小明：在门后面。\nIt is not."
+    code = "try:\n    x = 1\nelse:\n    key = 2"
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.store([document("memory/a.md", talk), document("memory/b.md", code)])
+        _, candidates = found_for(index, Question(text="key"), results=6, multiplier=4, today=TODAY)
+    assert {each.note: each.turns for each in candidates} == {"memory/a.md": 3, "memory/b.md": 0}
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)

@@ -186,11 +186,11 @@ def test_words_count_little_where_hardly_any_of_the_question_is_found() -> None:
     assert (first(0.05), first(0.9)) == (1, 9)
 
 
-@pytest.mark.parametrize(("length", "best"), [(100, 2), (400, 10)])
-def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(length: int, best: int) -> None:
+@pytest.mark.parametrize(("length", "turns", "best"), [(100, 0, 2), (400, 0, 10), (400, 4, 2)])
+def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(length: int, turns: int, best: int) -> None:
     asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
     candidates = [
-        Candidate(key=key, note="a", text=key * "x" + length * "y", cosine=cosine, keywords=words, bears=bears)
+        Candidate(key=key, note="a", text=key * "x" + length * "y", turns=turns, cosine=cosine, keywords=words, bears=bears)
         for key, cosine, words, bears in (
             (1, 0.55, 5.0, asked),
             (2, 0.4, 0.0, frozenset()),
@@ -300,6 +300,7 @@ candidate_lists = st.lists(
         bears=TERMS,
         named=st.booleans(),
         dated=st.booleans(),
+        turns=st.integers(0, 9),
         asks=st.integers(0, 9),
         day=st.none() | st.dates(),
     ),

@@ -29,6 +29,7 @@ MOST_CANDIDATES = 200
 BESIDE = 2
 """Neighbours considered before and after each hit."""
 
+_TURN = re.compile(r"^[ \t*_>-]*+[^\W\d_][\w .'’-]{0,40}[*_]{0,3}[:：][*_]{0,3}[ \t]*+\S", re.MULTILINE)
 _SPEAKER = re.compile(r"^[ \t*_>-]*+([^\W\d_][\w .'’-]{0,40})[*_]{0,3}[:：]", re.MULTILINE)
 
 
@@ -138,6 +139,7 @@ def found_for(
                 bears=bears.get(key, frozenset()),
                 named=not names.isdisjoint(asked),
                 dated=day is not None and period is not None and period.has(day),
+                turns=len(_TURN.findall(chunk.text)) if ":" in chunk.text or "：" in chunk.text else 0,
                 asks=sum(map(chunk.text.count, QUESTION_MARKS)) if chunk.text.endswith(QUESTION_MARKS) else 0,
                 day=day,
                 pieces=pieces.get(key, ""),

@@ -37,7 +37,7 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
 MEANING, AROUND = "meaning", "words around it"
 
 TURN, SECTION = 150.0, 256.0
-"""Median length of the candidates in bytes, up to which they rank as turns, and from which on as sections."""
+"""Median length of candidates or of turns in them, in bytes: up to the first they are turns, from the second on sections."""
 
 SHORTEST, LONGEST = 64.0, 1024.0
 """Length of a text in bytes, up to which its part is 0, and from which on 1."""
@@ -114,7 +114,9 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     # If many words match and vectors disagree, as in a language that the model does not know, vectors must count less.
     vectors = 1 - most * (1 - _agreement(meant, shares)) if cosines else 0.0
     lengths = [len(each.text.encode()) for each in candidates]
-    weights = _weights(rules.meaning if cosines else 0.0, vectors, _between(median(lengths), TURN, SECTION))
+    weights = _weights(
+        rules.meaning if cosines else 0.0, vectors, _between(_turn_length(candidates, lengths), TURN, SECTION)
+    )
     largest = max(each.keywords for each in candidates) or 1.0
     meaning = {each.key: value for each, value in zip(candidates, min_max(meant), strict=True)}
     words = {each.key: trust * each.keywords / largest for each in candidates}
@@ -135,6 +137,11 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
         )
         parts[each.key] = tuple([Part(name, values[at], weight) for name, at, weight in known])
     return parts
+
+
+def _turn_length(candidates: Sequence[Candidate], lengths: Sequence[int]) -> float:
+    """Return the median length of a turn, where a chunk without speakers counts as one."""
+    return median([length / max(1, each.turns) for each, length in zip(candidates, lengths, strict=True)])
 
 
 def _weights(meaning: float, vectors: float, sections: float) -> dict[str, float]:
