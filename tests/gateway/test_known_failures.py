@@ -7,9 +7,11 @@ import asyncio
 import gc
 import json
 import re
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,16 @@ from plugins.policies import extract
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import Client, gateway
+from tests.waiting import until
 
 SMALL = {"agent.context_window": 8_000, "compaction.summarizer": "extract"}
 LINE = "The crab sheds its shell in spring, and nobody sees it. "
 LONG = LINE.replace(" ", "-") * 145
 """8,000 characters that come in one piece."""
+
+
+IMPORTED_LATER = "plugins.memory.search.search"
+"""A module that a gateway imports in the background after its start, with some megabytes of others."""
 
 
 async def grown_by(client: Client, turns: int) -> int:
@@ -41,10 +48,12 @@ async def grown_by(client: Client, turns: int) -> int:
 async def test_a_long_session_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
     """Failure 13. The guards are `RECENT`, the bytes of the log that a recorder keeps, and the view, from which a compaction
     removes messages."""
-    alone = {"compaction.memory_flush.enabled": False, "memory.sources": ["notes"], "memory.recall.mode": "off"}
+    alone: dict[str, Any] = {"compaction.memory_flush.enabled": False, "memory.sources": ["notes"]}
+    alone |= {"memory.recall.mode": "off", "memory.facts.auto_extract": False}
     async with gateway(tmp_path, settings=SMALL | alone) as g:  # what words are known in memory is bounded apart
         client = await g.connect()
         await client.chat("hi")
+        await until(lambda: IMPORTED_LATER in sys.modules)
         tracemalloc.start()
         try:
             await grown_by(client, 20)
