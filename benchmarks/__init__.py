@@ -14,7 +14,7 @@ Benchmarks of components, without a gateway process:
 - `tokens`: the error of the token estimate.
 - `pruning`: pruned sessions, generated or recorded (`pruned_session`, `compacted_session`, `agent_session`, `fitted`);
   `pruning_picture` plots them.
-- `compaction`: what is preserved by summaries of sessions with known content (`planted`).
+- `compaction`: the information that summaries preserve, in sessions with known content (`planted`).
 - `long`, `compacting`: long sessions at small windows (`long_session`, `stage`), and the cost of one compaction.
 - `retrieval`: the quality of search on the LoCoMo conversations (`locomo`), with cached vectors (`cached_vectors`), and with
   weights fitted to the other conversations (`cross_validation`).

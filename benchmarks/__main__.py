@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name…]`: run all benchmarks, or the named ones, and print one table in Markdown."""
+"""`python -m benchmarks [name…]`: run all or the named benchmarks and print one table in Markdown."""
 
 from __future__ import annotations
 

@@ -68,13 +68,7 @@ class _Replay:
                 self._seqs[index] = self.session.hear(_text(message))
             case "assistant":
                 await self.session.send()
-                calls = [
-                    RequestedCall(
-                        id=part["id"], tool=part["name"], arguments=msgspec.json.encode(part["arguments"]).decode()
-                    )
-                    for part in message["content"]
-                    if part["type"] == "toolCall"
-                ]
+                calls = [_call(part) for part in message["content"] if part["type"] == "toolCall"]
                 refs = self.session.reply(_text(message), *calls)
                 self._calls |= {call.id: ref for call, ref in zip(calls, refs, strict=True)}
             case "toolResult" if message["toolCallId"] in self._calls:

@@ -30,8 +30,8 @@ _LINE = re.compile(r"(\d+)\. \(\w+\) (.*)")
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn with its facts. The first fact supersedes those in `replaces`."""
 
-    said: str
-    answered: str
+    message: str
+    reply: str
     facts: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
 
@@ -46,17 +46,17 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the events that the gateway would record, each with its turn."""
         yield None, SessionOpened(format=FORMAT, session=self.name, key=self.name, person="owner")
         for turn, each in enumerate(self.turns, 1):
-            yield None, _received(f"{self.name}-{turn}", each.said)
+            yield None, _received(f"{self.name}-{turn}", each.message)
             yield turn, TurnStarted(takes=(4 * turn - 2,), provider="perfect", model="all", window=None, reserve=0)
             usage = Usage(input=40, output=16)
-            yield turn, ModelReplied(reply=1, model="all", text=each.answered, calls=(), stop="end", usage=usage)
+            yield turn, ModelReplied(reply=1, model="all", text=each.reply, calls=(), stop="end", usage=usage)
             yield turn, TurnEnded(outcome="replied", millis=5)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question and the fact that answers it."""
 
-    asks: str
+    text: str
     answer: str
 
 
@@ -116,19 +116,19 @@ class PerfectModel:
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         """Yield the facts of a turn, or the distilled facts, in alternating formats."""
-        asked = request.context.messages[-1].text
-        rows = self._extracted(asked) if request.purpose == "extraction" else self._distilled(asked)
+        prompt = request.context.messages[-1].text
+        rows = self._extracted(prompt) if request.purpose == "extraction" else self._distilled(prompt)
         text = WRAPPED[self._answers % len(WRAPPED)].format(json.dumps({"facts": rows}, ensure_ascii=False))
         self._answers += 1
-        yield Reply(text=text, model="all", stop="end", usage=Usage(input=len(asked) // 4, output=len(text) // 4))
+        yield Reply(text=text, model="all", stop="end", usage=Usage(input=len(prompt) // 4, output=len(text) // 4))
 
-    def _extracted(self, asked: str) -> list[dict[str, object]]:
-        said = next(turn for turn in self._dialogues.turns() if f"\n{turn.said}\n" in asked)
-        return [_row(fact) for fact in said.facts]
+    def _extracted(self, prompt: str) -> list[dict[str, object]]:
+        found = next(turn for turn in self._dialogues.turns() if f"\n{turn.message}\n" in prompt)
+        return [_row(fact) for fact in found.facts]
 
-    def _distilled(self, asked: str) -> list[dict[str, object]]:
-        numbered = {found[2]: int(found[1]) for line in asked.splitlines() if (found := _LINE.fullmatch(line))}
-        new = asked[asked.index(f"{language('en').facts.new}:") :]
+    def _distilled(self, prompt: str) -> list[dict[str, object]]:
+        numbered = {found[2]: int(found[1]) for line in prompt.splitlines() if (found := _LINE.fullmatch(line))}
+        new = prompt[prompt.index(f"{language('en').facts.new}:") :]
         fresh = [content for content in numbered if f" {content}\n" in new]
         replaced = self._dialogues.replaced()
         return [

@@ -134,17 +134,17 @@ async def _losses(script: Dialogues, facts: Facts) -> list[Figure]:
     replaced = script.replaced()
     current = set(expected) - set(replaced)
     applied = sum(new in kept and (old not in kept or _is_less(kept[old], kept[new])) for old, new in replaced.items())
-    answered = {each.asks: await _recalled(facts, each.asks) for each in script.questions}
+    answered = {each.text: await _recalled(facts, each.text) for each in script.questions}
     updated = [each for each in script.questions if each.answer in replaced.values()]
     return [
         _share("facts extracted (recall)", len(set(daily) & set(expected)), len(expected)),
         _share("extracted facts in a turn, without duplicates (precision)", len(set(daily) & set(expected)), len(daily)),
         _share("current facts kept by distillation", len(set(kept) & current), len(current)),
         _share("updates applied", applied, len(replaced)),
-        _share("contradictions resolved", sum(answered[q.asks][:1] == [q.answer] for q in updated), len(updated)),
+        _share("contradictions resolved", sum(answered[q.text][:1] == [q.answer] for q in updated), len(updated)),
         _share(
             "questions whose fact is recalled",
-            sum(q.answer in answered[q.asks] for q in script.questions),
+            sum(q.answer in answered[q.text] for q in script.questions),
             len(answered),
         ),
     ]

@@ -1,7 +1,7 @@
-"""Thousands of turns at a small window, tool results up to 200 kB: whether all holds that is promised of such a session.
+"""Invariants of long sessions: thousands of turns at a small window, with tool results up to 200 kB.
 
-No process is started. The model is as strict as a provider: it counts each request and refuses one that is longer than its
-window. The flush, the summary, pruning and the log are the gateway's; afterwards the log is written to a file and verified.
+The conversation runs in this process. The scripted model rejects requests that exceed its window, as a provider does. Flush,
+summary, pruning and log are the gateway's own; afterwards the log is written to a file and verified.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sessions.state.context import is_paired
 from sessions.store.reading import StoredLog
 
 WINDOWS = {8_000: 1, 4_000: 4, 200_000: 4}
-"""Windows in tokens, each with by how much fewer turns it has than the first."""
+"""The divisor of the number of turns for each window in tokens."""
 
 UNPRUNED = 100_000
-"""Above so many tokens nothing is pruned."""
+"""Windows above this number of tokens are not pruned."""
 
 ROUNDS = 24
-"""Calls of the model in one turn, as configured by default; this one makes seldom more than five."""
+"""The default limit of model calls in one turn; the scripted model seldom makes more than five."""
 
 TEN_MINUTES = timedelta(minutes=10)
-"""Between two turns: so that there is a new note each day, as in months."""
+"""The time between two turns, so that the session spans many days and their notes."""
 
 
 class TimedModel(StrictModel):
-    """Counts the seconds that it takes for itself, and the requests in which a call has no result."""
+    """A model that measures its own time and counts the requests with unpaired calls."""
 
     def __init__(self, window: int) -> None:
         super().__init__(window, seed=4)
@@ -68,9 +68,8 @@ class TimedModel(StrictModel):
             yield part
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that was played: what the model saw, the log, and the milliseconds of each turn outside the model, all of
-    them and those of the processor."""
+class LongRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished session: its model, its log, and the elapsed and processor milliseconds of each turn without the model."""
 
     model: TimedModel
     lines: list[bytes]
@@ -80,65 +79,65 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(setting: Setting) -> list[Figure]:
-    """`setting.turns` turns at 8,000 tokens, fewer at the other windows."""
+    """Run `setting.turns` turns at 8,000 tokens, fewer at the other windows."""
     figures: list[Figure] = []
-    for window, fewer in WINDOWS.items():
+    for window, divisor in WINDOWS.items():
         with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
-            played = asyncio.run(_play(window, max(1, setting.turns // fewer), Path(folder)))
-            figures += _figures(window, played, Path(folder) / "journal.jsonl")
+            finished = asyncio.run(_run_session(window, max(1, setting.turns // divisor), Path(folder)))
+            figures += _figures(window, finished, Path(folder) / "journal.jsonl")
     return figures
 
 
-async def _play(window: int, turns: int, folder: Path) -> Played:
+async def _run_session(window: int, turns: int, folder: Path) -> LongRun:
     model = TimedModel(window)
-    # Pruning keeps such a session far below a large window: without it there are compactions to see.
-    on = long_stage(folder, model, rounds=ROUNDS, pruning=PruningRules(mode="off" if window > UNPRUNED else "always"))
-    async with on.playing():
-        turned = [await _turn(on, model, turn) for turn in range(turns)]
-        await on.until(lambda: not on.recorder.transcript.cycle.owed)
-    millis, cpu = ([1000 * each for each in column] for column in zip(*turned, strict=True))
-    return Played(model=model, lines=on.log.written, events=on.events, millis=millis, cpu=cpu)
+    # With pruning, such a session would never reach a large window and never be compacted.
+    stage = long_stage(folder, model, rounds=ROUNDS, pruning=PruningRules(mode="off" if window > UNPRUNED else "always"))
+    async with stage.playing():
+        times = [await _turn(stage, model, turn) for turn in range(turns)]
+        await stage.until(lambda: not stage.recorder.transcript.cycle.owed)
+    millis, cpu = ([1000 * each for each in column] for column in zip(*times, strict=True))
+    return LongRun(model=model, lines=stage.log.written, events=stage.events, millis=millis, cpu=cpu)
 
 
-async def _turn(on: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
-    """The seconds of a turn outside the model, and those of the processor."""
-    longer = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
-    on.clock.move(TEN_MINUTES.total_seconds())
+async def _turn(stage: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
+    """Run a turn and return its elapsed and processor seconds without the model."""
+    repetitions = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
+    stage.clock.move(TEN_MINUTES.total_seconds())
     began, spent = time.perf_counter() - model.elapsed, time.process_time() - model.cpu
-    await on.say(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
+    await stage.say(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * repetitions, f"t{turn}")
     return time.perf_counter() - model.elapsed - began, time.process_time() - model.cpu - spent
 
 
-def _figures(window: int, played: Played, journal: Path) -> Iterator[Figure]:
-    what = f"{len(played.millis)} turns at {window:,}"
-    sizes = [float(tokens) for _, tokens in played.model.asked]
-    most = max(sizes)
+def _figures(window: int, finished: LongRun, journal: Path) -> Iterator[Figure]:
+    what = f"{len(finished.millis)} turns at {window:,}"
+    sizes = [float(tokens) for _, tokens in finished.model.asked]
+    largest = max(sizes)
     yield figure(
-        "long", f"{what}: largest request", "tokens", [most], against="window", reference=window, holds=most <= window
+        "long", f"{what}: largest request", "tokens", [largest], against="window", reference=window, holds=largest <= window
     )
-    for wrong, count in _wrong(played, journal).items():
-        yield figure("long", f"{what}: {wrong}", "", [count], against="promise 0", holds=not count)
-    flushes = _flushes(played.events)
+    for fault, count in _faults(finished, journal).items():
+        yield figure("long", f"{what}: {fault}", "", [count], against="required 0", holds=not count)
+    flushes = _flushes(finished.events)
     yield figure("long", f"{what}: compactions", "", [len(flushes)])
     if flushes:
         yield figure("long", f"{what}: flushes before a compaction", "", flushes)
-    yield figure("long", f"{what}: a turn outside the model", "ms", played.millis)
-    tenth = max(1, len(played.cpu) // 10)
-    first, last = (statistics.mean(part) for part in (played.cpu[tenth : 2 * tenth], played.cpu[-tenth:]))
-    label = f"{what}: processor for one of the last tenth"
+    yield figure("long", f"{what}: turn without the model", "ms", finished.millis)
+    tenth = max(1, len(finished.cpu) // 10)
+    first, last = (statistics.mean(part) for part in (finished.cpu[tenth : 2 * tenth], finished.cpu[-tenth:]))
+    label = f"{what}: processor time of a turn, last tenth"
     yield figure("long", label, "ms", [last], against="second tenth", reference=first)
 
 
-def _wrong(played: Played, journal: Path) -> dict[str, int]:
-    """Return the number of occurrences of each fault."""
-    sent = [each.sha256 for each in played.events if isinstance(each, RequestSent) and each.purpose == "answer"]
-    again = hashes_of_the_log(played.lines)
+def _faults(finished: LongRun, journal: Path) -> dict[str, int]:
+    """Count the occurrences of each fault."""
+    sent = [each.sha256 for each in finished.events if isinstance(each, RequestSent) and each.purpose == "answer"]
+    again = hashes_of_the_log(finished.lines)
     return {
-        "requests with unpaired calls": played.model.unpaired,
-        "turns without an answer": sum(isinstance(each, TurnEnded) and each.error is not None for each in played.events),
-        "compactions of what was not flushed": _unflushed(played.events),
-        f"hashes of {len(sent)} requests not found again": sum(a != b for a, b in zip(sent, again, strict=True)),
-        f"errors in the log of {sum(map(len, played.lines)) / 1e6:.0f} MB": _errors(played.lines, journal),
+        "requests with unpaired calls": finished.model.unpaired,
+        "turns without an answer": sum(isinstance(each, TurnEnded) and each.error is not None for each in finished.events),
+        "compactions of unflushed messages": _unflushed(finished.events),
+        f"hashes of {len(sent)} requests not reproduced": sum(a != b for a, b in zip(sent, again, strict=True)),
+        f"errors in the log of {sum(map(len, finished.lines)) / 1e6:.0f} MB": _errors(finished.lines, journal),
     }
 
 
@@ -149,7 +148,7 @@ def _flushes(events: list[Event]) -> list[float]:
 
 
 def _unflushed(events: list[Event]) -> int:
-    """The compactions that let something go which no flush had covered."""
+    """Count the compactions that removed unflushed messages."""
     covered = missed = 0
     for each in events:
         if isinstance(each, MemoryFlushed):

@@ -1,5 +1,7 @@
-"""A long session on a `Stage`: a model that counts each request and refuses one that is longer than its window, tools that
-return up to 200 kB, the built-in flush and summary."""
+"""A long session on a `Stage`, with a model that rejects requests above its window and tools that return up to 200 kB.
+
+Flush and summary are the built-in ones.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from sessions.state.context import Context, Gauge, assemble, canonical_head
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 
-Says = Callable[[str], str | ProviderError]
-"""What a model answers to the text of a request beside the conversation."""
+TextAnswer = Callable[[str], str | ProviderError]
+"""The answer to the text of an auxiliary request, such as a flush or a summary."""
 
 TICKET = re.compile(r"CRAB-\d+")
 
 
 def counted(context: Context) -> int:
-    """The tokens of a request, by the estimate of the house."""
+    """Return the estimated tokens of a request."""
     return estimate(canonical_head(context).decode()) + sum(MESSAGE + estimate(_whole(each)) for each in context.messages)
 
 
@@ -46,9 +48,11 @@ def _whole(message: Message) -> str:
 
 
 class StrictModel(Model):
-    """Counts each request, `factor` times as much as the house estimates, and refuses one above its window. Before it says
-    something it calls tools, as chance has it; `beside` are its answers to a flush and a summary. `asked` keeps the purpose
-    and the tokens of each request, `refused` those that were too long."""
+    """A model that rejects requests above its window, counting `factor` times the estimated tokens.
+
+    It calls tools at random before it answers. `beside` holds its answers to flush and summary requests, `asked` the purpose
+    and tokens of each request, and `refused` those of the rejected ones.
+    """
 
     def __init__(self, window: int, seed: int, *, factor: float = 1.0) -> None:
         super().__init__(self._answered)
@@ -57,7 +61,7 @@ class StrictModel(Model):
         self.chance = random.Random(seed)
         self.asked: list[tuple[str, int]] = []
         self.refused: list[tuple[str, int]] = []
-        self.beside: dict[str, Says] = {"flush": notes, "summary": summary}
+        self.beside: dict[str, TextAnswer] = {"flush": notes, "summary": summary}
 
     def limits(self, model: str) -> ModelLimits:
         return ModelLimits(window=self.window)
@@ -79,7 +83,7 @@ class StrictModel(Model):
         yield msgspec.structs.replace(reply, usage=used)
 
     def _turn(self, messages: Sequence[Message]) -> Reply:
-        """Calls of up to three tools, seldom for a second time in a turn, then an answer."""
+        """Return up to three tool calls or an answer; repeated calls within a turn are less likely."""
         if self.chance.random() < (0.6 if isinstance(messages[-1], UserMessage) else 0.3):
             count = self.chance.choice((1, 1, 2, 3))
             calls = tuple(CallDraft(id=str(index), tool="read", arguments='{"path":"a.py"}') for index in range(count))
@@ -88,28 +92,28 @@ class StrictModel(Model):
 
 
 def notes(record: str) -> str:
-    """A flush that names the tickets of the record."""
+    """Return a flush with the tickets of the record."""
     return "\n".join(f"- {ticket} was spoken of." for ticket in tickets(record)) or "NO_REPLY"
 
 
 def summary(record: str) -> str:
-    """A summary that names the latest tickets of the record."""
+    """Return a summary with the latest tickets of the record."""
     return format_sections(
-        {GOALS: "- To do what is asked.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])}
+        {GOALS: "- Fulfil the requests.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])}
     )
 
 
 def tickets(text: str) -> list[str]:
-    """The tickets that a text names, each once."""
+    """Return the distinct tickets in a text."""
     return list(dict.fromkeys(TICKET.findall(text)))
 
 
 THRESHOLDS = compaction_rules(CompactionKeys(), AgentKeys(), NOON).thresholds
-"""When a session on a `long_stage` is compacted."""
+"""The compaction thresholds of a `long_stage`."""
 
 
 def long_stage(folder: Path, model: StrictModel, *, longest: int = 200_000, **given: Any) -> Stage:
-    """A stage with the built-ins, pruning, and a tool that returns up to `longest` characters, mostly few."""
+    """Return a stage with the built-ins, pruning, and a tool that returns at most `longest` characters, usually few."""
     (folder / "workspace").mkdir(parents=True)
     chance = random.Random(1)
 
@@ -122,7 +126,7 @@ def long_stage(folder: Path, model: StrictModel, *, longest: int = 200_000, **gi
 
 
 def evolved(lines: list[bytes]) -> Transcript:
-    """What the log folds to."""
+    """Fold a log into its transcript."""
     transcript = Transcript()
     for line in lines:
         transcript = evolve(transcript, decode(line), len(line))
@@ -130,7 +134,7 @@ def evolved(lines: list[bytes]) -> Transcript:
 
 
 def hashes_of_the_log(lines: list[bytes]) -> list[str]:
-    """What each past request of the conversation hashes to, folded from the log alone."""
+    """Return the hash of each past request of the conversation, computed from the log alone."""
     hashes, transcript, gauge = [], Transcript(), Gauge()
     for line in lines:
         recorded = decode(line)

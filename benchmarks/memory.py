@@ -1,4 +1,4 @@
-"""How much memory the gateway holds, with no model in its process: at rest after its start, and after a hundred turns."""
+"""Memory of the gateway without a local model: at rest after the start, and after a hundred turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURNS = 100
 
 
 def run(setting: Setting) -> list[Figure]:
-    """VmRSS of the process and of all that it started, when it has nothing more to do."""
+    """Measure VmRSS of the idle process and its descendants."""
     runs = max(1, setting.runs // 2)
     turns = min(TURNS, setting.turns)
     with serving("model_server") as (_, model_port):

@@ -1,6 +1,6 @@
 """Measure what remains of a month of conversation: the share of questions that can be answered from the final request.
 
-A development conversation of LoCoMo is held with a real gateway: one speaker writes the messages, the scripted model replies
+A development conversation of LoCoMo is replayed on a gateway: one speaker writes the messages, the scripted model replies
 with the other speaker's turns, and the clock advances so that the sessions spread over a month. Flush, compaction, the
 extraction and distillation of facts, the index and the recall are the product's own. Afterwards each question is asked in a
 fork of the conversation, and the request that the model receives is searched for the turns that answer it.
@@ -120,7 +120,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Live through the months and return what can be answered from the final requests."""
+    """Run the months and return the figures of the final requests."""
     shown = []
     for month in _months(setting.conversations):
         with tempfile.TemporaryDirectory(dir=setting.folder, ignore_cleanup_errors=True) as folder:
@@ -144,21 +144,21 @@ def _share(measure: str, shares: Sequence[float]) -> Figure:
 def _months(most: int) -> Iterator[Month]:
     """Yield the first conversations of the data, none if the data is missing."""
     if CONVERSATIONS.exists():
-        for told in json.loads(CONVERSATIONS.read_text())["conversations"][:most]:
-            yield month_of(told)
+        for data in json.loads(CONVERSATIONS.read_text())["conversations"][:most]:
+            yield month_of(data)
 
 
-def month_of(told: Mapping[str, Any]) -> Month:
+def month_of(data: Mapping[str, Any]) -> Month:
     """Convert a conversation of the data set. The speaker who begins is the person."""
-    turns = told["turns"]
+    turns = data["turns"]
     texts = {turn["id"]: " ".join(turn["text"].split()) for turn in turns}
     person = turns[0]["speaker"]
     sessions = tuple(tuple(_exchanges(list(session), person)) for _, session in groupby(turns, lambda turn: turn["session"]))
     questions = (
         Question(each["question"], tuple(texts[turn] for turn in each["relevant"] if turn in texts))
-        for each in told["questions"]
+        for each in data["questions"]
     )
-    return Month(told["id"], sessions, tuple(each for each in questions if each.evidence))
+    return Month(data["id"], sessions, tuple(each for each in questions if each.evidence))
 
 
 def _exchanges(turns: Sequence[Mapping[str, Any]], person: str) -> Iterator[tuple[str, str]]:
@@ -194,7 +194,7 @@ class StrictModel:
 
     @classmethod
     def prepare(cls, month: Month) -> None:
-        """Forget what was recorded, and reply from this month."""
+        """Clear the recorded requests, and reply from this month."""
         cls.month, cls.extracted, cls.requests = month, 0, {}
         cls.answers = {message: reply for session in month.sessions for message, reply in session}
         cls.answers |= dict.fromkeys((question.text for question in month.questions), UNKNOWN)
@@ -370,7 +370,7 @@ def _ended(message: str, reply: str) -> TurnText:
 
 async def _until(condition: Any, seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the gateway notifies nobody of it
+        while not condition():  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.01)
 
 

@@ -130,8 +130,8 @@ async def _longest(hooks: Hooks) -> float:
 
 
 async def _once(hooks: Hooks) -> None:
-    asked: list[Awaitable[object]] = [
+    calls: list[Awaitable[object]] = [
         hooks.propose_prunes(View(), CONTEXT, BUDGET, datetime.now(UTC)),
         hooks.turn_ended(TURN),
     ]
-    await asyncio.gather(*asked)
+    await asyncio.gather(*calls)

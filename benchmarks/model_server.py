@@ -1,9 +1,8 @@
-"""A fake model server that speaks just enough of the OpenAI wire format, and costs next to nothing.
+"""A fake model server with minimal overhead that implements a subset of the OpenAI protocol.
 
-`python -m benchmarks.model_server` prints its port and serves until it is killed. Each `POST` gets the same answer: eight
-pieces of text, the end, the usage, `[DONE]`, each written by itself and without a pause, as from a model that takes no time.
-`GET /last` returns the body of the last `POST`, so that the floor can send the very same bytes. A body is never parsed:
-one of 400 kB costs its copy.
+`python -m benchmarks.model_server` prints its port and serves until it is killed. Each `POST` receives the same response:
+eight chunks of text, the finish reason, the usage and `[DONE]`, each in a separate write without delay. `GET /last` returns
+the body of the last `POST`, so that the floor can repeat the request. Bodies are not parsed.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ STREAM = (
 
 
 class ModelServer:
-    """What all connections share: the last body that was posted."""
+    """The state shared by all connections: the body of the last `POST`."""
 
     def __init__(self) -> None:
         self.last = b""
 
 
 class ModelConnection(asyncio.Protocol):
-    """One connection, kept alive; one request after the other."""
+    """A persistent connection with sequential requests."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -69,7 +68,7 @@ class ModelConnection(asyncio.Protocol):
             self._answer(*request)
 
     def _next(self) -> tuple[bytes, bytes] | None:
-        """Take one whole request, head and body, off what was received."""
+        """Remove one complete request from the buffer and return its head and body."""
         end = self._received.find(b"\r\n\r\n")
         if end < 0:
             return None
@@ -77,7 +76,7 @@ class ModelConnection(asyncio.Protocol):
         length = _LENGTH.search(head)
         size = end + 4 + (int(length[1]) if length else 0)
         if len(self._received) < size:
-            self._wanted = size - 1  # until then nothing needs to be looked at again
+            self._wanted = size - 1  # no need to parse again before
             return None
         body = bytes(self._received[end + 4 : size])
         del self._received[:size]
@@ -96,7 +95,7 @@ class ModelConnection(asyncio.Protocol):
 
 
 async def serve() -> None:
-    """Listen on a free port of the loopback and say which."""
+    """Listen on a free loopback port and print it."""
     server = ModelServer()
     listening = await asyncio.get_running_loop().create_server(lambda: ModelConnection(server), "127.0.0.1", 0)
     print(listening.sockets[0].getsockname()[1], flush=True)

@@ -1,4 +1,4 @@
-"""How long a journal takes to be opened: verified, folded and synced, whole and from a checkpoint at its end."""
+"""The time to open a journal: verify, fold and sync it as a whole, or from a checkpoint at its end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sessions.store.protocols import START, Position
 SHORTER = 100
 
 
-class Folded:
-    """The work of the gateway for each line of a journal that it opens."""
+class TranscriptFold:
+    """Folds the lines of a journal into a transcript, as the gateway does on opening."""
 
     def __init__(self) -> None:
         self.transcript = Transcript()
@@ -32,7 +32,7 @@ class Folded:
 
 
 def run(setting: Setting) -> list[Figure]:
-    """A journal of `setting.events` events against one a hundred times shorter, both in the page cache."""
+    """Compare a journal of `setting.events` events with one a hundred times shorter, both in the page cache."""
     with new_home(setting.folder) as home:
         sessions = home / "sessions"
         sessions.mkdir(mode=0o700)
@@ -48,8 +48,8 @@ async def _measure(home: Path, ends: dict[int, Position], runs: int) -> list[Fig
         (home / "sessions").mkdir(exist_ok=True)
         journals = Journals(home / "sessions", home / "quarantine", committer)
         whole = {events: await _open(journals, events, START, runs) for events in ends}
-        kept = {events: await _open(journals, events, end, runs) for events, end in ends.items()}
-    return [*_lines("whole", whole), *_lines("from a checkpoint at its end", kept)]
+        from_checkpoint = {events: await _open(journals, events, end, runs) for events, end in ends.items()}
+    return [*_lines("whole", whole), *_lines("from a checkpoint at its end", from_checkpoint)]
 
 
 async def _open(journals: Journals, events: int, after: Position, runs: int) -> list[float]:
@@ -58,7 +58,7 @@ async def _open(journals: Journals, events: int, after: Position, runs: int) -> 
 
 async def _open_once(journals: Journals, events: int, after: Position) -> float:
     began = time.perf_counter()
-    log, _ = await journals.open(f"20261121-031241-{events}", after=after, fold=Folded())
+    log, _ = await journals.open(f"20261121-031241-{events}", after=after, fold=TranscriptFold())
     seconds = time.perf_counter() - began
     await log.close()
     return seconds * 1000

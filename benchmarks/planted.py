@@ -101,12 +101,12 @@ def _round(chance: random.Random, number: int, planted: list[Planted], first: li
         who = 0 if each.kind == "corrections" else chance.randrange(2)
         said[who].append(each.sentence)
     call = ToolCall(id=f"call-{number}", tool=chance.choice(_TOOLS), arguments=f'{{"path":"logs/{_word(chance)}.txt"}}')
-    asked, told = (" ".join(_among(chance, sentences)) for sentences in said)
+    question, answer = (" ".join(_among(chance, sentences)) for sentences in said)
     messages = (
-        UserMessage(text=asked),
+        UserMessage(text=question),
         AssistantMessage(text="", calls=(call,)),
         ToolMessage(id=call.id, tool=call.tool, text=_listing(chance)),
-        AssistantMessage(text=told),
+        AssistantMessage(text=answer),
     )
     return Round(messages=messages, planted=tuple(planted))
 
@@ -172,7 +172,7 @@ def _correction(chance: random.Random) -> Planted:
 
 
 def _name(chance: random.Random) -> str:
-    """An identifier of one of the kinds that people use."""
+    """Return a random identifier of a common kind."""
     number = chance.randrange(10**6)
     return chance.choice(
         (

@@ -1,4 +1,4 @@
-"""What a process uses, from /proc (Linux), and processes of our own that tell their port."""
+"""Resource usage of processes from /proc (Linux), and server processes that print their port."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The checkout, from which all processes are started."""
+"""The root of the checkout, the working directory of all processes."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of all threads of a process so far, in seconds, in steps of a clock tick (10 ms on most systems)."""
+    """Return the processor time of a process in seconds, with the resolution of a clock tick (usually 10 ms)."""
     user, system = _after_name(pid)[11:13]
     return (int(user) + int(system)) / _TICKS
 
 
 def await_rest(pid: int) -> None:
-    """Return once a process has used no processor time for half a second."""
+    """Wait until a process has used no processor time for half a second."""
     spent, quiet = cpu_seconds(pid), 0
     while quiet < 5:
         time.sleep(0.1)
@@ -32,12 +32,12 @@ def await_rest(pid: int) -> None:
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory (VmRSS) of a process and of all its descendants, in MB of a million bytes."""
+    """Return the resident memory (VmRSS) of a process and its descendants in units of 10^6 bytes."""
     return sum(_resident(each) for each in [pid, *_descendants(pid)]) / 1e6
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, such as `ext4`."""
+    """Return the type of the file system of `path`, such as `ext4`."""
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     holding = [(mount, kind) for _, mount, kind, *_ in mounts if path.resolve().is_relative_to(mount)]
     return max(holding, key=lambda found: len(found[0]), default=("", "unknown"))[1]
@@ -45,7 +45,7 @@ def file_system(path: Path) -> str:
 
 @contextmanager
 def serving(module: str) -> Iterator[tuple[int, int]]:
-    """Run one of this package's servers until the end of the block; gives its pid and the port that it printed."""
+    """Run a server module of this package and yield its pid and port."""
     command = [sys.executable, "-m", f"benchmarks.{module}"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         try:
@@ -58,7 +58,7 @@ def serving(module: str) -> Iterator[tuple[int, int]]:
 def _resident(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except FileNotFoundError:  # it ended between the listing and the reading
+    except FileNotFoundError:  # it has ended in the meantime
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
@@ -78,5 +78,5 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _after_name(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the name before them may hold spaces and brackets."""
+    """Return the fields of /proc/PID/stat after the name, which may contain spaces and parentheses."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A session as the gateway keeps it, without a gateway: events in, pruned requests out, each measured."""
+"""A session without a gateway process, whose requests are pruned, assembled and measured as in the gateway."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from sessions.store.recorder import Recorder
 BEGAN = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
 COLD = timedelta(minutes=5)
-"""After so long without a request a provider's cache has forgotten the conversation."""
+"""The lifetime of a provider's cache after the last request."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: its estimated tokens, its bytes, how many of these repeat the beginning of the request before and are
-    still in the provider's cache, and the milliseconds that it took to be pruned, assembled and measured."""
+    """A request: its estimated tokens, its bytes, the bytes that the provider has cached from the previous request, and the
+    milliseconds of pruning, assembly and measurement."""
 
     tokens: int
     bytes: int
@@ -55,19 +55,19 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fresh(self) -> float:
-        """The tokens that the provider has to read anew."""
+        """The tokens that are not in the provider's cache."""
         return self.tokens * (1 - self.repeated / self.bytes)
 
 
-class _Nowhere:
-    """A log that keeps nothing and fails never."""
+class _NullLog:
+    """A log that discards all lines and never fails."""
 
     def __init__(self) -> None:
         self.end = self.durable = 0
         self._settled: Callable[[int], None] = lambda _: None
 
     def append(self, line: bytes, *, urgent: bool) -> None:
-        self._settle()  # all before this line: the recorder does not know of it yet
+        self._settle()  # only the previous lines: the recorder has not registered this one yet
         self.end += len(line)
         if urgent:
             asyncio.get_running_loop().call_soon(self._settle)
@@ -87,17 +87,17 @@ class _Nowhere:
 
 
 class PrunedSession:
-    """Takes what people, models and tools said, and sends requests. `clock` may be moved forward; `window` is in tokens."""
+    """A session driven by messages, replies and tool results. `window` is in tokens; the caller may advance `clock`."""
 
     def __init__(self, rules: PruningRules, window: int) -> None:
         self.sent: list[Sent] = []
         self.edits: list[tuple[int, Edit]] = []
-        """Each edit with the request, counted from 0, before which it was made."""
+        """Each edit with the index of the request that it precedes."""
         self.clock = ManualClock(BEGAN)
         self.window = window
         self.settings = Settings(msgspec.structs.replace(load_config(None, environment={}, overrides={}), pruning=rules))
         self.config = ConversationConfig(self.settings, self.clock)
-        self.recorder = Recorder(_Nowhere(), START, Transcript(), self.clock.now)
+        self.recorder = Recorder(_NullLog(), START, Transcript(), self.clock.now)
         self.recorder.on_event(self._remember)
         self.hooks = load_plugins(())
         self._pruning = Pruner(self.recorder, self.hooks, self.config)
@@ -108,7 +108,7 @@ class PrunedSession:
         self._note(InstructionsSet(text="You are brief.", tools=(), notes=(), parameters={}))
 
     def hear(self, text: str) -> int:
-        """A person writes, and a turn takes it; returns the seq from which on a compaction keeps it."""
+        """Record a message and the start of its turn; return the first seq that a compaction must keep to retain it."""
         if self.recorder.transcript.open_turn is not None:
             self._note(TurnEnded(outcome="replied", millis=1))
         seq = self._note(
@@ -119,18 +119,18 @@ class PrunedSession:
         return self._note(TurnStarted(takes=(seq,), provider="benchmark", model="model", window=self.window, reserve=0))
 
     def reply(self, text: str, *calls: RequestedCall) -> list[CallRef]:
-        """The model answers; returns the calls that it asks for."""
+        """Record a reply and return its calls."""
         seq = self._note(
             ModelReplied(reply=1, model="model", text=text, calls=calls, stop="calls" if calls else "end", usage=None)
         )
         return [CallRef(of=seq, index=index) for index in range(len(calls))]
 
     def give(self, call: CallRef, output: str) -> None:
-        """A tool returns."""
+        """Record the result of a tool call."""
         self._note(ToolReturned(call=call, outcome="returned", output=output))
 
     def compact(self, keep_from: int, summary: str) -> None:
-        """Replace everything before a seq by a summary."""
+        """Replace everything before `keep_from` with a summary."""
         number = self.recorder.transcript.cut + 1
         self._note(
             ContextCompacted(
@@ -139,7 +139,7 @@ class PrunedSession:
         )
 
     async def send(self) -> Sent:
-        """Prune, assemble and measure a request, as a turn does."""
+        """Prune, assemble and measure a request."""
         began = time.perf_counter()
         await self.shrink()
         context = assemble(self.recorder.transcript, self._before)
@@ -158,7 +158,7 @@ class PrunedSession:
         await self.prune(0)
 
     async def prune(self, reserve: int) -> None:
-        """Prune as at a reserve of so many tokens."""
+        """Prune with a reserve in tokens."""
         await self._pruning.prune(self.window, reserve)
 
     def _note(self, event: Event) -> int:
@@ -171,8 +171,7 @@ class PrunedSession:
 
 
 def repeats(context: Context, before: Context | None) -> tuple[int, int]:
-    """Bytes of a request's messages, and how many of them stood at the same place in the request before, up to the first
-    message that differs."""
+    """Return the bytes of a request's messages, and the bytes of their common prefix with the previous request."""
     size = repeated = 0
     same = before is not None
     for index, message in enumerate(context.messages):

@@ -1,4 +1,4 @@
-"""What pruning saves, what it leaves of a provider's cache, and what it costs."""
+"""The savings of pruning, its effect on a provider's cache, and its cost."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BAR_REPEATED = 90.0
 WINDOW = 200_000
 TURNS = 300
 WARM = 30
-"""Requests at the beginning of a session, when there is little to repeat."""
+"""Initial requests excluded from the cached share, as they have little to repeat."""
 
 
 def run(setting: Setting) -> list[Figure]:
-    """A busy session, the cost of a large request, and a real agent's session if there is one."""
+    """Measure a busy session, the cost of a large request, and the recorded agent's session if it exists."""
     return asyncio.run(_run(setting))
 
 
@@ -41,7 +41,7 @@ async def _run(setting: Setting) -> list[Figure]:
         label = f"prune, assemble and measure 200k tokens, {what}"
         figures.append(figure("pruning", label, "ms", samples, against="bar", reference=BAR_MILLIS))
     if not DATA.exists():
-        print(f"  {DATA.name} is not there: left out", file=sys.stderr)
+        print(f"  {DATA.name} not found: skipped", file=sys.stderr)
         return figures
     lines = lines_of(DATA)
     for mode in get_args(PruningMode):
@@ -53,7 +53,7 @@ async def _run(setting: Setting) -> list[Figure]:
 
 
 async def busy(mode: PruningMode, turns: int, window: int = WINDOW) -> PrunedSession:
-    """Turns without a pause, each with one to five calls whose results have 200 to 40,000 characters, most of them few."""
+    """Return a session of turns without pauses, each with one to five calls that return 200 to 40,000 characters."""
     chance = random.Random(4)
     session = PrunedSession(PruningRules(mode=mode), window)
     for turn in range(turns):
@@ -69,7 +69,7 @@ async def busy(mode: PruningMode, turns: int, window: int = WINDOW) -> PrunedSes
 
 
 def repeated_share(sent: list[Sent]) -> float:
-    """The share, in percent, of the bytes of a session's requests that a provider's cache holds."""
+    """Return the percentage of the bytes of requests that are in the provider's cache."""
     return 100 * sum(each.repeated for each in sent[WARM:]) / max(1, sum(each.bytes for each in sent[WARM:]))
 
 
@@ -80,26 +80,26 @@ def _words(chance: random.Random, characters: int) -> str:
 
 def _figures(what: str, session: PrunedSession) -> Iterator[Figure]:
     sent = session.sent
-    yield figure("pruning", f"{what}: a request", "tokens", [float(each.tokens) for each in sent])
+    yield figure("pruning", f"{what}: request", "tokens", [float(each.tokens) for each in sent])
     yield figure("pruning", f"{what}: all requests", "Mtokens", [sum(each.tokens for each in sent) / 1e6])
-    yield figure("pruning", f"{what}: of them not cached", "Mtokens", [sum(each.fresh for each in sent) / 1e6])
+    yield figure("pruning", f"{what}: not cached", "Mtokens", [sum(each.fresh for each in sent) / 1e6])
     share = [repeated_share(sent)]
     yield figure("pruning", f"{what}: cached", "%", share, against="at least", reference=BAR_REPEATED)
-    yield figure("pruning", f"{what}: pruned, assembled, measured", "ms", [each.millis for each in sent])
+    yield figure("pruning", f"{what}: prune, assemble and measure", "ms", [each.millis for each in sent])
     yield from _saved(what, session)
 
 
 def _saved(what: str, session: PrunedSession) -> Iterator[Figure]:
-    """Return the characters that the edits saved, by proposer and kind."""
+    """Yield the characters saved by the edits of each proposer and kind."""
     saved: dict[str, list[float]] = {}
     for _, edit in session.edits:
         saved.setdefault(f"{edit.by}, {type(edit).__name__.lower()}", []).append(float(edit.saved))
     for name, each in sorted(saved.items()):
-        yield figure("pruning", f"{what}: an edit of {name} saved", "chars", each)
+        yield figure("pruning", f"{what}: saved by an edit of {name}", "chars", each)
 
 
 async def _large(window: int) -> float:
-    """Milliseconds that a view of 200,000 tokens, in results of 2,000 characters, takes before one more request."""
+    """Return the milliseconds to prune, assemble and measure a request of 200,000 tokens in results of 2,000 characters."""
     session = PrunedSession(PruningRules(mode="off"), window)
     session.hear("Go.")
     for number in range(380):

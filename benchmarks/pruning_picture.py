@@ -1,5 +1,4 @@
-"""`python -m benchmarks.pruning_picture FILE.svg`: draw what pruning and compactions make of a recorded session, request by
-request."""
+"""`python -m benchmarks.pruning_picture FILE.svg`: plot the requests of a recorded session under pruning and compaction."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ LEFT, RIGHT = 70, 840
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """A plot's position in pixels from the top; `most` is the value at its top, `step` the value between two lines."""
+    """A plot with its edges in pixels from the top. `most` is the value at its top, `step` the distance of grid lines."""
 
     top: int
     bottom: int
@@ -52,35 +51,35 @@ STYLE = "text{font:13px system-ui,sans-serif;fill:#333}.small{font-size:11px;fil
 
 
 def main(path: Path) -> int:
-    """Write the picture; returns the exit code."""
+    """Write the picture and return the exit code."""
     if not DATA.exists():
-        print(f"{DATA.name} is not there.", file=sys.stderr)
+        print(f"{DATA.name} not found.", file=sys.stderr)
         return 1
-    path.write_text(asyncio.run(_drawn()))
+    path.write_text(asyncio.run(_draw()))
     return 0
 
 
-async def _drawn() -> str:
+async def _draw() -> str:
     lines = lines_of(DATA)
     modes = {mode: await replay(lines, PrunedSession(PruningRules(mode=mode), WINDOW)) for mode in COLOURS}
     return picture(modes, await fitted(lines))
 
 
 def picture(modes: dict[PruningMode, PrunedSession], fits: Sequence[Fitted]) -> str:
-    """The same session under several modes, and at several windows, as SVG."""
+    """Return an SVG plot of the session in each pruning mode and at several window sizes."""
     requests = len(modes["off"].sent)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title">',
-        '<title id="title">Tokens of each request of a recorded session, by how it is shortened</title>',
+        '<title id="title">Tokens of each request of a recorded session, by reduction</title>',
         f'<style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-        _text(LEFT, 24, "A coding agent's session, with its own two compactions: tokens of each request, window 200,000"),
+        _text(LEFT, 24, "A coding agent's session with its own two compactions: tokens of each request, window 200,000"),
         *_axes(MODES, requests),
         *_legend(46, [(COLOURS[mode], f"{mode}: {_millions(session)}") for mode, session in modes.items()]),
         *(_line(MODES, COLOURS[mode], session) for mode, session in modes.items()),
-        _text(LEFT, SAVED.top - 14, "What each request's edits saved in the mode always, in characters"),
+        _text(LEFT, SAVED.top - 14, "Characters saved by the edits of each request in the mode always"),
         *_axes(SAVED, 0),
         *_saved(modes["always"]),
-        _text(LEFT, FITTED.top - 50, "The same without those two: as the gateway keeps it, at windows of several sizes"),
+        _text(LEFT, FITTED.top - 50, "Without these two compactions, reduced by the gateway, at several window sizes"),
         *_axes(FITTED, requests),
         *_fits(fits),
         "</svg>",
@@ -101,10 +100,6 @@ def _fits(fits: Sequence[Fitted]) -> Iterator[str]:
     yield from _legend(FITTED.top - 13, entries[3:])
     for colour, each in drawn:
         yield _line(FITTED, colour, each.session)
-
-
-def _named(each: Fitted) -> str:
-    return each.what if each.what == "unchanged" else f"{each.what}, {each.window // 1000}k"
 
 
 def _millions(session: PrunedSession) -> str:

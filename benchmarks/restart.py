@@ -1,4 +1,4 @@
-"""How long a start takes on a home with thousands of journals: with its catalog, and after the catalog was deleted."""
+"""The start time on a home with thousands of journals, with the catalog and after its deletion."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from benchmarks.setting import Setting
 TURNS = 10
 
 Start = tuple[float, float]
-"""Seconds until ready, and processor seconds until then."""
+"""Elapsed and processor seconds until ready."""
 
 
 def run(setting: Setting) -> list[Figure]:
-    """All journals are whole and settled. The first start on the empty home is not counted, nor is the first with journals,
-    which makes the catalog and, once it is ready, goes on to look into each of them."""
+    """Measure starts on an empty home, with a catalog and without one. All journals are intact and settled.
+
+    The first start on the empty home and the first start with journals, which builds the catalog, are not counted.
+    """
     with serving("model_server") as (_, model_port), new_home(setting.folder) as home:
 
         def start(prepare: Callable[[], None] = lambda: None) -> list[Start]:
@@ -30,14 +32,14 @@ def run(setting: Setting) -> list[Figure]:
         empty = start()
         _fill(home, setting.journals)
         _start_and_rest(home, model_port)
-        kept = start()
-        rebuilt = start(lambda: _delete_catalog(home))
+        with_catalog = start()
+        without_catalog = start(lambda: _delete_catalog(home))
     name = f"{setting.journals} journals of {2 + TURNS * EVENTS_A_TURN} events"
-    return [*_figures(name, kept, empty), *_figures(f"{name}, catalog deleted", rebuilt, empty)]
+    return [*_figures(name, with_catalog, empty), *_figures(f"{name}, catalog deleted", without_catalog, empty)]
 
 
 def _figures(name: str, starts: list[Start], empty: list[Start]) -> list[Figure]:
-    """Wall and processor time, each against the same on an empty home."""
+    """Return elapsed and processor time, each compared with an empty home."""
     return [
         figure(
             "restart",

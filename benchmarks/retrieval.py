@@ -76,23 +76,23 @@ def run(setting: Setting) -> list[Figure]:
 
 
 def _figures(way: str, judged: Mapping[str, Sequence[EvalMetrics]]) -> Iterator[Figure]:
-    every = [each for some in judged.values() for each in some]
-    whole = mean(every)
-    parts = ", ".join(f"{name} {100 * mean(some).recall[10]:.1f}" for name, some in judged.items())
+    pooled = [each for some in judged.values() for each in some]
+    whole = mean(pooled)
+    by_conversation = ", ".join(f"{name} {100 * mean(some).recall[10]:.1f}" for name, some in judged.items())
     measures = {"nDCG@10": whole.ndcg, "MRR": whole.reciprocal}
     for cutoff in CUTOFFS:
         aim = AIM[cutoff] if way in (DEFAULT, CROSS_VALIDATED) else None
         yield Figure(
             benchmark="retrieval",
-            measure=f"{way}: recall@{cutoff}" + (f" ({parts})" if cutoff == 10 else ""),
+            measure=f"{way}: recall@{cutoff}" + (f" ({by_conversation})" if cutoff == 10 else ""),
             unit="%",
             median=100 * whole.recall[cutoff],
-            runs=len(every),
+            runs=len(pooled),
             against="aim" if aim else "",
             reference=aim,
         )
     for name, value in measures.items():
-        yield Figure(benchmark="retrieval", measure=f"{way}: {name}", unit="%", median=100 * value, runs=len(every))
+        yield Figure(benchmark="retrieval", measure=f"{way}: {name}", unit="%", median=100 * value, runs=len(pooled))
 
 
 def _gathered(conversation: Conversation, model: CachedVectors, folder: Path, fusion: Fusion = "measured") -> list[Gathered]:

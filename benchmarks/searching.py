@@ -1,7 +1,7 @@
-"""How fast the memory answers among many notes: by words, by words and vectors, and how long the event loop is held up while
-all of them are read and embedded. The vectors are random, of the bundled model's length: making real ones is another matter.
+"""The time of a search among many notes, by keywords and with vectors, and the delay of the event loop during indexing.
 
-Everything goes through `Memory`, as the gateway uses it: its threads, its file, its ranking.
+The vectors are random, with the dimensions of the bundled model; the time of embedding is not measured. All operations use
+`Memory`, as in the gateway.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from plugins.memory.sources.notes import Notes
 
 DIMENSIONS = 384
 QUESTIONS = 100
-EVERY = 0.005
-"""Seconds between two looks at the loop."""
+INTERVAL = 0.005
+"""Seconds between two samples of the loop's delay."""
 
 SETTLED = 3.0
-"""Seconds after which the watching has begun for sure."""
+"""Seconds after which the file watcher has certainly started."""
 
 BAR_WORDS, BAR_BOTH, BAR_LAG = 5.0, 15.0, 50.0
 
@@ -39,7 +39,7 @@ _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u",
 
 
 class RandomVectors:
-    """An embedding provider that makes vectors at once, of no meaning."""
+    """An embedding provider with random vectors."""
 
     name: ClassVar[str] = "random"
 
@@ -55,24 +55,24 @@ class RandomVectors:
         return None
 
     def model(self) -> str | None:
-        """One that has no weights."""
+        """Return the name of the model."""
         return "random"
 
     def explain_default(self) -> str:
-        """It always can."""
-        return "it needs nothing"
+        """Return the reason for the default model."""
+        return "no requirements"
 
     def dimensions(self) -> int:
-        """As many as the bundled model has."""
+        """Return the dimensions of the bundled model."""
         return DIMENSIONS
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """A vector for each text, made beside the event loop as models do it."""
+        """Return a random vector for each text, computed in a thread."""
         return await asyncio.to_thread(lambda: [[self._random.gauss(0, 1) for _ in range(DIMENSIONS)] for _ in texts])
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Both searches among as many notes as the setting says, and the loop meanwhile."""
+    """Measure both searches among `setting.notes` notes, and the delay of the loop during indexing."""
     with tempfile.TemporaryDirectory(dir=setting.folder, ignore_cleanup_errors=True) as folder:
         return asyncio.run(_measure(Path(folder), setting.notes))
 
@@ -93,17 +93,17 @@ async def _measure(folder: Path, count: int) -> list[Figure]:
         watching = asyncio.create_task(memory.watch())
         lags, seconds = await _indexed(memory)
         await asyncio.sleep(SETTLED)
-        both = await _asked(memory, words, draw)
+        vector_times = await _search_times(memory, words, draw)
         keys[0] = by_words
-        told = await _asked(memory, words, draw)
+        keyword_times = await _search_times(memory, words, draw)
         watching.cancel()
     name = f"{count:,} notes"
-    delay = f"{name}: longest delay of the loop meanwhile"
+    delay = f"{name}: longest loop delay while indexing"
     return [
-        figure("searching", f"{name}: all read and embedded", "s", [seconds]),
+        figure("searching", f"{name}: index and embed all", "s", [seconds]),
         figure("searching", delay, "ms", [max(lags)], against="bar", reference=BAR_LAG),
-        figure("searching", f"{name}: by words", "ms", told, against="bar", reference=BAR_WORDS),
-        figure("searching", f"{name}: by words and vectors", "ms", both, against="bar", reference=BAR_BOTH),
+        figure("searching", f"{name}: keyword search", "ms", keyword_times, against="bar", reference=BAR_WORDS),
+        figure("searching", f"{name}: search with vectors", "ms", vector_times, against="bar", reference=BAR_BOTH),
     ]
 
 
@@ -123,36 +123,36 @@ def _write(workspace: Path, count: int, words: Sequence[str], weights: Sequence[
     """Write notes of about 400 characters."""
     (workspace / "memory").mkdir(parents=True)
     for number in range(count):
-        told = draw.choices(words, weights, k=60)
-        lines = [" ".join(told[start : start + 12]) for start in range(0, 60, 12)]
+        chosen = draw.choices(words, weights, k=60)
+        lines = [" ".join(chosen[start : start + 12]) for start in range(0, 60, 12)]
         day = f"{2020 + number % 6}-{number % 12 + 1:02d}-{number % 28 + 1:02d}"
-        (workspace / "memory" / f"{day}-{number}.md").write_text(f"# {told[0]} {told[1]}\n\n" + "\n".join(lines) + "\n")
+        (workspace / "memory" / f"{day}-{number}.md").write_text(f"# {chosen[0]} {chosen[1]}\n\n" + "\n".join(lines) + "\n")
 
 
 async def _indexed(memory: Memory) -> tuple[list[float], float]:
-    """Index everything; returns the delays of the loop meanwhile in milliseconds, and the seconds it took."""
+    """Index all notes; return the delays of the loop in milliseconds, and the elapsed seconds."""
     lags = [0.0]
 
-    async def look() -> None:
+    async def sample() -> None:
         while True:
             began, worked = time.perf_counter(), time.process_time()
-            await asyncio.sleep(EVERY)
-            # As long as this process was at work itself: what others on the machine take is not its doing.
-            late = min(time.perf_counter() - began - EVERY, time.process_time() - worked)
+            await asyncio.sleep(INTERVAL)
+            # At most the processor time of this process, to exclude the load of other processes.
+            late = min(time.perf_counter() - began - INTERVAL, time.process_time() - worked)
             lags.append(late * 1000)
 
     gc.collect()
-    gc.freeze()  # as the gateway does it when it is ready
-    began, looking = time.perf_counter(), asyncio.create_task(look())
+    gc.freeze()  # as the gateway does when it is ready
+    began, sampling = time.perf_counter(), asyncio.create_task(sample())
     await memory.update(lambda _: None)
     seconds = time.perf_counter() - began
-    looking.cancel()
+    sampling.cancel()
     gc.unfreeze()
     return lags, seconds
 
 
-async def _asked(memory: Memory, words: Sequence[str], draw: random.Random) -> list[float]:
-    """Milliseconds of each of the searches, four words each."""
+async def _search_times(memory: Memory, words: Sequence[str], draw: random.Random) -> list[float]:
+    """Measure searches of four words each, in milliseconds."""
     weights = [1 / (rank + 30) for rank in range(len(words))]
     taken = []
     for _ in range(QUESTIONS):

@@ -1,4 +1,4 @@
-"""How large the benchmarks are."""
+"""The sizes of the benchmarks."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import msgspec
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes that the command line may change. `folder` is where homes and files are made; its file system is the one
-    that is measured."""
+    """The options of the command line. Temporary homes and files are created in `folder`, on whose file system the
+    benchmarks run."""
 
     folder: Path
     cache: Path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exuvia"
-    """Where vectors are kept from one run to the next."""
+    """The directory for cached vectors."""
     turns: int = 2000
-    """The depth of the one long session."""
+    """Turns of the long session."""
     window: int = 80
-    """Turns that are measured from each depth on; more of them where the disk is busy."""
+    """Measured turns at each depth. Increase it on a busy disk."""
     runs: int = 7
-    """Starts, and other measures of seconds, that are repeated."""
+    """Repetitions of starts and other slow measurements."""
     sessions: int = 50
-    """Sessions at once."""
+    """Concurrent sessions."""
     each: int = 40
     """Turns of each of those sessions."""
     journals: int = 2000
-    """Journals in the home that is restarted."""
+    """Journals in the home of `restart`, and notes of the keyword search in `retrieval`."""
     conversations: int = 5
-    """Conversations in which answers are looked for, where there are any."""
+    """LoCoMo conversations, if the data exists."""
     notes: int = 10_000
-    """Notes in which is searched."""
+    """Notes of the searched index."""
     events: int = 100_000
-    """Events of the long journal that is opened."""
+    """Events of the long journal in `opening`."""
     chunks: int = 100_000
     """Chunks of the large index."""

@@ -1,4 +1,4 @@
-"""One conversation as the gateway builds it, on a log in memory, with a scripted model and tools.
+"""A conversation built by the gateway's factory, with a log in memory, a scripted model and scripted tools.
 
 The tests of the gateway use it too.
 """
@@ -66,7 +66,7 @@ INSTRUCTIONS = "Be brief.\n\nToday is Saturday, 2026-11-21 (UTC).\n"
 NO_COMPACTION = CompactionKeys(enabled=False)
 
 NOWHERE = Path("unused")
-"""A folder and a file that do not exist."""
+"""A path that does not exist."""
 
 OPENED = SessionOpened(format=1, session="20261121-120000-aaaaaa", key="main", person="owner")
 
@@ -80,7 +80,7 @@ def _no_context(*_: object) -> Any:
 
 
 class MemoryLog:
-    """A `Log` without a disk: urgent lines become durable after some `steps` of the loop, those before them with them."""
+    """A `Log` in memory. Urgent lines and all before them become durable after `steps` iterations of the event loop."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -117,7 +117,7 @@ class MemoryLog:
         self._commit()
 
     def fail(self) -> None:
-        """Lose everything that is not durable yet."""
+        """Fail the log, losing all lines that are not durable."""
         self.failure = StorageFailed("the disk is full")
         self._failed(self.failure)
 
@@ -135,7 +135,7 @@ class MemoryLog:
 
 
 def says(text: str, *tools: str) -> Answer:
-    """A model's answer: the text in two pieces, and calls of these tools."""
+    """Return an answer that streams the text in two parts and calls the tools."""
 
     async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
@@ -149,7 +149,7 @@ def says(text: str, *tools: str) -> Answer:
 
 
 def hangs_after(text: str) -> Answer:
-    """A model that says something and then nothing more."""
+    """Return an answer that streams the text and then hangs."""
 
     async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if text:
@@ -160,7 +160,7 @@ def hangs_after(text: str) -> Answer:
 
 
 def breaks(error: BaseException, text: str = "") -> Answer:
-    """A model that says something and then fails."""
+    """Return an answer that streams the text and then raises the error."""
 
     async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if text:
@@ -171,7 +171,7 @@ def breaks(error: BaseException, text: str = "") -> Answer:
 
 
 class Model:
-    """A chat provider that gives the answers it was told, in order, the last one for ever. It refuses unpaired calls."""
+    """A chat provider with scripted answers. The last one is repeated. Requests with unpaired calls are rejected."""
 
     name: ClassVar[str] = "staged"
     Settings: ClassVar[type] = NoSettings
@@ -204,7 +204,7 @@ class Model:
 
 
 class Instrument:
-    """A tool that does what the test says and counts how often it ran."""
+    """A tool with a scripted action that counts its runs."""
 
     def __init__(self, name: str, act: Callable[[], Any] | None = None, *, repeatable: bool = False) -> None:
         self.definition = ToolDefinition(name=name, description="", parameters={})
@@ -221,10 +221,10 @@ class Instrument:
 
 
 class Stage:
-    """A conversation and its surroundings.
+    """A conversation with its dependencies.
 
-    Without `memory` nothing is recalled, without `workspace` there are no notes; `models` are the given model's alone unless
-    stated otherwise. `configure` replaces the other settings.
+    Without `memory` nothing is recalled; without `workspace` there are no notes. `models` defaults to the given model alone.
+    `configure` replaces the other settings.
     """
 
     def __init__(
@@ -239,11 +239,11 @@ class Stage:
         rounds: int = 5,
         queue: QueueMode = "followup",
         workspace: Path = NOWHERE,
-        pruning: PruningRules = PruningRules(),  # noqa: B008 - it is frozen
+        pruning: PruningRules = PruningRules(),  # noqa: B008 - immutable
         hooks: Hooks | None = None,
         compaction: CompactionKeys = NO_COMPACTION,
         memory: Memory | None = None,
-        recall: RecallKeys = RecallKeys(),  # noqa: B008 - it is frozen
+        recall: RecallKeys = RecallKeys(),  # noqa: B008 - immutable
     ) -> None:
         self.clock = clock or ManualClock()
         self.log = MemoryLog()
@@ -325,7 +325,7 @@ class Stage:
         )
 
     def _recorder(self, lines: Sequence[bytes]) -> Recorder:
-        """The recorder of a log that begins with these lines."""
+        """Return the recorder of a log with initial lines."""
         position, transcript = START, Transcript()
         for line in lines:
             self.log.written.append(line)
@@ -342,12 +342,12 @@ class Stage:
         self.slept.append(seconds)
 
     def configure(self, **sections: msgspec.Struct) -> None:
-        """Replace sections of the configuration. The next turn reads them."""
+        """Replace sections of the configuration from the next turn on."""
         self.settings.offer(msgspec.structs.replace(self.settings.current, **sections))
 
     @asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
-        """Run the conversation for a while; on leaving it is stopped as the gateway stops it."""
+        """Run the conversation, and stop it on exit as the gateway does."""
         task = asyncio.create_task(self.conversation.run())
         try:
             yield
@@ -365,7 +365,7 @@ class Stage:
         )
 
     async def say(self, text: str, id_: str = "m1") -> None:
-        """Send a message and wait until everything is answered."""
+        """Send a message and wait until the session is settled."""
         self.hear(text, id_)
         await self.until_settled()
 
@@ -374,7 +374,7 @@ class Stage:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(90):
-            while not condition():  # noqa: ASYNC110 - any condition, also on what no event reports
+            while not condition():  # noqa: ASYNC110 - the condition may depend on state without an event
                 await asyncio.sleep(0.005)
 
     async def until_settled(self) -> None:
@@ -389,5 +389,5 @@ class Stage:
         return [str(type(event).__struct_config__.tag) for event in self.events]
 
     def told(self, kind: type[Any]) -> list[Any]:
-        """All events of a kind."""
+        """Return all events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]

@@ -1,4 +1,4 @@
-"""How long the gateway takes to be ready, on a new home: from the start of the process to the first 200 of `/readyz`."""
+"""The start time of the gateway on a new home, until the first 200 of `/readyz`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR_SECONDS = 0.6
 
 
 def run(setting: Setting) -> list[Figure]:
-    """Each start is of a new process on a new home. The first, which may have to compile Python, is not counted."""
+    """Measure starts, each on a new home. The first one, which may compile bytecode, is not counted."""
     with serving("model_server") as (_, model_port):
         starts = [_start(setting, model_port) for _ in range(setting.runs + 1)][1:]
     bare = statistics.median([_bare() for _ in range(setting.runs + 1)][1:])

@@ -1,4 +1,4 @@
-"""How many turns a second many sessions reach together, each on a connection of its own with one message under way."""
+"""The throughput of concurrent sessions, each with a separate connection and one message in progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BAR = 450.0
 WARM_TURNS = 2
 
 
-class Crowd(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: all turns, the seconds they took together, and the processor seconds of each process meanwhile."""
+class ConcurrentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: all turns, the elapsed seconds, and the processor seconds of each process."""
 
     turns: list[Times]
     seconds: float
@@ -27,26 +27,26 @@ class Crowd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Turns a second."""
+        """Turns per second."""
         return len(self.turns) / self.seconds
 
 
 def run(setting: Setting) -> list[Figure]:
-    """A new gateway for each run; the first turns of each session, which create it, are not counted."""
-    crowds = [_run(setting) for _ in range(max(1, setting.runs // 2))]
-    ended = [times.ended * 1000 for crowd in crowds for times in crowd.turns]
+    """Measure each run on a new gateway. The first turns of each session, which create it, are not counted."""
+    measured = [_run(setting) for _ in range(max(1, setting.runs // 2))]
+    ended = [times.ended * 1000 for each in measured for times in each.turns]
     name = f"{setting.sessions} sessions"
     lines = [
-        figure("throughput", name, "turns/s", [crowd.rate for crowd in crowds], against="bar", reference=BAR),
+        figure("throughput", name, "turns/s", [each.rate for each in measured], against="bar", reference=BAR),
         figure("throughput", f"{name}: sent → turn_ended", "ms", ended),
     ]
-    for process in crowds[0].cpu:
-        spent = [crowd.cpu[process] / len(crowd.turns) * 1000 for crowd in crowds]
-        lines.append(figure("throughput", f"{name}: processor time of the {process}, a turn", "ms", spent))
+    for process in measured[0].cpu:
+        spent = [each.cpu[process] / len(each.turns) * 1000 for each in measured]
+        lines.append(figure("throughput", f"{name}: processor time of the {process} per turn", "ms", spent))
     return lines
 
 
-def _run(setting: Setting) -> Crowd:
+def _run(setting: Setting) -> ConcurrentRun:
     with (
         serving("model_server") as (model, model_port),
         new_home(setting.folder) as home,
@@ -55,9 +55,9 @@ def _run(setting: Setting) -> Crowd:
         return asyncio.run(_talk(setting, process, model))
 
 
-async def _talk(setting: Setting, process: GatewayProcess, model: int) -> Crowd:
+async def _talk(setting: Setting, process: GatewayProcess, model: int) -> ConcurrentRun:
     pids = {"gateway": process.pid, "fake model": model, "client": os.getpid()}
-    clients = [await Client.open(process.port, TOKEN, f"crowd-{n}") for n in range(setting.sessions)]
+    clients = [await Client.open(process.port, TOKEN, f"session-{n}") for n in range(setting.sessions)]
     await asyncio.gather(*(_turns(client, WARM_TURNS) for client in clients))
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     began = time.perf_counter()
@@ -66,7 +66,7 @@ async def _talk(setting: Setting, process: GatewayProcess, model: int) -> Crowd:
     cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
     for client in clients:
         client.close()
-    return Crowd(turns=[times for each in done for times in each], seconds=seconds, cpu=cpu)
+    return ConcurrentRun(turns=[times for each in done for times in each], seconds=seconds, cpu=cpu)
 
 
 async def _turns(client: Client, count: int) -> list[Times]:

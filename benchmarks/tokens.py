@@ -1,4 +1,4 @@
-"""How far the estimate of the next request lies from what its provider then counts."""
+"""The error of the token estimate of requests, compared with the counts of their provider."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sessions.events.tokens import MESSAGE, TokenFeatures, message_features, tex
 from sessions.state.request_sizes import Calibration, RequestSizes
 
 WARM = 10
-"""Replies after which the estimate is judged."""
+"""Initial replies excluded from the error."""
 
 BAR = 5.0
-"""Per cent that the median may be off."""
+"""Limit of the median error in per cent."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A request as it was counted, by the provider, and by characters and tiktoken (0 if it has no text), and the reply,
-    which tiktoken counted too."""
+    """A request and its reply: their features, the provider's usage, and the counts of characters and of tiktoken (0 if
+    there is no text)."""
 
     units: TokenFeatures
     characters: int
@@ -39,28 +39,28 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def by_tiktoken(self) -> Step:
-        """The same where tiktoken counts each text."""
+        """The same step with the features replaced by tiktoken counts."""
         units = TokenFeatures(words=self.tiktoken, frames=self.units.frames)
         said = TokenFeatures(words=self.said_tiktoken, frames=self.said.frames)
         return msgspec.structs.replace(self, units=units, said=said)
 
 
 def run(_setting: Setting) -> list[Figure]:
-    """Other tokenizers, what it costs, and a real agent's session if there is one."""
-    figures = [each for name, steps in foreign().items() for each in _compared(name, steps)]
+    """Measure simulated tokenizers, the cost of estimation, and the recorded agent's session if it exists."""
+    figures = [each for name, steps in simulated().items() for each in _compared(name, steps)]
     figures += _costs()
     if DATA.exists():
         return figures + list(_compared("agent's session", list(recorded(lines_of(DATA)))))
-    print(f"  {DATA.name} is not there: left out", file=sys.stderr)
+    print(f"  {DATA.name} not found: skipped", file=sys.stderr)
     return figures
 
 
 def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
-    """Per cent that each way of estimating is off, after the first replies."""
+    """Yield the error of each estimate in per cent, after the first replies."""
     counts = exact = RequestSizes()
-    ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": []}
+    ways: dict[str, list[float]] = {"estimate": [], "whole request estimated": [], "not calibrated": []}
     if steps[0].characters:
-        ways |= {"tiktoken alone": [], "characters / 4": [], "all of it by tiktoken, calibrated": []}
+        ways |= {"tiktoken alone": [], "characters / 4": [], "whole request by tiktoken, calibrated": []}
     for step in steps:
         whole = counts.calibration("").tokens(step.units, whole=True)
         calibrated = exact.calibration("").tokens(step.by_tiktoken.units, whole=True)
@@ -68,13 +68,13 @@ def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
         guesses = (counts.estimate(step.units, ""), whole, *simple, calibrated)
         for off, guess in zip(ways.values(), guesses, strict=False):
             off.append(100 * abs(guess - step.usage.input) / step.usage.input)
-        counts, exact = (_learnt(known, each) for known, each in ((counts, step), (exact, step.by_tiktoken)))
+        counts, exact = (_calibrated(known, each) for known, each in ((counts, step), (exact, step.by_tiktoken)))
     for way, off in ways.items():
         bar = {"against": "bar", "reference": BAR} if way == "estimate" else {"against": "", "reference": None}
         yield figure("tokens", f"{name}: {way}", "%", off[WARM:], **bar)
 
 
-def _learnt(counts: RequestSizes, step: Step) -> RequestSizes:
+def _calibrated(counts: RequestSizes, step: Step) -> RequestSizes:
     return counts.after_request(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
 
 
@@ -82,7 +82,7 @@ def _costs() -> Iterator[Figure]:
     text = "def area(self, width: int) -> int:\n    return self.height * width\n" * 80
     yield figure("tokens", "count a text of 5 kB", "ms", _millis(lambda: text_features(text)))
     units = TokenFeatures(words=800, marks=300, frames=10)
-    yield figure("tokens", "learn from a reply", "ms", _millis(lambda: Calibration().updated(units, 1200)))
+    yield figure("tokens", "calibrate by a reply", "ms", _millis(lambda: Calibration().updated(units, 1200)))
 
 
 def _millis(work: Callable[[], object]) -> list[float]:
@@ -98,7 +98,7 @@ def _millis(work: Callable[[], object]) -> list[float]:
 
 
 def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
-    """The requests of a recorded session that its provider counted."""
+    """Yield the requests of a recorded session with a usage from the provider."""
     lines = list(lines)
     texts = [_message(line["message"])[1] if line["type"] == "message" else line.get("summary", "") for line in lines]
     exact = o200k(texts, patience=60) or [0] * len(texts)
@@ -115,8 +115,8 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
             if usage.input:
                 units = sum((entry[1] for entry in view), TokenFeatures())
                 opaque = message.opaque is not None
-                there = [at for at, _ in view]
-                sizes = sum(len(texts[at]) for at in there), sum(exact[at] for at in there)
+                visible = [at for at, _ in view]
+                sizes = sum(len(texts[at]) for at in visible), sum(exact[at] for at in visible)
                 yield Step(units, *sizes, message_features(message), usage, opaque, exact[index])
             if not (message.text or message.calls or message.opaque):
                 continue
@@ -124,7 +124,7 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
 
 
 def _message(line: dict[str, Any]) -> tuple[Message, str]:
-    """A message, and all of its text."""
+    """Return a message and all of its text."""
     if line["role"] == "bashExecution":
         text = f"{line['command']}\n{line['output']}"
         return UserMessage(text=text), text
@@ -146,20 +146,20 @@ def _usage(usage: dict[str, Any]) -> Usage:
     return Usage(input=usage["input"] + usage["cacheRead"] + usage["cacheWrite"], output=usage["output"])
 
 
-# --- tokenizers that nobody has ---------------------------------------------------------------------------------------
+# --- simulated tokenizers ---------------------------------------------------------------------------------------------
 
 
-def foreign() -> dict[str, list[Step]]:
-    """Sessions whose providers count in ways that differ from our units."""
+def simulated() -> dict[str, list[Step]]:
+    """Return sessions whose simulated providers count differently from the estimate."""
     return {
-        "Chinese costs 1.4": _foreign({"unspaced": 1.4}, ("unspaced", "unspaced", "words"), added=0),
-        "Code costs 1.3, 900 added": _foreign({"words": 1.15, "marks": 1.3}, ("words", "marks"), added=900),
-        "Pictures cost half": _foreign({"pictures": 0.5}, ("pictures", "words", "words"), added=0),
+        "Chinese costs 1.4": _simulated({"unspaced": 1.4}, ("unspaced", "unspaced", "words"), added=0),
+        "Code costs 1.3, 900 added": _simulated({"words": 1.15, "marks": 1.3}, ("words", "marks"), added=900),
+        "Pictures cost half": _simulated({"pictures": 0.5}, ("pictures", "words", "words"), added=0),
     }
 
 
-def _foreign(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -> list[Step]:
-    """120 requests, each text off by up to a fifth from what the factors say; now and then most of it leaves."""
+def _simulated(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -> list[Step]:
+    """Return 120 requests with a random error of up to 20 % per text; most of the context is removed every 50 requests."""
     chance = random.Random(11)
     parts: list[tuple[TokenFeatures, float]] = [(TokenFeatures(head=2000), 2000.0 + added)]
     steps = []
