@@ -5,7 +5,7 @@ controlling the address, the `Host`. So the `Host` must be one of ours and the `
 websockets and DNS rebinding.
 
 A browser sends a cookie with every request to its host, whichever page makes it. So a cookie is accepted only if the browser
-reports that the page is the gateway's own: to it, another program on the same host at another port is the same *site*.
+reports that the page is the gateway's own. `same-site` is not enough: it includes other programs on the same host.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Access:
     def admit(self, token: str, address: str) -> Admission:
         """Return the admission that a token from an IP address grants.
 
-        Only wrong tokens make an address wait, and only for further wrong tokens: many people may share one address, and one
-        who guesses must not lock out the others. The length of the tokens is what makes guessing hopeless.
+        An address must wait only after wrong tokens, and only before further wrong ones: many people may share an address,
+        and one who guesses must not lock out the others. What protects from guessing is the length of the tokens.
 
         Raises:
             NotAuthorized: The token is invalid.
@@ -128,7 +128,7 @@ class Access:
         self._notify()
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called whenever an admission may have become invalid."""
+        """Call `watcher` whenever an admission may have become invalid."""
         self._watchers.append(watcher)
 
     def _notify(self) -> None:
@@ -150,7 +150,7 @@ class Access:
         link = self._signer.read("link", text, self._people.keys.get)
         if link is None:
             self._count_wrong(text, address)
-            raise NotAuthorized("This link was used before, or is too old. Sign in with the token.")
+            raise NotAuthorized("This link was used before or has expired. Sign in with the token.")
         self._signer.use_up(link)
         return self._people.admission_of(link.person)
 
@@ -253,7 +253,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _is_address(host: str, port: int) -> bool:
-    """Return True if a `Host` is an IP address with our port: no name, so DNS rebinding is impossible."""
+    """Return True if a `Host` is an IP address with our port. Without a name, DNS rebinding is impossible."""
     name, _, given = host.rpartition(":")
     if given != str(port):
         return False

@@ -1,8 +1,8 @@
 """Limits before authentication: wrong tokens, and connections that have not authenticated yet.
 
 Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old
-token after a rotation counts as one attempt, however often it tries. One address may hold a part of all connections, never
-all.
+token after a rotation counts as one attempt, however often it tries. One address cannot use up
+all connections.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Protocol
 import msgspec
 
 ADDRESSES = 1024
-"""Number of addresses that are remembered; the least recent one is evicted."""
+"""Maximum number of addresses that are remembered; the one whose last wrong token is oldest is dropped first."""
 
 FREE = 5
-"""Different wrong tokens that an address may send without waiting."""
+"""The number of different wrong tokens that an address may send without waiting."""
 
 LONGEST_WAIT = 300.0
 """The longest wait of an address, in seconds."""
@@ -32,7 +32,7 @@ STORM = 100
 
 
 SWEEP = 256
-"""Connections that are counted between two removals of closed ones."""
+"""The number of new connections after which closed ones are removed."""
 
 
 class _Record(msgspec.Struct):
@@ -84,14 +84,14 @@ class AuthThrottle:
             record.until = now + min(LONGEST_WAIT, 2.0 ** min(over - 1, 16))
 
     def _is_storm(self, now: float) -> bool:
-        """Count a wrong token for all addresses and return True above STORM a minute."""
+        """Count a wrong token of any address, and return True if there are more than STORM a minute."""
         self._level = max(0.0, self._level - (now - self._level_at) * STORM / 60.0) + 1.0
         self._level_at = now
         return self._level > STORM
 
 
 def source_of(address: str) -> str:
-    """Return what counts as one source: an IPv4 address, or the /64 network that one IPv6 subscriber has."""
+    """Return the address or network that counts as one source: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -17,7 +17,16 @@ import click
 
 from gateway import VERSION
 from gateway.cli.memory.main_memory import memory
-from gateway.cli.options import config_option, end, home_at, home_option, invocation, json_option, made_home, person_option
+from gateway.cli.options import (
+    config_option,
+    end,
+    existing_home,
+    home_at,
+    home_option,
+    invocation,
+    json_option,
+    person_option,
+)
 
 if TYPE_CHECKING:
     from plugins.host.loading import PluginFolder
@@ -161,7 +170,7 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the most recent last."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.list_sessions(made_home(home), sys.stdout, as_json=as_json))
+    end(lambda: session_commands.list_sessions(existing_home(home), sys.stdout, as_json=as_json))
 
 
 @sessions.command("show")
@@ -177,7 +186,7 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 
     end(
         lambda: session_commands.show_session(
-            made_home(home), session, sys.stdout, person=person, as_json=as_json, limit=limit
+            existing_home(home), session, sys.stdout, person=person, as_json=as_json, limit=limit
         )
     )
 
@@ -194,7 +203,7 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
     markdown = form == "markdown"
     end(
         lambda: session_commands.export_session(
-            made_home(home), session, sys.stdout.buffer, person=person, markdown=markdown
+            existing_home(home), session, sys.stdout.buffer, person=person, markdown=markdown
         )
     )
 
@@ -208,7 +217,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     code 1 if there is damage."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.verify_sessions(made_home(home), session, sys.stdout, as_json=as_json))
+    end(lambda: session_commands.verify_sessions(existing_home(home), session, sys.stdout, as_json=as_json))
 
 
 @sessions.command("forget")
@@ -220,7 +229,7 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
     stopped."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.forget_sessions(made_home(home), names, sys.stdout, as_json=as_json))
+    end(lambda: session_commands.forget_sessions(existing_home(home), names, sys.stdout, as_json=as_json))
 
 
 @sessions.command("compactions")
@@ -233,7 +242,7 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
     is in force."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.list_compactions(made_home(home), session, sys.stdout, person=person, as_json=as_json))
+    end(lambda: session_commands.list_compactions(existing_home(home), session, sys.stdout, person=person, as_json=as_json))
 
 
 @sessions.command("fork")
@@ -246,7 +255,7 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
     """Start a new session from an earlier event of SESSION. SESSION is not changed. The gateway must be stopped."""
     from gateway.cli import session_commands
 
-    end(lambda: session_commands.fork_session(made_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+    end(lambda: session_commands.fork_session(existing_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
 @cli.command()
@@ -260,7 +269,7 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
     from gateway.cli import context as context_command
 
     def show() -> int:
-        return context_command.show_context(made_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
+        return context_command.show_context(existing_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
 
     end(show)
 

@@ -35,7 +35,7 @@ def home_at(path: Path | None) -> Home:
 
 
 class Invocation(NamedTuple):
-    """What a command works with: the home, the configuration file, the environment, and where and how to print."""
+    """The inputs and the output of a command: the home, the configuration file, the environment, and where to print."""
 
     home: Home
     file: Path
@@ -51,12 +51,12 @@ class Invocation(NamedTuple):
 
 
 def invocation(home: Home, file: Path | None, *, as_json: bool = False) -> Invocation:
-    """Return the invocation by this process; the file is by default the home's."""
+    """Return the invocation of a command in this process. The default file is the home's `config.toml`."""
     return Invocation(home, file or home.config, os.environ, sys.stdout, as_json)
 
 
-def made_home(path: Path | None) -> Home:
-    """Return a home that exists."""
+def existing_home(path: Path | None) -> Home:
+    """Return the home; raise ClickException if there is none."""
     home = home_at(path)
     if not home.root.is_dir():
         raise click.ClickException(f"There is no home at {home.root}; `exuvia run` creates one.")

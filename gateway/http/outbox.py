@@ -1,7 +1,8 @@
-"""Frames that wait to be sent to one client, by one coroutine at the client's own pace.
+"""The outgoing frames of one client, sent by one coroutine as fast as the client reads them.
 
-Answers precede the frames of subscriptions, and an `accepted` precedes the event that it refers to. A slow client costs only
-itself: subscriptions are cursors, and the reader limits the number and bytes of waiting answers.
+Answers to the client's frames precede the frames of subscriptions, and an `accepted` precedes the event that it refers to. A
+slow client delays no other and needs little memory: subscriptions are cursors, and no frame is read from a client for which
+too many answers wait.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WAITING_BYTES = 4 * 1024 * 1024
 """The bytes of waiting answers above which no further frame of the client is read."""
 
 TRY_AGAIN_LATER = 1013
-"""Close code for a client that leaves too much unread."""
+"""Close code for a client that reads too slowly."""
 
 
 class Outbox:
@@ -41,7 +42,7 @@ class Outbox:
         self._subscriptions: dict[str, Subscription] = {}
         self._watchers: dict[str, Callable[[], None]] = {}
         self._ready: dict[str, None] = {}
-        """The keys of subscriptions that may have something to send, in the order of their news."""
+        """The keys of subscriptions that may have something to send, in the order in which they became ready."""
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -59,7 +60,7 @@ class Outbox:
         self._wake.set()
 
     def promise(self, session: str, seq: int, accepted: bytes) -> None:
-        """Promise an `accepted`, which then precedes the event with this seq."""
+        """Announce an `accepted`: it is sent by `settle`, or before the event with this seq if that is sent first."""
         self._promised.setdefault((session, seq), []).append(accepted)
 
     def settle(self, session: str, seq: int, accepted: bytes) -> None:
@@ -69,7 +70,7 @@ class Outbox:
             self.answer(accepted)
 
     def withdraw(self, session: str, seq: int, accepted: bytes, failure: bytes) -> None:
-        """Send `failure` instead of the promised `accepted`."""
+        """Send `failure` instead of the promised `accepted`, because the message was not stored."""
         self._forget(session, seq, accepted)
         self.answer(failure)
 
@@ -106,8 +107,8 @@ class Outbox:
             self.unfollow(key)
 
     async def until_sent(self) -> None:
-        """Return once nothing waits for the client any more."""
-        # This depends on all subscriptions; no single event announces it.
+        """Return once everything that waited for the client has been sent."""
+        # There is no single event to wait for: this depends on all subscriptions.
         while self._answers or any(subscription.has_news for subscription in self._subscriptions.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -116,14 +117,14 @@ class Outbox:
         try:
             while True:
                 self._wake.clear()
-                if not await self._pass():
+                if not await self._send_round():
                     await self._wake.wait()
         except (ClientConnectionError, ConnectionError, RuntimeError):
             # The client is gone. The reader notices it too, and ends the connection.
             return
 
-    async def _pass(self) -> bool:
-        """Send all waiting answers, then one portion of each subscription with news. Return False if nothing is left."""
+    async def _send_round(self) -> bool:
+        """Send all waiting answers, then one portion of each ready subscription. Return False if nothing is left."""
         await self._send_answers()
         ready, self._ready = self._ready, {}
         for key in ready:
@@ -145,7 +146,7 @@ class Outbox:
             self.answer(frames.error("storage_failed", sentence, session=key))
             return True
         for outgoing in portion:
-            if self._subscriptions.get(key) is not subscription:  # ended or replaced meanwhile, and the client knows
+            if self._subscriptions.get(key) is not subscription:  # the client ended or replaced it meanwhile
                 break
             await self._send_outgoing(outgoing)
             if outgoing.event is not None and frames.is_of_kind(outgoing.data, "setting_changed"):
@@ -182,7 +183,7 @@ class Outbox:
             self._promised.pop((session, seq), None)
 
     def _notice(self, key: str) -> None:
-        """Wake the writer: a chat has news."""
+        """Wake the writer, because a subscription may have something to send."""
         self._ready[key] = None
         if not self._wake.is_set():
             self._wake.set()

@@ -18,7 +18,7 @@ from sessions.events.codec import seq_of
 from sessions.events.errors import StorageFailed
 
 PASS_BYTES = 256 * 1024
-"""Bytes of events that one session may send before the others are served."""
+"""Bytes of events that are sent of one session before it is the others' turn."""
 
 UNREAD_LIMIT = 4 * 1024 * 1024
 """Bytes that a client may leave unread once it has caught up."""
@@ -28,7 +28,7 @@ HISTORY_BYTES = 1024 * 1024
 
 
 async def page_before(chat: Chat, session: str, before: int, limit: int) -> list[bytes]:
-    """Return up to `limit` lines before a seq, oldest first: at least one, and no more than a page's bytes hold."""
+    """Return up to `limit` lines before a seq, oldest first: at least one, and otherwise at most HISTORY_BYTES."""
     wanted = min(limit, before - 1)
     while wanted > 0:
         first = before - wanted
@@ -67,11 +67,11 @@ class Cursor:
 
     @property
     def is_done(self) -> bool:
-        """True if nothing more can come: the session has ended and all of it was sent."""
+        """True if the session has ended and all of it was sent."""
         return not self.has_news and self._chat.has_ended(self.session)
 
     def unread(self) -> int:
-        """Return the bytes of events that came since the client caught up and were not sent; 0 before that."""
+        """Return the bytes of unsent events; 0 until the client has caught up for the first time."""
         end = self._chat.durable_bytes(self.session)
         return end - self._read_to if end is not None and self._read_to is not None else 0
 
@@ -86,7 +86,7 @@ class Cursor:
         if lines is None:
             lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
         if not lines and not taken:
-            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which was written before.")
+            raise StorageFailed(f"Event {self.after + 1} of {self.session} was written, but is no longer in the log.")
         taken += self._events(lines)
         if self.after >= (self._chat.head(self.session) or 0):
             self._read_to = self._chat.durable_bytes(self.session)
@@ -178,8 +178,7 @@ class Subscription:
     def _next(self) -> Cursor | None:
         """Return the oldest cursor with something to send.
 
-        The session after the newest one is followed once that has nothing more to send; older sessions that have ended are
-        dropped.
+        Cursors of ended sessions are dropped. Once the newest session has nothing to send, its successor is followed too.
         """
         newest = self.cursors[-1]
         if len(self.cursors) > 1:

@@ -1,4 +1,4 @@
-"""One client of the websocket: the handling of its frames."""
+"""One websocket connection: reads the client's frames and handles them in order."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ log = structlog.get_logger("exuvia.websocket")
 class ConnectionServices:
     """The parts of a gateway that the connections use.
 
-    `unauthenticated` is told of each connection that has authenticated. `program` is the name and version in `welcome`,
-    `model` returns the model that would answer now, if any, `verbose` the default for showing tools and tokens, and
-    `commands` are those that clients may complete.
+    `unauthenticated` counts the connections that have not authenticated yet. `program` is the name and version in
+    `welcome`, `model` returns the model that would answer now, if any, `verbose` returns the default for showing tools and
+    tokens, and `commands` are those that clients can complete.
     """
 
     switchboard: Switchboard
@@ -88,7 +88,7 @@ def error_frame(error: Exception, frame_id: str | None) -> bytes:
 
 
 class Connection:
-    """One client. The reader handles its frames in order; the outbox sends."""
+    """One connection to a client. `serve` handles its frames in order; the outbox sends the frames to it."""
 
     def __init__(self, socket: web.WebSocketResponse, services: ConnectionServices) -> None:
         self._socket = socket
@@ -106,9 +106,9 @@ class Connection:
         return self.admission.person.id
 
     async def serve(self, admission: Admission) -> None:
-        """Read and write until either side closes."""
+        """Handle frames until either side closes the connection."""
         self.admission = admission
-        if not self._services.access.still_admits(admission):  # it may have been replaced during the upgrade
+        if not self._services.access.still_admits(admission):  # the token may have been replaced during the upgrade
             await self.close(UNAUTHORIZED, REVOKED)
             return
         self._welcome()
@@ -130,7 +130,7 @@ class Connection:
             await self._socket.close(code=code, message=reason.encode(), drain=False)
 
     async def until_sent(self) -> None:
-        """Return once nothing waits for the client any more."""
+        """Return once everything that waited for the client has been sent."""
         await self._outbox.until_sent()
 
     async def settle(self) -> None:
@@ -290,7 +290,7 @@ class Connection:
         session, head = self._session(chat, frame.session_id)
         after = head if frame.after is None else frame.after
         if after > head:
-            raise FrameRefused("bad_request", f"{session} ends at {head}.", head=head)
+            raise FrameRefused("bad_request", f"The last event of {session} is {head}.", head=head)
         self._outbox.follow(chat, session, after)
         if frame.id is not None:
             self._outbox.send_settings(chat, frame.id)

@@ -1,4 +1,4 @@
-"""Calls to models, for everybody who asks one: the only loop over a provider's stream, its limits, checks and retries."""
+"""Calls to models: the only loop over a provider's stream, with its limits, checks and retries, for all requests."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ REPLY_LIMIT = 1024 * 1024
 """Bytes of text after which an answer is cut off as too long: it must fit one line of the log."""
 
 CALLS_LIMIT = 128
-"""The most tool calls of one reply."""
+"""Maximum tool calls in one reply."""
 
 CUT_RETRIES = 2
 """Retries after a stream was interrupted."""
 
 MOST_TOKENS = 10**9
-"""More than any request can have."""
+"""The limit to which a provider's token counts are clamped. No real request has as many."""
 
 SPARE_BYTES, TOKEN_BYTES = 2000, 8
-"""An answer outside a conversation is cut off after so many bytes, and so many for each requested token."""
+"""An answer outside a conversation is cut off after SPARE_BYTES, plus TOKEN_BYTES for each requested token."""
 
 T = TypeVar("T")
 
@@ -54,9 +54,9 @@ class ProviderCrashed(BadAnswer):
 
 
 class ReplyStream:
-    """One request to a model: an asynchronous iterator over the text of the reply, which is in `reply` at its end.
+    """One request to a model: an asynchronous iterator over the pieces of the text; afterwards `reply` is the whole reply.
 
-    Use as an async context manager; leaving the block cancels the request. Everything in the reply is checked, and its text
+    Use as an async context manager; leaving the block cancels the request. All fields of the reply are checked, and its text
     is cut off after `limit` bytes in UTF-8.
 
     Raises:
@@ -148,11 +148,11 @@ class ReplyStream:
 
 
 def checked_reply(reply: Reply) -> Reply:
-    """Return the reply with fields of the types that they promise, in texts that UTF-8 can encode, and with a usage that one
-    request can have: the sum of many must still be a number for every reader.
+    """Return a reply whose fields have the declared types, whose texts can be encoded in UTF-8, and whose usage is clamped,
+    so that sums of usages do not overflow.
 
     Raises:
-        BadAnswer: It has too many tool calls, or too long ones.
+        BadAnswer: It has too many tool calls, or their arguments are too long.
         msgspec.ValidationError, TypeError: A field has another type.
     """
     checked = msgspec.convert(msgspec.to_builtins(reply), Reply)
@@ -196,7 +196,7 @@ def _own_copy(request: ChatRequest) -> ChatRequest:
 
 
 class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A text-only request outside a conversation, for an answer of about `limit` tokens within so many `seconds`."""
+    """A text-only request outside a conversation: for an answer of about `limit` tokens, with a timeout of `seconds`."""
 
     context: Context
     purpose: str
@@ -213,10 +213,10 @@ def text_context(system: str, text: str) -> Context:
 
 
 async def text_answer(model: ChosenModel, request: TextRequest) -> ModelAnswer:
-    """Return the text of a model's reply, whatever its stop reason; one that is much too long is cut off.
+    """Return the text of a model's reply, whatever its stop reason. A text much longer than requested is cut off.
 
     Raises:
-        ProviderError: The model could not reply; Unreachable if it took too long, since another one may be faster.
+        ProviderError: The model could not reply; Unreachable if it took too long, so that a fallback is tried.
     """
     sent = ChatRequest(
         model=model.model,
@@ -244,7 +244,7 @@ AskText: TypeAlias = Callable[[ChosenModel, TextRequest], Awaitable[ModelAnswer]
 
 
 class ModelCaller:
-    """Calls the models of fallback chains: repeats cut requests, counts failures, and keeps providers open meanwhile.
+    """Calls the models of fallback chains: retries after cut streams, counts failures, and keeps providers open meanwhile.
 
     Args:
         counters: The gateway's counters.
@@ -268,7 +268,7 @@ class ModelCaller:
     ) -> T:
         """Return the result of `ask` with the first model of the chain that answers.
 
-        `ask` is called again after a cut stream, unless the client has seen a part of the answer.
+        `ask` is called again after a cut stream, unless a client has already seen part of the answer.
 
         Raises:
             ProviderError: No model answered, see `FallbackChain.answer`.

@@ -1,7 +1,7 @@
 """Fallback between models: when the model of a turn cannot answer, the next one of `agent.fallback_models` is asked.
 
-A model that failed is not asked again in the same turn, so that each round is not delayed by it. The next turn begins with
-the first model again, unless its provider's breaker is open or it reported when to retry.
+A model that failed is not asked again in the same turn, where it would delay each request. The next turn begins with the
+first model again, unless its provider's circuit breaker is open or it has said when to retry.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from plugins.support.errors import (
 )
 
 FALLBACK_ERRORS = (Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchModel, BadAnswer)
-"""Failures after which another model is asked. A refused or too long request is the fault of the session and would fail
-there too."""
+"""Failures after which another model is asked. A request that is invalid or too long would fail there too."""
 
 T = TypeVar("T")
 
@@ -69,10 +68,9 @@ class AllModelsFailed(ProviderError):
 
 
 def all_failed(failures: list[tuple[str, ProviderError]]) -> ProviderError:
-    """Return the error when several models failed, with each one's name and reason.
+    """Return the error for several failed models, with the name and reason of each.
 
-    It is ContextOverflow if any failed with it: that model could answer a shorter conversation, and compaction can shorten
-    it.
+    It is ContextOverflow if any model failed with that: it could answer after a compaction.
     """
     room = (SENTENCE_LIMIT - 30) // len(failures)
     parts = (f"{name}: {sentence_of(error).rstrip('.')}" for name, error in failures)
@@ -83,7 +81,7 @@ def all_failed(failures: list[tuple[str, ProviderError]]) -> ProviderError:
 
 
 class FallbackChain:
-    """The models that may answer one turn, in order. `pinned` is True once only the current one may."""
+    """The models that may answer one turn, in order. `pinned` is True once only the current one may continue."""
 
     def __init__(self, first: ChosenModel) -> None:
         self.pinned = False
@@ -122,10 +120,10 @@ class FallbackChain:
         del self._left[1:]
 
     def _check(self, model: ChosenModel, tokens: Callable[[ChosenModel], int]) -> None:
-        """Raise ContextOverflow, RateLimited or Unreachable if a request would be pointless. The last model is asked
-        even during its cooldown."""
+        """Raise ContextOverflow, RateLimited or Unreachable if a request would certainly fail. The last model is asked even
+        during its cooldown."""
         if self._failures and model.window is not None and (size := tokens(model)) > model.window:
-            raise ContextOverflow(f"it takes {model.window:,} tokens and the conversation has {size:,}")
+            raise ContextOverflow(f"its window has {model.window:,} tokens and the conversation {size:,}")
         if len(self._left) > 1 and (rest := model.cooldowns.remaining(model.name)) is not None:
             raise RateLimited(rest[1], retry_after=rest[0])
         if not model.breaker.allows():
@@ -134,8 +132,8 @@ class FallbackChain:
             raise Unreachable(f"{model.provider.name} failed {state.failures} times in a row and {when}: {state.why}")
 
     async def _choose_again(self, model: ChosenModel) -> None:
-        """If `auto` chose a model that its server does not have, insert the model that `auto` would choose now: such a
-        server was just started, or loaded another model."""
+        """If `auto` chose a model that its server no longer has, add the model that `auto` would choose now. The server may
+        have been restarted or have loaded another model."""
         with suppress(ModelUnknown):
             if model.choose_again is None or (other := model.choose_again()).name == model.name:
                 return

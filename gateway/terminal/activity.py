@@ -101,7 +101,7 @@ class Activity:
             case TurnEnded():
                 self._now_doing("", now)
             case _:
-                # The other kinds, those of a newer gateway included, change nothing of this.
+                # No other kind of event changes the activity, nor do kinds that only a newer gateway knows.
                 pass
 
     def _now_doing(self, doing: str, now: float) -> None:
@@ -115,9 +115,9 @@ class PendingReplies:
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Future[bool]] = {}
         self._places: dict[tuple[str, int], str] = {}
-        """The session and seq of each message that was seen in the log, with its id."""
+        """The ids of the messages that were seen in the log and not yet taken, by session and seq."""
         self._turns: dict[tuple[str, int | None], list[str]] = {}
-        """The session and ordinal of each running turn, with the ids of its messages."""
+        """The ids of this client's messages in each running turn, by session and ordinal."""
 
     @property
     def running(self) -> bool:
@@ -141,7 +141,7 @@ class PendingReplies:
         return end
 
     def finish(self, message_id: str, *, well: bool) -> None:
-        """Complete a message that gets no more events."""
+        """Complete a message: it gets no further answer. `well` is True if it was answered successfully."""
         end = self._ends.pop(message_id, None)
         if end is not None and not end.done():
             end.set_result(well)
@@ -182,5 +182,5 @@ class PendingReplies:
                 if (session_id, seq) in self._places:
                     self.finish(self._places.pop((session_id, seq)), well=not failed)
             case _:
-                # All other kinds neither take nor end a message, those of a newer gateway included.
+                # No other kind of event starts or completes a message, nor do kinds that only a newer gateway knows.
                 pass

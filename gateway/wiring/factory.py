@@ -22,7 +22,7 @@ from gateway.conversations.notes.workspace_memory import IndexTrigger
 from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
-from gateway.conversations.turn.answering import ReplyRequest
+from gateway.conversations.turn.answering import ReplyRequester
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
@@ -141,7 +141,7 @@ class ConversationFactory:
     ) -> Turn:
         dependencies = self._dependencies
         pruning = Pruner(recorder, dependencies.hooks, self._config)
-        answering = ReplyRequest(
+        answering = ReplyRequester(
             recorder,
             streaming=streaming,
             files=ConversationFiles(self._attachment_renderer),

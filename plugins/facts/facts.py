@@ -1,4 +1,4 @@
-"""The facts of a home, over one log that is opened when first needed."""
+"""The facts of a home, in one log that is opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from sessions.events.messages import Usage
 from sessions.store.log_writer import LineTooLong, stamp
 
 RETRY_AFTER = timedelta(minutes=1)
-"""Time after a failure to open the log before it is tried again, since every turn asks for it."""
+"""Time between two attempts to open a log that cannot be opened: every turn asks for it."""
 
 NAMED_CHARACTERS = 60
 """Maximum characters of an unknown id repeated in a message."""
@@ -109,7 +109,7 @@ class Facts:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are certainly no facts, without opening the log."""
+        """True if it is certain, without opening the log, that there are no facts."""
         return not self._exists() if self._log is None else not self._log.state.facts
 
     def listed_if_open(self, owner: str) -> list[Fact] | None:
@@ -311,8 +311,7 @@ class Facts:
         return log.state.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
-        """Delete a fact, with the daily facts it was made of and those made of it alone, unless pinned.
-
+        """Delete a fact, the daily facts that it was distilled from, and those distilled from it alone, except pinned ones.
         Its history remains.
 
         Raises:
@@ -434,7 +433,7 @@ class Facts:
 
 def _open_failure(error: Exception) -> str:
     if isinstance(error, JournalDamaged):
-        return f"The facts are unavailable, since their log is damaged: {error}"
+        return f"The facts are unavailable because their log is damaged: {error}"
     return f"The facts cannot be opened: {error}"
 
 

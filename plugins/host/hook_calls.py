@@ -36,19 +36,19 @@ MAX_FAILURES = 3
 T = TypeVar("T")
 
 DECISION_SECONDS = 2.0
-"""The timeout for a third-party plugin's decision."""
+"""The timeout in seconds for a third-party plugin's decision."""
 
 NOTIFICATION_SECONDS = 5.0
-"""The timeout for a plugin's notification."""
+"""The timeout in seconds for a plugin's notification hook."""
 
 STOP_SECONDS = 1.0
-"""The time that a cancelled hook has to end."""
+"""Seconds that a cancelled hook has to end."""
 
 log = structlog.get_logger("exuvia.plugins")
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin's function and the names of the arguments that it declares. `builtin`: the plugin is built in."""
+    """One plugin's function and the names of the parameters that it declares. `builtin` is True for a built-in plugin."""
 
     plugin: str
     function: Callable[..., Any]
@@ -107,7 +107,7 @@ class DecisionOutcome(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Decision(HookCalls):
-    """A decision hook. The timeout holds for third-party plugins only."""
+    """A decision hook. Only third-party plugins have a timeout."""
 
     async def ask(
         self, called: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
@@ -151,7 +151,7 @@ async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -
             settled(result)
 
     def run() -> None:
-        settled = _settled_by(call)
+        settled = _outcome_setter(call)
         try:
             loop.call_soon_threadsafe(settle, settled)
         except RuntimeError:
@@ -165,11 +165,11 @@ async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -
         raise timed_out_after(seconds) from None
 
 
-def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
+def _outcome_setter(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:
     """Call the function and return a callback that sets its outcome on a future."""
     try:
         value = call()
-    except BaseException as odd:  # a KeyboardInterrupt of third-party code is not a Ctrl-C
+    except BaseException as odd:  # a KeyboardInterrupt raised by third-party code is not a Ctrl-C
         failed = odd if isinstance(odd, PluginCallFailed) else PluginCallFailed(type(odd).__name__)
         return lambda result: result.set_exception(failed)
     return lambda result: result.set_result(value)
@@ -231,7 +231,7 @@ class Notification(HookCalls):
 
 
 async def _run(called: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
-    """Call a hook and return its failure. If the task raised it, SystemExit would end the process."""
+    """Call a hook and return its failure. It is not raised, because a SystemExit raised in a task would end the process."""
     try:
         await called.function(*(given[name] for name in called.parameters))
     except BaseException as error:  # a cancellation is reported like any other failure

@@ -1,4 +1,4 @@
-"""The built-in pruning: as the conversation fills the window, old tool results are trimmed, then cleared.
+"""The built-in pruning: as the conversation fills the window, old tool results are first trimmed, later cleared.
 
 The settings are those of `[pruning]`; see docs/pruning.md.
 """
@@ -60,7 +60,7 @@ def _only_stars(pattern: str) -> str:
 
 
 def _is_time(rules: PruningRules, asked_at: datetime | None, now: datetime) -> bool:
-    """Return True if the mode allows pruning now: `cache-ttl` waits until the provider's cache has expired."""
+    """Return True if the mode allows pruning now: `cache-ttl` allows it only after the provider's cache has expired."""
     if rules.mode != "cache-ttl":
         return rules.mode == "always"
     return asked_at is not None and (now - asked_at).total_seconds() >= rules.ttl
@@ -78,7 +78,7 @@ def _low_mark(rules: PruningRules) -> float:
 
 
 def _candidates(context: PruningContext, rules: PruningRules) -> Iterator[_Candidate]:
-    """Yield the results between the first message of a person and the last assistant messages, oldest first."""
+    """Yield the prunable results after the first message of a person and before the assistant messages that are kept."""
     messages, allowed = context.messages, dict[str, bool]()
     first = next((index for index, message in enumerate(messages) if isinstance(message, UserMessage)), len(messages))
     for index in range(first, _end(messages, rules.keep_last_assistants)):
@@ -91,7 +91,7 @@ def _candidates(context: PruningContext, rules: PruningRules) -> Iterator[_Candi
 
 
 def _end(messages: Sequence[Message], keep: int) -> int:
-    """Return the index of the `keep`-th last assistant message, 0 if there are fewer."""
+    """Return the index of the oldest of the last `keep` assistant messages; 0 if there are fewer."""
     if keep == 0:
         return len(messages)
     for index in range(len(messages) - 1, -1, -1):

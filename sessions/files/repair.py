@@ -39,9 +39,8 @@ def open_to_append(
         quarantine: The folder for torn tails and damage reports.
         after: The position after which lines are verified.
         fold: Called with each of those lines.
-        unchanged: Whether the file is known to be as it was when it was last made durable; one sync suffices then. Otherwise
-            its end is rewritten first, because after a failed sync the kernel marks pages as clean that never reached the
-            disk.
+        unchanged: Whether the file is known to be as it was when it was last made durable; then one sync suffices. Otherwise
+            its end is rewritten first: after a failed sync, the kernel marks pages as clean that never reached the disk.
         least: The seq up to which it was acknowledged. A journal that ends before is damaged and left unchanged; so is a
             missing one.
         essential: Whether a missing folder is a fatal failure.
@@ -73,7 +72,7 @@ def open_to_append(
         if last.offset < lines.size:
             _set_aside(descriptor, path, quarantine, last.offset, lines.size)
             _cut(descriptor, path, last.offset)
-        _settle(lines, descriptor, path, last.offset, unchanged=unchanged)
+        _make_durable(lines, descriptor, path, last.offset, unchanged=unchanged)
     except JournalDamaged as damage:
         report_damage(damage, path, quarantine)
         raise
@@ -149,7 +148,7 @@ def _cut(descriptor: int, path: Path, length: int) -> None:
         raise sync_failed(path, error) from error
 
 
-def _settle(lines: FileLines, descriptor: int, path: Path, end: int, *, unchanged: bool) -> None:
+def _make_durable(lines: FileLines, descriptor: int, path: Path, end: int, *, unchanged: bool) -> None:
     if not unchanged and end:
         begin = min(max(0, end - SUSPECT), lines.start_of_line(end))
         _write_again(descriptor, os.pread(descriptor, end - begin, begin), begin)

@@ -37,7 +37,7 @@ class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
-    """Return the destination of the answer to these messages: the sender of the last one that came over a channel."""
+    """Return the destination of the answer to these messages: where the last one that came over a channel was sent from."""
     outside = [message for message in messages if message.reply_to]
     return Address(channel=outside[-1].channel, chat=outside[-1].reply_to) if outside else None
 
@@ -89,11 +89,11 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 0
     """The seq of its `turn_started`."""
     group: bool = False
-    """True if the chat has other readers."""
+    """True if other people read the chat too."""
     reply_to: Address | None = None
     """The destination of the answer on a plugin's channel."""
     said: int = 0
-    """The seq of the last answer with a text and without calls."""
+    """The seq of the last answer that has a text and requests no tools."""
 
     @property
     def asked(self) -> bool:
@@ -150,7 +150,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     unfolding: Unfolding | None = None
     """Set only while a whole journal is folded after a revert."""
     stale: Unfolding | None = None
-    """A revert whose view has not been rebuilt yet; see `opening.fold_reverted`."""
+    """A revert whose view has not been rebuilt yet; see `recorder.fold_reverted`."""
     instructions: InstructionsSet | None = None
     instructed: int = 0
     """The seq of `instructions`."""
@@ -165,7 +165,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     counts: RequestSizes = RequestSizes()
     """The known sizes of requests."""
     withheld: frozenset[tuple[str, str]] = frozenset()
-    """Files that a model was not shown, with the person informed: pairs of the model and the file's hash."""
+    """Files that a model was not shown, which the person was told: pairs of the model and the file's hash."""
     asked_at: str = ""
     """The time of the last request for an answer; empty if there was none."""
     closed: str | None = None
@@ -197,7 +197,7 @@ def open_turn(transcript: Transcript) -> OpenTurn:
 
 
 def to_checkpoint(transcript: Transcript) -> bytes:
-    """Encode a transcript for the catalog."""
+    """Encode a transcript as a checkpoint for the catalog."""
     return msgspec.msgpack.encode(transcript, enc_hook=plain)
 
 
@@ -208,4 +208,4 @@ def from_checkpoint(data: bytes) -> Transcript:
 
 def _grow(type_: type, value: object) -> object:
     (item,) = get_args(type_)
-    return PersistentList(msgspec.convert(value, list[item]))  # type: ignore[valid-type]  # what the field says
+    return PersistentList(msgspec.convert(value, list[item]))  # type: ignore[valid-type]  # the type that the field declares

@@ -24,7 +24,7 @@ class LineTooLong(ValueError):
 
 
 class Fold(Protocol[Event_contra, State]):
-    """Returns the state after an event, whose line has `size` bytes."""
+    """A function that returns the state after an event, whose line has `size` bytes."""
 
     def __call__(self, state: State, event: Event_contra, /, *, seq: int, at: str, turn: int | None, size: int) -> State: ...
 
@@ -62,7 +62,7 @@ class LogWriter(Generic[Event, State]):
         self._sum = position.sum
         self._pending: deque[tuple[Position, bytes, State]] = deque()
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        log.on_commit(self._settle, self._fail)
+        log.on_commit(self._advance, self._fail)
 
     def append(self, event: Event, *, turn: int | None = None, urgent: bool = False) -> int:
         """Append an event to the log's queue and to the state, without waiting for the disk.
@@ -111,7 +111,8 @@ class LogWriter(Generic[Event, State]):
         """Commit what was appended and close the log."""
         await self.log.close()
 
-    def _settle(self, durable: int) -> None:
+    def _advance(self, durable: int) -> None:
+        """Record that the log is durable up to an offset."""
         while self._pending and self._pending[0][0].offset <= durable:
             self.position, line, self.durable_state = self._pending.popleft()
             self.durable = self.position.seq

@@ -1,6 +1,6 @@
-"""Opening a session, and the recorder that writes its log and informs observers and subscribers.
+"""Opening a session, and the recorder that writes its log and calls its observers.
 
-A log is folded to a transcript from the last checkpoint that matches it.
+To open a session is to compute its transcript from its log, starting at the last checkpoint that matches the log.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sessions.store.protocols import START, Log, LogReader, Position, Store
 from sessions.store.reading import StoredLog, verify_lines
 
 VERIFIED_FIRST = 16 * 1024 * 1024
-"""Size in bytes up to which a log that may have changed is verified completely before it is used."""
+"""Maximum bytes of a changed log that is verified completely before it is used; larger ones are verified later."""
 
 RECENT = 256 * 1024
-"""Bytes of durable lines that are kept in memory for subscribers."""
+"""Maximum bytes of durable lines that are kept in memory for subscribers."""
 
 
 class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class _Fold:
 
 
 async def open_session(store: Store, catalog: Catalog, session: str) -> OpenedSession:
-    """Open an existing session, from its last checkpoint, or from its beginning if there is none that its log confirms.
+    """Open an existing session from its last checkpoint, or from the first event if no checkpoint matches the log.
 
     Raises:
         UnknownSession: There is no such session.
@@ -71,8 +71,8 @@ async def open_session(store: Store, catalog: Catalog, session: str) -> OpenedSe
         except JournalDamaged as damaged:
             if damaged.line:
                 raise
-            # The checkpoint, which is derived, disagrees with the log, so only the log is read. But the log must not lack
-            # events that the checkpoint had.
+            # The checkpoint disagrees with the log, from which it was derived: read only the log, which must still have all
+            # events that the checkpoint included.
             least = max(least, checkpoint[0].seq)
     return await _open(store, session, START, Transcript(), row=row, least=least, verified=True)
 
@@ -109,8 +109,8 @@ def is_unchanged(reader: LogReader, row: SessionRow | None) -> bool:
 
 
 def fold_reverted(log: StoredLog, unfolding: Unfolding, *, upto: int) -> Transcript:
-    """Return the transcript of the first `upto` bytes of a log after a revert that enlarges the view, recorded or only
-    considered. Blocks; raises UnknownSession, StorageFailed, JournalDamaged."""
+    """Return the transcript of the first `upto` bytes of a log after a revert that enlarges the view; the revert may be
+    recorded or only planned. Blocks; raises UnknownSession, StorageFailed, JournalDamaged."""
     fold = _Fold(Transcript(unfolding=unfolding))
     with log.read() as lines:
         verify_lines(lines, START, fold, upto)
@@ -158,8 +158,8 @@ class Recorder(LogWriter[Event, Transcript]):
         self._readers.append(reader)
 
     def append(self, event: Event, *, turn: int | None = None, urgent: bool = False, onto: Transcript | None = None) -> int:
-        """Append an event, see `LogWriter.append`. `onto` is another fold of the same events, which replaces the transcript
-        first."""
+        """Append an event as `LogWriter.append` does. `onto`, if given, replaces the transcript first; it must be computed
+        from the same events."""
         assert onto is None or onto.head == self.head
         self._onto = onto
         seq = super().append(self._clean(event), turn=turn, urgent=urgent)
@@ -172,7 +172,9 @@ class Recorder(LogWriter[Event, Transcript]):
         """Return the durable lines after seq `after` from memory, or None if the log itself must be read."""
         if (missing := self.durable - after) > len(self._recent):
             return None
-        return list(islice(reversed(self._recent), max(0, missing)))[::-1]  # usually few of many
+        return list(islice(reversed(self._recent), max(0, missing)))[
+            ::-1
+        ]  # reversed: usually only the last few lines are needed
 
     def _evolve(self, transcript: Transcript, event: Event, *, seq: int, at: str, turn: int | None, size: int) -> Transcript:
         self._recorded = recorded = Recorded(seq=seq, at=at, turn=turn, event=event)
@@ -186,8 +188,8 @@ class Recorder(LogWriter[Event, Transcript]):
 
     def _release(self, upto: int, failure: StorageFailed | None) -> None:
         if failure is not None:
-            super()._release(upto, failure)  # before a watcher ends those who wait
+            super()._release(upto, failure)  # first, so that waiting callers get the failure before a watcher cancels them
         for watcher in tuple(self._watchers):
             watcher()
         if failure is None:
-            super()._release(upto, None)  # later: a turn that begins to compute would delay `accepted` by 0.1 ms
+            super()._release(upto, None)  # last: a turn that starts first would delay `accepted` by 0.1 ms

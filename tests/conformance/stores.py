@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from gateway.conversations.routing.conversation_runner import SessionIndexer
+from gateway.conversations.routing.conversation_runner import CatalogWriter
 from sessions.events.codec import FIRST, decode, encode
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import Event, MessageReceived, Recorded, SessionForked, SettingChanged
@@ -441,7 +441,7 @@ class StoreMachine(RuleBasedStateMachine):
     async def _start(self) -> None:
         """Open the store, and decide about the lines that are uncertain."""
         self._open = await self._outside.start()
-        self._indexer = SessionIndexer(self._open.catalog, self._store)
+        self._indexer = CatalogWriter(self._open.catalog, self._store)
         for session, model in self._models.items():
             row = await self._open.catalog.find(session)
             assert row is not None

@@ -273,7 +273,7 @@ async def test_a_damaged_log_is_left_as_it_is_and_empties_nothing(home: Home) ->
     path.write_bytes(harmed)
     async with home.facts() as facts:
         for asked in (facts.recall("port", "ann"), facts.write([PORT], "ann")):
-            with pytest.raises(FactsUnavailable, match="unavailable, since their log is damaged"):
+            with pytest.raises(FactsUnavailable, match="unavailable because their log is damaged"):
                 await asked
         assert "line 2" in facts.problems()[0]
     assert path.read_bytes() == harmed

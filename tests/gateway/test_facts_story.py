@@ -187,8 +187,8 @@ async def test_a_damaged_log_of_facts_stops_no_turn_and_is_reported(folder: Path
     async with gateway(folder, settings=BY_WORDS) as on:
         client = await on.connect()
         assert await client.chat("the port of the staging server") == "the port of the staging server"
-        assert "unavailable, since their log is damaged" in await client.command("/status")
-        assert "unavailable, since their log is damaged" in await client.command("/pin 1111")
+        assert "unavailable because their log is damaged" in await client.command("/status")
+        assert "unavailable because their log is damaged" in await client.command("/pin 1111")
     assert facts.read_bytes() == harmed
     assert {line["kind"] for lines in on.journals().values() for line in lines}.isdisjoint({"plugin_failed"})
 

@@ -195,7 +195,7 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
     assert ended.error is not None
     assert ended.error.code == "context_overflow"  # a shorter conversation would have been answered
     assert ended.error.sentence.startswith(
-        "No model answered. staged:model: The host cannot be reached; second:spare: it takes 10 tokens and"
+        "No model answered. staged:model: The host cannot be reached; second:spare: its window has 10 tokens and"
     )
     assert ended.error.sentence.endswith("; third:spare: No credit is left.")
 

@@ -18,7 +18,7 @@ from gateway.auth.access import Access
 from gateway.auth.signed_tokens import LINK_SECONDS, SignedOut, TokenSigner
 from gateway.conversations.routing import chat as chats
 from gateway.conversations.routing import forks
-from gateway.conversations.routing.conversation_runner import SessionIndexer
+from gateway.conversations.routing.conversation_runner import CatalogWriter
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn import tool_calls
 from gateway.http.outbox import Outbox
@@ -279,9 +279,9 @@ async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
 
 
 @asynccontextmanager
-async def standings_of(home: Path) -> AsyncIterator[tuple[SessionIndexer, SqliteCatalog]]:
+async def standings_of(home: Path) -> AsyncIterator[tuple[CatalogWriter, SqliteCatalog]]:
     async with SqliteCatalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
-        yield SessionIndexer(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
+        yield CatalogWriter(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
 
 
 async def test_the_catalog_is_told_of_what_is_durable_alone(tmp_path: Path, recorder: Recorder) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from gateway.cli.options import config_option, end, home_option, invocation, json_option, made_home
+from gateway.cli.options import config_option, end, existing_home, home_option, invocation, json_option
 
 
 @click.group()
@@ -23,7 +23,7 @@ def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     """Update the index. An interrupted run is continued."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.index_notes(invocation(made_home(home), file, as_json=as_json)))
+    end(lambda: memory_commands.index_notes(invocation(existing_home(home), file, as_json=as_json)))
 
 
 @memory.command("search")
@@ -40,7 +40,7 @@ def search_memory(
     from gateway.cli.memory import memory_commands
 
     def search() -> int:
-        call = invocation(made_home(home), file, as_json=as_json)
+        call = invocation(existing_home(home), file, as_json=as_json)
         return memory_commands.search_notes(call, query, results=limit, explain=explain)
 
     end(search)
@@ -54,7 +54,7 @@ def show_memory(place: str, home: Path | None, file: Path | None) -> None:
     """Show the text at PLACE, a citation of `memory search`. The text is lines of a note, or messages of a session."""
     from gateway.cli.memory import memory_commands
 
-    end(lambda: memory_commands.show_place(invocation(made_home(home), file), place))
+    end(lambda: memory_commands.show_place(invocation(existing_home(home), file), place))
 
 
 @memory.command("status")
@@ -66,7 +66,7 @@ def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
     from gateway.cli.memory import memory_commands
     from gateway.support.clock import SystemClock
 
-    end(lambda: memory_commands.show_status(invocation(made_home(home), file, as_json=as_json), SystemClock().now()))
+    end(lambda: memory_commands.show_status(invocation(existing_home(home), file, as_json=as_json), SystemClock().now()))
 
 
 @memory.command("audit")
@@ -79,7 +79,7 @@ def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
     from gateway.cli.memory import audit
     from gateway.support.clock import SystemClock
 
-    end(lambda: audit.audit_notes(invocation(made_home(home), file, as_json=as_json), SystemClock().now()))
+    end(lambda: audit.audit_notes(invocation(existing_home(home), file, as_json=as_json), SystemClock().now()))
 
 
 @memory.command("eval")
@@ -115,7 +115,7 @@ def evaluate(
         files = tuple(dict.fromkeys((*questions, *sets)))
         if not files:
             raise click.UsageError("Missing argument 'FILE...'.")
-        call = invocation(made_home(home), file, as_json=as_json)
+        call = invocation(existing_home(home), file, as_json=as_json)
         return evaluation.evaluate(call, files, cutoffs=depths, every=every)
 
     end(run)
@@ -135,7 +135,7 @@ def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "lo
     """Print the facts with their current scores. The oldest come first. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.list_facts(invocation(made_home(home), file, as_json=as_json), layer))
+    end(lambda: facts_commands.list_facts(invocation(existing_home(home), file, as_json=as_json), layer))
 
 
 @facts.command("export")
@@ -146,7 +146,7 @@ def export_facts(document: Path | None, home: Path | None, file: Path | None) ->
     """Export all facts as JSON, to a new file or to standard output. The gateway may be running."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.export_facts(invocation(made_home(home), file), document))
+    end(lambda: facts_commands.export_facts(invocation(existing_home(home), file), document))
 
 
 @facts.command("import")
@@ -158,7 +158,7 @@ def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
     one."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.import_facts(invocation(made_home(home), file), document))
+    end(lambda: facts_commands.import_facts(invocation(existing_home(home), file), document))
 
 
 @facts.command("dedupe")
@@ -169,4 +169,4 @@ def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None
     """Remove duplicate facts; the gateway must be stopped."""
     from gateway.cli.memory import facts_commands
 
-    end(lambda: facts_commands.dedupe_facts(invocation(made_home(home), file, as_json=as_json)))
+    end(lambda: facts_commands.dedupe_facts(invocation(existing_home(home), file, as_json=as_json)))

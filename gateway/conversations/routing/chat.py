@@ -1,7 +1,7 @@
-"""One person's key with its current session, and the earlier sessions that still finish what they received.
+"""A chat: one person's key with its current session, and earlier sessions that still answer what they received.
 
-A key is the name that a client uses (`main`); sessions follow each other under it (`/new`). The key knows the ids of
-received messages, which journal a message belongs to, and the subscribers.
+A key is the name that a client uses (`main`); `/new` begins the next session under it. The chat knows the ids of received
+messages, the journal that a message belongs to, and the subscribers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PAGE_BYTES = 512 * 1024
 """Bytes of lines that are read from a journal at a time."""
 
 PENDING_BYTES = 4 * 1024 * 1024
-"""Bytes of one session that may wait for the disk before new messages are refused."""
+"""Maximum bytes of one session that wait to be written before new messages are refused."""
 
 PENDING_LIMIT = 64 * 1024 * 1024
 """The same for all sessions together."""
 
 COMMANDS_WAITING = 100
-"""Commands that may wait for their answer at once."""
+"""Maximum commands that wait for an answer at once."""
 
 
 class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a message in the journal. It is acknowledged only once `Chat.until_durable` has returned for it."""
+    """The position of a message in its journal. Acknowledge the message only after `Chat.until_durable` has returned."""
 
     session: str
     seq: int
@@ -44,7 +44,7 @@ class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chat:
-    """One key of one person.
+    """One person's key while it is open, with its current session and earlier ones.
 
     Args:
         claim: The right to write its sessions.
@@ -52,7 +52,7 @@ class Chat:
         store: The logs of all sessions.
         catalog: The catalog of all sessions.
         settings: The configuration in force.
-        begin: Begins a session of this key, after another one if it succeeds that, and returns its running conversation.
+        begin: Begins a session of this key, optionally as the successor of another, and returns its running conversation.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Chat:
         self.receipts = receipts
         self.current: Conversation | None = None
         self.earlier: dict[str, Conversation] = {}
-        """The earlier sessions that still finish what they received."""
+        """The earlier sessions that still answer what they received, by id."""
         self.damaged: JournalDamaged | None = None
         self.damaged_session = ""
         self.last_activity = 0.0
@@ -96,12 +96,12 @@ class Chat:
 
     @property
     def is_open(self) -> bool:
-        """Return True if messages can be received, or the reason why not is known."""
+        """Return True if messages can be received, or if the journal is known to be damaged."""
         return self.current is not None or self.damaged is not None
 
     @property
     def idle(self) -> bool:
-        """Return True if nothing runs or waits, and no session begins."""
+        """Return True if nothing runs or waits, and no new session is being started."""
         return self._held is None and not self.earlier and (self.current is None or self.current.idle)
 
     def conversation(self, session: str) -> Conversation | None:
@@ -127,9 +127,10 @@ class Chat:
             watcher()
 
     async def receive(self, message: MessageReceived, typed: TypedCommand | None) -> AcceptedMessage:
-        """Append a message, which is a command if `typed` is given, to the right journal, or find the one that it repeats.
+        """Append a message to the journal of the current session, or find the earlier message that it repeats.
 
-        Raises Conflict, Busy, DamagedSession or StorageFailed; then nothing was accepted.
+        `typed` is the command in the message, if it is one. Raises Conflict, Busy, DamagedSession or StorageFailed; then the
+        message was not accepted.
         """
         while self._held is not None:
             await asyncio.shield(self._held)
@@ -180,12 +181,12 @@ class Chat:
             raise StorageFailed("The message could not be stored; send it again.")
 
     def stop_turns(self) -> bool:
-        """Cancel the running turns of this key, also of earlier sessions; return False if none runs."""
+        """Cancel the running turns of this key, including those of earlier sessions; return False if none runs."""
         stopped = [conversation.stop() for conversation in self.conversations]
         return any(stopped)
 
     def hold_for_successor(self) -> None:
-        """Hold back new messages if the current session has a `/new` to answer, as an interrupted one may."""
+        """Hold back new messages if a `/new` waits in the current session, which a restart may have left unanswered."""
         if self._held is None and any(each.typed.opens_session for each in self._require_current().inbox.commands()):
             self._hold()
 
@@ -199,7 +200,7 @@ class Chat:
         self._held = None
 
     async def start_anew(self, old: Conversation, seq: int) -> str:
-        """Open the key's next session after `seq` of `old`, which finishes what it received; return its id."""
+        """Begin the key's next session and return its id. `seq` is that of the `/new` in `old`."""
         if old is not self.current:
             raise Conflict("A newer session has already been started.")
         try:
@@ -214,7 +215,7 @@ class Chat:
     async def _replace_damaged(
         self, damaged: JournalDamaged, message: MessageReceived, typed: TypedCommand | None
     ) -> AcceptedMessage:
-        """Begin a new journal after a damaged one; it also records the `/new`."""
+        """Begin a new session after a damaged one. Its journal also records the `/new`."""
         self._hold()
         try:
             succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
@@ -237,14 +238,14 @@ class Chat:
         return self.current
 
     def head(self, session: str) -> int | None:
-        """Return the last durable seq of a session of this key; None if it is not one."""
+        """Return the last durable seq of a session; None if the session does not belong to this key."""
         if conversation := self.conversation(session):
             return conversation.recorder.durable
         row = self._catalog.row(session)
         return row.head if row is not None and row.name == self.name else None
 
     def has_ended(self, session: str) -> bool:
-        """Return True if a session will have no further event: it has a successor and nothing left to do."""
+        """Return True if a session will have no further events: it has a successor, and no unfinished work."""
         row = self._catalog.row(session)
         return self.conversation(session) is None and row is not None and (row.settled or row.closed)
 
@@ -258,7 +259,7 @@ class Chat:
         return conversation.recorder.recent(after) if conversation else None
 
     async def lines(self, session: str, first: int, *, limit: int = PAGE_BYTES) -> list[bytes]:
-        """Return durable lines from seq `first` on, about `limit` bytes of them."""
+        """Return durable lines from seq `first`, about `limit` bytes in total."""
         if conversation := self.conversation(session):
             return await conversation.recorder.log.lines(first, limit=limit)
         return await asyncio.to_thread(StoredLog(self._store, session).lines, first, limit)

@@ -1,7 +1,7 @@
-"""One open session: the two coroutines that own it while it is in memory.
+"""One open session, and the two coroutines that run it while it is in memory.
 
-One receives: it appends messages to the log and answers the commands that need not wait. One runs turns: it takes the
-waiting messages and commands in order of arrival. Only the latter changes the model's view.
+`receive` appends messages to the log. One coroutine answers the commands that need not wait. The other runs turns: it takes
+the waiting messages and commands in order of arrival, and it alone changes the model's view.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sessions.state.transcript import OpenTurn, WaitingMessage
 from sessions.store.recorder import Recorder
 
 RESUME_ATTEMPTS = 2
-"""Resumptions after which an unfinished turn is abandoned: it may be what crashes the gateway."""
+"""Resumptions after which an unfinished turn is abandoned, because it may itself crash the gateway."""
 
 COLLECT_SECONDS = 0.5
-"""Seconds without a new message after which `collect` takes the waiting ones."""
+"""Seconds without a new message after which the queue mode `collect` starts the next turn."""
 
 COLLECT_AT_MOST = 5.0
-"""Seconds after which `collect` no longer waits for a pause."""
+"""Seconds after which `collect` starts it anyway."""
 
 TITLE = "title"
 """The session's setting for its title."""
@@ -64,7 +64,7 @@ class Conversation:
         self.turn = turn
         self.compacting = compacting
         self.retired = False
-        """Another session of the key has begun: finish what was received, then close."""
+        """True once the key has a newer session: this one answers what it has received, then closes."""
         self.inbox = inbox
         self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
         self.models = models
@@ -102,13 +102,13 @@ class Conversation:
         return self.turn.cancel() or self.commands.stop()
 
     def pause(self) -> None:
-        """Begin nothing new, because the gateway stops. A running turn continues; waiting messages are for the next
-        start."""
+        """Begin nothing new, because the gateway stops. A running turn continues; waiting messages are answered after the
+        next start."""
         self._paused = True
 
     def receive(self, message: MessageReceived, typed: TypedCommand | None) -> int:
-        """Append a message, which is a command if `typed` is given, to the log and the inbox, and return its seq at once.
-        It is accepted only once that is durable."""
+        """Append a message to the log and the inbox, and return its seq without waiting for the disk. It is accepted only
+        once it is durable. `typed` is the command in the message, if it is one."""
         seq = self.recorder.append(message, urgent=True)
         self._newest = asyncio.get_running_loop().time()
         if (command := self.inbox.add(seq, message, typed)) is not None:
@@ -121,30 +121,30 @@ class Conversation:
         return seq
 
     async def _interrupt(self, seq: int) -> None:
-        """Cancel the running turn for a message once that is durable, unless a turn has taken it."""
-        with suppress(StorageFailed):  # the conversation itself ends with it
+        """Once a new message is durable, cancel the running turn for it, unless a turn has taken it already."""
+        with suppress(StorageFailed):  # the same failure ends the conversation
             await self.recorder.until_durable(seq)
             if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
                 self.turn.cancel()
 
     async def run(self) -> None:
         """Run both coroutines until the conversation is retired and done. Raises SessionsError if its storage fails."""
-        receiving = asyncio.create_task(self.commands.answer_now())
+        answering = asyncio.create_task(self.commands.answer_now())
         unsubscribe = self.recorder.on_durable(self._end_on_failure)
         try:
             self.compacting.close_cycle()
             self.compacting.notes.write_in_background()
-            await self._take_turns()
+            await self._run_turns()
         finally:
             unsubscribe()
-            receiving.cancel()
-            await asyncio.wait([receiving])
+            answering.cancel()
+            await asyncio.wait([answering])
             await self.compacting.notes.close()
-        if not receiving.cancelled() and (error := receiving.exception()):
+        if not answering.cancelled() and (error := answering.exception()):
             raise error
 
     def retire(self, answered: int | None) -> None:
-        """Finish what waits, then end; `answered` is the seq of the command that the next session's existence answers."""
+        """Answer what waits, then end. `answered` is the seq of the `/new` that has led to the next session."""
         self.retired = True
         self.commands.by_successor = answered
         self._wake.set()
@@ -157,7 +157,7 @@ class Conversation:
         self.inbox.remove(command)
         self._wake.set()
 
-    async def _take_turns(self) -> None:
+    async def _run_turns(self) -> None:
         if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
             await self._while_busy(self._resume_or_end(turn))
         while True:
@@ -195,7 +195,7 @@ class Conversation:
             return
         await self.recorder.until_durable(self.inbox.next_batch()[-1])
         await self.turn.run()
-        if self.recorder.transcript.cycle.owed:  # what could not be written before may succeed now
+        if self.recorder.transcript.cycle.owed:  # a note that could not be written before: try again
             self.compacting.notes.write_in_background()
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
@@ -213,7 +213,9 @@ class Conversation:
         keys = self._config.current.sessions
         age = self._config.clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
-            await self.turn.resume()  # the answer is complete: only its end is missing, so the rules do not apply
+            await (
+                self.turn.resume()
+            )  # the answer is complete, only `turn_ended` is missing: `sessions.resume` does not matter
         elif self._is_interrupted():
             await self.turn.end_cancelled()
         elif keys.resume == "never":
@@ -228,8 +230,8 @@ class Conversation:
             await self.turn.resume()
 
     def _is_interrupted(self) -> bool:
-        """Return True if a durable message waits that would have cancelled the turn. One that is not durable yet cancels
-        it later."""
+        """Return True if a durable message waits that would have cancelled the turn. One that is not durable yet cancels it
+        later."""
         return self.inbox.mode == "interrupt" and self.inbox.has_message(upto=self.recorder.durable)
 
     async def _close(self) -> None:

@@ -31,8 +31,8 @@ CHECKPOINT_EVERY = 256
 
 
 class _Running(msgspec.Struct, frozen=True):
-    """A conversation and its tasks: `task` may be cancelled at any time, even before its first step; `closing` never is, and
-    always cleans up."""
+    """A conversation and its tasks: `task` runs it and may be cancelled at any time; `closing` cleans up afterwards and is
+    never cancelled."""
 
     conversation: Conversation
     task: asyncio.Task[None]
@@ -46,8 +46,8 @@ class ConversationRunner:
         store: The logs of all sessions.
         catalog: The catalog of all sessions.
         clock: The clock.
-        build: Returns the conversation of a chat for a recorder.
-        ended: Is called with each conversation that has ended and was closed, and with the error that ended it, if any.
+        build: Returns a new conversation of a chat that writes with a recorder.
+        ended: Called after a conversation has ended and is closed, with the error that ended it, if any.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ConversationRunner:
         self._clock = clock
         self._build = build
         self._ended = ended
-        self._indexer = SessionIndexer(catalog, store)
+        self._catalog_writer = CatalogWriter(catalog, store)
         self._running: dict[str, _Running] = {}
         self._paused = False
 
@@ -76,7 +76,7 @@ class ConversationRunner:
         return session in self._running
 
     async def begin(self, chat: Chat, succeeds: Succession | None) -> Conversation:
-        """Begin a new journal for a chat, durably, and run its conversation."""
+        """Create a durable journal for a new session of a chat, and run its conversation."""
         session = new_session_id(self._clock.now())
         recorder = self._recorder(await self._store.create(session), START, Transcript())
         known = chat.current.recorder.transcript.counts.models if chat.current else {}
@@ -93,14 +93,14 @@ class ConversationRunner:
         except BaseException:
             await recorder.close()
             if recorder.durable:  # the caller was cancelled, but the session exists
-                self._indexer.put(recorder)
+                self._catalog_writer.put(recorder)
             else:
                 with suppress(SessionsError):  # otherwise each attempt on a full disk would leave an empty log
                     await self._store.discard_empty(session)
             raise
         if chat.current and (title := chat.current.title):
             recorder.append(SettingChanged(name=TITLE, value=title, by=chat.person))
-        self._indexer.put(recorder)
+        self._catalog_writer.put(recorder)
         return self._run(chat, recorder)
 
     def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
@@ -132,7 +132,7 @@ class ConversationRunner:
     def _run(self, chat: Chat, recorder: Recorder) -> Conversation:
         conversation = self._build(chat, recorder)
         recorder.on_durable(lambda: self._progressed(chat, recorder))
-        self._indexer.begin(recorder)
+        self._catalog_writer.begin(recorder)
         if self._paused:
             conversation.pause()
         task = asyncio.create_task(conversation.run())
@@ -149,11 +149,11 @@ class ConversationRunner:
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, **error_fields(error))
         recorder = conversation.recorder
-        # Unsettled until its state is recorded again below.
-        self._indexer.put(recorder, settled=False)
+        # If the gateway crashes before `end` below, the next start opens the session again.
+        self._catalog_writer.put(recorder, settled=False)
         chat.remove(conversation)
         await recorder.close()
-        self._indexer.end(recorder, chat.receipts)
+        self._catalog_writer.end(recorder, chat.receipts)
         chat.notify()
         # Messages that never became durable must be accepted when they are sent again.
         chat.receipts.forget(conversation.session, after=recorder.durable)
@@ -164,12 +164,12 @@ class ConversationRunner:
         chat.last_activity = self._clock.monotonic()
         if recorder.failure is None and recorder.durable_transcript.settled:
             chat.failures = 0
-            self._indexer.progressed(recorder, chat.receipts)
+            self._catalog_writer.progressed(recorder, chat.receipts)
         chat.notify()
 
 
-class SessionIndexer:
-    """Writes the rows of conversations to the catalog, and checkpoints that save a restart from a full fold."""
+class CatalogWriter:
+    """Writes the rows of conversations to the catalog, and checkpoints, so that a start need not read whole journals."""
 
     def __init__(self, catalog: Catalog, store: Store) -> None:
         self._catalog = catalog
@@ -181,22 +181,22 @@ class SessionIndexer:
         self._checkpoints[recorder.durable_transcript.session] = recorder.position.seq
 
     def progressed(self, recorder: Recorder, receipts: Receipts) -> None:
-        """Record an idle session, with a checkpoint if one is due."""
+        """Record the progress of an idle session, with a checkpoint if one is due."""
         self.put(recorder)
         if self._is_due(recorder):
             self._checkpoint(recorder, receipts)
 
     def end(self, recorder: Recorder, receipts: Receipts) -> None:
-        """Record a closed session. After a failure its memory is not trusted, and the session stays unsettled."""
+        """Record a closed session. After a failure its state in memory is not trusted, and the session stays unsettled."""
         if recorder.failure is None:
             self._checkpoint(recorder, receipts)
         self.put(recorder, settled=recorder.failure is None)
         self._checkpoints.pop(recorder.durable_transcript.session, None)
 
     def put(self, recorder: Recorder, *, settled: bool = True) -> None:
-        """Record a session's row; with `settled` false, it is opened again at the next start."""
+        """Record a session's row. If `settled` is False, the next start opens the session again."""
         transcript = recorder.durable_transcript
-        # Zeros if it is unknown now: the session must be in the catalog nevertheless, or its key would begin another one.
+        # Zeros if the stamp is unknown: without a row in the catalog, the key would begin another session.
         stamp = self._store.stamp(transcript.session) or Stamp(size=0, changed=0)
         self._catalog.put(
             SessionRow(
@@ -217,7 +217,7 @@ class SessionIndexer:
 
     def _is_due(self, recorder: Recorder) -> bool:
         since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
-        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
+        # The cost of a checkpoint grows with the view, so a longer view is saved less often: the cost per event is constant.
         return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
 
     def _checkpoint(self, recorder: Recorder, receipts: Receipts) -> None:

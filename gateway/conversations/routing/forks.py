@@ -1,4 +1,4 @@
-"""The creation of forks, and the keys that they get."""
+"""Creating forks and choosing their keys."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Forks:
         return person, wanted or fork_key(row.key, used)
 
     async def make(self, name: Name, parent: str, upto: int | None) -> Fork:
-        """Copy a session into a new one, up to the last place between turns at or before the event `upto`, by default its
-        end.
+        """Copy a session into a new one, up to the last turn boundary at or before the event `upto`, by default
+        the last event.
 
         The name must not be in use. Raises ForkRefused, StorageFailed, JournalDamaged.
         """
@@ -49,7 +49,7 @@ class Forks:
 
 
 def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
-    """Return the row of a fork that was not opened yet. Its log is not read for it."""
+    """Return the catalog row of a new fork, without reading its log."""
     person, key = name
     at = stamp(now)
     return SessionRow(

@@ -1,7 +1,7 @@
 """The switchboard: finds the chat of a message, opens it from its journals, and unloads it when it is idle.
 
-After any failure of a conversation its memory is not trusted: it is dropped and opened again from its journal, exactly as
-after a crash.
+After any failure, the state of a conversation in memory is not trusted: it is discarded and opened again from its journal,
+as after a crash.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sessions.store.reading import StoredLog
 from sessions.store.recorder import Recorder, open_session
 
 SWEEP_SECONDS = 60.0
-"""Seconds between two looks for idle conversations, and for notes that could not be written."""
+"""Seconds between two checks for idle conversations, and for notes that could not be written."""
 
 IDLE_SECONDS = 900.0
 """Seconds without events or subscribers after which a conversation leaves memory."""
 
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
-"""Seconds before a failed conversation is opened again, by its consecutive failures."""
+"""Seconds before a failed conversation is opened again: after the first failure, the second, and so on."""
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Switchboard:
         while (chat := self._chats.get(name)) is None or not chat.is_open:
             if not create and await self._catalog.current(person, key) is None:
                 return None
-            # The caller may be cancelled meanwhile; others may wait for the same.
+            # Shielded: if this caller is cancelled, others may still be waiting for the same chat.
             await asyncio.shield(self._spawn(self._restore(name)))
         chat.last_activity = self._clock.monotonic()
         return chat
@@ -137,37 +137,37 @@ class Switchboard:
             except SessionsError as error:
                 log.error("session_not_opened", key=key, reason=str(error))
             else:
-                # After a lost catalog these are all sessions: unload the idle ones.
+                # If the catalog was lost, these are all sessions: unload the idle ones.
                 await self._unload_if_idle((person, key), chat)
 
     async def sessions(self, person: str) -> list[SessionRow]:
-        """Return a person's keys, each with its current session, as far as it is durable."""
+        """Return a person's keys, each with its current session up to its last durable event."""
         return [self._as_of_now(row) for row in await self._catalog.sessions(person)]
 
     async def row(self, session: str) -> SessionRow | None:
-        """Return the row of a session; of one in memory, as of its last pause or failure."""
+        """Return the catalog row of a session. For one in memory, it dates from when the session was last idle or failed."""
         return await self._catalog.find(session)
 
     def log(self, session: str) -> StoredLog:
         return StoredLog(self._store, session)
 
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
-        """Begin a session under a new key that continues from a past moment of another. Raises the errors of
+        """Begin a session under a new key that continues from an earlier event of another one. Raises the errors of
         `Forks.name` and `Forks.make`."""
-        # The caller may be cancelled meanwhile; the catalog must record the fork all the same.
+        # Shielded: even if the caller is cancelled, the catalog must record the fork.
         return await asyncio.shield(self._spawn(self._fork(person, parent, key, upto)))
 
     async def _fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
         while True:
             name = await self._forks.name(person, parent, key)
             async with self._lock(name), self._claimed(name):
-                # A message may have begun a session under this key while the lock was waited for.
+                # While this waited for the lock, a message may have begun a session under this key.
                 if await self._catalog.current(*name) is None:
                     return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
 
     @asynccontextmanager
     async def _claimed(self, name: Name) -> AsyncIterator[None]:
-        """Hold the claim on a name whose lock is held, for as long as its chat if that is in memory."""
+        """Hold the claim on a name, whose lock is held. A chat in memory has the claim already and keeps it."""
         if name in self._chats:
             yield
             return
@@ -203,7 +203,7 @@ class Switchboard:
             if row is None:
                 chat.current = await self._runner.begin(chat, None)
             elif row.closed and not chat.is_open:
-                # Its successor was lost, and a person accepted that.
+                # The journal of its successor was lost, and the operator has accepted the loss.
                 chat.current = await self._runner.begin(chat, Succession(session=row.session, seq=row.head))
             else:
                 if not chat.is_open:
@@ -258,7 +258,7 @@ class Switchboard:
             newer = older
 
     async def _open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
-        """Open an existing journal and run its conversation; with a `successor` it only finishes."""
+        """Open an existing journal and run its conversation. One with a `successor` only answers what it has received."""
         opened = await open_session(self._store, self._catalog, session)
         conversation = self._runner.resume(chat, opened.log, opened.position, opened.transcript)
         if successor is not None:
@@ -273,8 +273,8 @@ class Switchboard:
         self._catalog.unreadable[damaged.session] = damaged.reason
 
     async def _verify_in_background(self, chat: Chat, conversation: Conversation) -> None:
-        """Verify the part of a large journal that a checkpoint skipped. If it is damaged, its conversation is stopped,
-        and the key too if it is the current one."""
+        """Verify the part of a large journal that a checkpoint skipped. If it is damaged, stop its conversation; if that is
+        the current one, the key accepts no messages but `/new`."""
         session = conversation.session
         try:
             await self._store.verify(session)
@@ -289,14 +289,14 @@ class Switchboard:
             log.error("journal_not_verified", session=session, reason=str(error))
 
     def _ended(self, chat: Chat, conversation: Conversation, error: BaseException | None) -> None:
-        """Open a chat again whose conversation failed."""
+        """After a failure, open the chat again; after a regular end, remember a chat whose notes are still to be written."""
         if error is not None and not self._stopping:
             self._spawn(self._reopen(chat))
         elif conversation.retired and conversation.recorder.transcript.cycle.owed:
             self._unfinished.add(chat.name)
 
     async def _reopen(self, chat: Chat) -> None:
-        """Open a failed chat again after a pause, so that accepted messages are answered without a new one."""
+        """Open a failed chat again after a pause, so that accepted messages are answered without waiting for a new one."""
         pause = REOPEN_SECONDS[min(chat.failures, len(REOPEN_SECONDS) - 1)]
         chat.failures += 1
         await asyncio.sleep(pause)
@@ -316,7 +316,7 @@ class Switchboard:
                     await self._unload_if_idle(name, chat)
 
     async def _finish_notes(self) -> None:
-        """Open the ended sessions again whose notes could not be written, which tries to write them."""
+        """Open ended sessions whose notes could not be written. This tries to write the notes again."""
         names, self._unfinished = self._unfinished, set()
         for name in names:
             try:

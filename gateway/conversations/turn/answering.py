@@ -27,7 +27,7 @@ from sessions.state.transcript import OpenTurn, open_turn
 from sessions.store.recorder import Recorder
 
 OVERFLOWS = 4
-"""Consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
+"""Maximum consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +40,8 @@ class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class ReplyRequest:
-    """Requests the answers of one session."""
+class ReplyRequester:
+    """Requests and records the answers of one session."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class ReplyRequest:
         self._before: Context | None = None
         self._answering_model: ChosenModel | None = None
         self.silent = False
-        """True if the last answer was a silent one, which is not shown."""
+        """True if the last answer was the silent reply, which is not shown."""
 
     async def answer(self, chain: FallbackChain, model: ChosenModel) -> None:
-        """Record one answer of the first model in the chain that can give it, compacting the view when `model` refuses it
-        as too long.
+        """Request an answer from the first model of the chain that can give it, and record it. If the request is too long
+        for `model`, compact the view and try again.
 
         Raises ProviderError.
         """
@@ -88,8 +88,8 @@ class ReplyRequest:
         return self._prepared(model.limits.vision, model.name).tokens
 
     def measure(self, vision: VisionSupport | None, model: str) -> TokenFeatures:
-        """Return the size of the next request to a `provider:model` with this vision support. Costs only what is new
-        since the last call."""
+        """Return the size of the next request to a `provider:model` with this vision support. Only what is new since the
+        last call is measured."""
         return self._prepared(vision, model).units
 
     def _prepared(self, vision: VisionSupport | None, model: str) -> PreparedRequest:
@@ -100,7 +100,7 @@ class ReplyRequest:
         tokens = transcript.counts.estimate(units, model)
         return PreparedRequest(context=context, visibility=visibility, sha256=measured.sha256, units=units, tokens=tokens)
 
-    async def _fitted(self, model: ChosenModel) -> PreparedRequest:
+    async def _prepare_to_fit(self, model: ChosenModel) -> PreparedRequest:
         """Return the next request to this model, after pruning and compaction."""
         vision = model.limits.vision
         await self._pruner.prune(model.window, self.reserve(model.window))
@@ -109,12 +109,13 @@ class ReplyRequest:
         return prepared if self._recorder.transcript.view is view else self._prepared(vision, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
-        self._record_reply(await self._stream(model), model)
+        self._record_reply(await self._request(model), model)
 
-    async def _stream(self, model: ChosenModel) -> Reply:
-        prepared = await self._fitted(model)
+    async def _request(self, model: ChosenModel) -> Reply:
+        """Record and send a request. If the server refuses it and attachments may be why, send it again without them."""
+        prepared = await self._prepare_to_fit(model)
         transcript = self._recorder.transcript
-        ordinal = self._open().ordinal
+        ordinal = self._open_turn().ordinal
         self._recorder.append(
             RequestSent(
                 purpose="answer",
@@ -122,7 +123,7 @@ class ReplyRequest:
                 messages=len(prepared.context.messages),
                 tokens=prepared.tokens,
                 units=prepared.units,
-                model="" if model.name == self._open().name else model.name,
+                model="" if model.name == self._open_turn().name else model.name,
             ),
             turn=ordinal,
         )
@@ -130,7 +131,7 @@ class ReplyRequest:
         if withheld := self._files.unreported(model.name, rendered, transcript.withheld):
             self._recorder.append(AttachmentsWithheld(model=model.name, files=withheld), turn=ordinal)
         self._answering_model = model
-        self.streaming.begin(ordinal, self._open().replies, self._recorder.durable)
+        self.streaming.begin(ordinal, self._open_turn().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
             context=rendered.context,
@@ -142,17 +143,17 @@ class ReplyRequest:
             compact_at=self._compacting.provider_side(model.window),
         )
         try:
-            reply = await self._listen(model, request)
+            reply = await self._read_stream(model, request)
         except BadRequest:
             if not (suspects := self._files.suspects(model.name, rendered)):
                 raise
             with self._files.leaving_out(suspects):
-                return await self._stream(model)
+                return await self._request(model)
         self._files.record_accepted(model.name, rendered)
         return reply
 
-    async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Stream one request: its text goes to `streaming`, the reply is returned."""
+    async def _read_stream(self, model: ChosenModel, request: ChatRequest) -> Reply:
+        """Send one request, show its text to subscribers as it arrives, and return the reply."""
         silence = SilenceFilter()
         outer = ON_PAUSE.set(partial(self.streaming.wait, self._recorder.transcript.head))
         try:
@@ -173,7 +174,7 @@ class ReplyRequest:
 
     def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
         calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in reply.calls)
-        turn = self._open()
+        turn = self._open_turn()
         self.silent = is_silent(reply.text) and not calls
         seq = self._recorder.append(
             ModelReplied(
@@ -194,7 +195,7 @@ class ReplyRequest:
 
     def keep_streamed(self) -> None:
         """Record the streamed part of a cancelled answer."""
-        turn = self._open()
+        turn = self._open_turn()
         streamed = self.streaming.current
         if (text := self.streaming.end()) and streamed is not None:
             assert self._answering_model is not None
@@ -209,10 +210,10 @@ class ReplyRequest:
             )
             streamed.confirmed = self._recorder.append(reply, turn=turn.ordinal)
 
-    def _open(self) -> OpenTurn:
+    def _open_turn(self) -> OpenTurn:
         return open_turn(self._recorder.transcript)
 
 
 def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
-    """Return the provider for `model_replied`: empty if the turn started with it."""
+    """Return the provider to record in `model_replied`: empty if it is the one that the turn started with."""
     return "" if model.provider.name == turn.provider else model.provider.name

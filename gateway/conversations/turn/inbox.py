@@ -3,7 +3,7 @@
 followup   each message has its own turn, in order of arrival.
 collect    messages that arrived during a turn share the next one, once no more have come for half a second.
 steer      messages that arrive during a turn join it after the next tool results; without tools they wait for the next turn.
-interrupt  a message that arrives during a turn cancels it, also a running tool; the next turn takes all that wait.
+interrupt  a message that arrives during a turn cancels it, with a running tool; the next turn takes all waiting messages.
 
 In every mode messages are taken in order of arrival, each once, and none before a command that arrived earlier and waits for
 the end of the turn.
@@ -72,7 +72,7 @@ class Inbox:
         return tuple(self._waiting_commands.values())
 
     def count(self, *, commands: bool) -> int:
-        """Return the number of waiting commands, or else of waiting messages."""
+        """Return the number of waiting commands if `commands` is True, else of other waiting messages."""
         return sum((waiting.seq in self._waiting_commands) is commands for waiting in self._recorder.transcript.waiting)
 
     def has_message(self, upto: int) -> bool:
@@ -81,7 +81,7 @@ class Inbox:
         return any(each.seq <= upto and each.seq not in self._waiting_commands for each in waiting)
 
     def first(self) -> WaitingMessage | WaitingCommand | None:
-        """Return the oldest waiting message, or command that runs between turns."""
+        """Return the oldest waiting message or command, leaving out commands that do not wait for the running turn."""
         for waiting in self._recorder.transcript.waiting:
             command = self._waiting_commands.get(waiting.seq)
             if command is None or not self.runs_now(command):
@@ -112,6 +112,6 @@ class Inbox:
         return self.messages() if self.mode == "steer" else ()
 
     def runs_now(self, waiting: WaitingCommand) -> bool:
-        """Return True if a command is answered during the running turn; an unknown one is."""
+        """Return True if a command is answered without waiting for the running turn. An unknown command is, too."""
         command = self._commands.get(waiting.typed.name)
         return command is None or command.when == "now"

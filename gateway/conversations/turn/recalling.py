@@ -46,19 +46,19 @@ WITHIN = 0.5
 longer."""
 
 VECTOR_WITHIN = 0.15
-"""Seconds of these after which the question's vector is no longer awaited and only words count."""
+"""Seconds of WITHIN to wait for the question's vector; after that, only words count."""
 
 PATIENCE = 0.2
-"""Seconds of these for indexing the notes, if they were not indexed yet or are not watched."""
+"""Seconds of WITHIN for indexing the notes, if they are not indexed yet or not watched."""
 
 QUESTION = 1000
-"""Bytes of a message that are searched for."""
+"""Maximum bytes of a message that are used as the query."""
 
 SHARE = 10
-"""The fraction of the model's window for recalled notes and sessions, and the same again for facts: a fifth together."""
+"""Recalled notes and sessions get at most 1/SHARE of the model's window, and so do facts: a fifth together."""
 
 FACT_TOKENS = 600
-"""The most tokens of facts."""
+"""Maximum tokens of recalled facts."""
 
 SMALL_TOKENS, SMALL_RESULTS = 160, 2
 """Limits for a small model, which reads slowly."""
@@ -126,8 +126,8 @@ class Recall:
         return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
 
     def _may_find(self) -> bool:
-        """Return True if the memory may have more than the request itself. A first session has nothing else until
-        messages left its view."""
+        """Return True if the memory may contain something that is not in the request. In a first session without notes,
+        that is only what has left its view."""
         if self._memory.may_contain(NOTES):
             return True
         several = self._memory.state.by_source.get(SESSIONS, 0) > 1 or bool(self._recorder.transcript.cuts)
@@ -146,7 +146,7 @@ class Recall:
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 
     def _min_cosine(self) -> float | None:
-        """Return the cosine from which on a passage is relevant; None if only words decide."""
+        """Return the least cosine of a relevant passage; None if only words decide."""
         keys, provider = self._config.current.memory.recall, self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
@@ -175,7 +175,7 @@ class Recall:
             await self._facts.used(facts, FactOrigin(session=transcript.session, seq=seq))
 
     def _fail(self, sentence: str) -> None:
-        """Record a failure once for each reason: it may last, and people read the log."""
+        """Record a failure, but not the same one repeatedly."""
         if sentence != self._problem:
             failed = PluginFailed(plugin="memory", hook="recall", sentence=replace_surrogates(sentence))
             self._recorder.append(failed, turn=open_turn(self._recorder.transcript).ordinal)

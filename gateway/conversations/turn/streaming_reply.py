@@ -22,7 +22,7 @@ class StreamingReply:
     after: int
     pieces: list[str] = field(default_factory=list)
     offsets: list[int] = field(default_factory=lambda: [0])
-    """Code points before each piece, and after the last."""
+    """The offset in code points at which each piece begins, and that of the end."""
     ended: bool = False
     confirmed: int | None = None
     """The seq of the event that holds the whole text."""
@@ -69,7 +69,7 @@ class StreamingReplies:
         self.pause = None
 
     def wait(self, after: int, seconds: float, reason: str) -> None:
-        """Record that the request of this call was refused and is sent again after a pause."""
+        """Show that the request of this call was refused and will be sent again after a pause."""
         if self.current is not None and seconds >= SHORTEST_PAUSE:
             until = asyncio.get_running_loop().time() + seconds
             self.pause = Pause(self.current.turn, after, until, reason)
@@ -85,8 +85,8 @@ class StreamingReplies:
         self._changed()
 
     def end(self, confirmed: int | None = None) -> str:
-        """End the call, its text in the event `confirmed` if there is one; return the text. The pieces stay readable
-        until the next call."""
+        """End the call and return its text; `confirmed` is the seq of the event with the text, if it was recorded. The
+        pieces stay readable until the next call."""
         self.pause = None
         if self.current is None or self.current.ended:
             return ""

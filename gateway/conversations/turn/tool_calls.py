@@ -29,10 +29,10 @@ from sessions.store.recorder import Recorder
 log = structlog.get_logger("exuvia.tools")
 
 OUTPUT_CHARS = 16 * 1024 * 1024
-"""Characters of a tool's output that are kept at all."""
+"""Maximum characters of a tool's output; the rest is discarded."""
 
 THREAD_CHARS = 256 * 1024
-"""Characters of an output from which on it is scrubbed in a thread."""
+"""An output with more characters is scrubbed in a thread."""
 
 OUTPUT_LIMIT = 256 * 1024
 """Bytes of a tool's output in the log; a longer one is kept as an attachment."""
@@ -128,7 +128,7 @@ class ToolCalls:
             return await _output_or_error(tool, arguments, context)
 
     async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
-        """Stop a tool. One that does not end is left running without anybody waiting, and its result is ignored."""
+        """Stop a tool. One that does not end is abandoned: it keeps running, and its result is ignored."""
         self._stopping.add(running)
         running.add_done_callback(self._stopping.discard)
         running.cancel()
@@ -159,7 +159,7 @@ class ToolCalls:
         )
 
     def close(self) -> None:
-        """Record a result for each call that has none, which says why."""
+        """Record a result for each call that has none; the result says why."""
         for call in open_turn(self._recorder.transcript).calls:
             if call.began:
                 self.record(call, "unknown", "This was interrupted; its outcome is unknown.")
@@ -168,8 +168,8 @@ class ToolCalls:
 
 
 class OfferedTools(Mapping[str, Tool]):
-    """Tools by name. The configuration is read on each access: an allowed tool is offered from the next turn on, a
-    forbidden one is refused at once."""
+    """Tools by name, as far as `agent.workspace_access` allows them now: a newly allowed tool is offered from the next turn
+    on, a newly forbidden one is refused at once."""
 
     def __init__(self, tools: Mapping[str, Tool], settings: Settings) -> None:
         self._tools = tools
@@ -189,7 +189,8 @@ class OfferedTools(Mapping[str, Tool]):
 
 
 async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
-    """Return the output or the error of a tool: as a task's own exception, SystemExit would end the process."""
+    """Return the output or the error of a tool. It is not raised, because a SystemExit raised in a task would end the
+    process."""
     try:
         output = await tool.run(arguments, context)
         if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
@@ -201,7 +202,7 @@ async def _output_or_error(tool: Tool, arguments: dict[str, object], context: To
         return scrubbed(text) if len(text) <= THREAD_CHARS else await asyncio.to_thread(scrubbed, text)
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # also of a plugin's own kind
+    except BaseException as error:  # a plugin may raise anything
         return error
 
 

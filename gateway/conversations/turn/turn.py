@@ -1,7 +1,7 @@
-"""One turn: messages in, answer out, every step in the log.
+"""One turn: takes messages, requests answers and runs tools until the model is done, and records every step in the log.
 
 `Turn` belongs to one conversation and changes the view only through its recorder. Whatever happens (a provider's error, a
-cancellation, a crash and a resumption), each call in the log gets a result, and the turn one `turn_ended`.
+cancellation, a crash and a resumption), each tool call in the log gets a result, and each turn exactly one `turn_ended`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.notes.memory_writer import ExplicitMemory
-from gateway.conversations.turn.answering import ReplyRequest
+from gateway.conversations.turn.answering import ReplyRequester
 from gateway.conversations.turn.inbox import Inbox
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.tool_calls import ToolCalls
@@ -52,7 +52,7 @@ class TurnFailed(GatewayError):
 
 
 class Turn:
-    """Takes messages and answers them, one turn at a time per conversation.
+    """Runs the turns of one conversation, one at a time.
 
     `run` and `resume` always end the turn, unless the storage fails (SessionsError) or the gateway stops (CancelledError).
     """
@@ -61,7 +61,7 @@ class Turn:
         self,
         recorder: Recorder,
         *,
-        answering: ReplyRequest,
+        answering: ReplyRequester,
         preparation: TurnPreparation,
         calls: ToolCalls,
         inbox: Inbox,
@@ -77,30 +77,30 @@ class Turn:
         self._config = config
         self._clock = config.clock
         self._began = 0.0
-        self._answering: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._cancelled = False
 
     @property
     def running(self) -> bool:
-        """Return True if a turn can be cancelled now."""
-        return self._answering is not None and not self._cancelled
+        """True if a turn runs that has not been cancelled yet."""
+        return self._task is not None and not self._cancelled
 
     def cancel(self) -> bool:
         """Cancel the running turn; return False if none runs."""
         if not self.running:
             return False
-        assert self._answering is not None
+        assert self._task is not None
         self._cancelled = True
-        self._answering.cancel()
+        self._task.cancel()
         return True
 
     def abort(self) -> None:
-        """Stop at once, since nothing can be recorded any more; `run` and `resume` raise the recorder's failure."""
-        if self._answering is not None:
-            self._answering.cancel()
+        """Stop at once because the log can no longer be written; `run` and `resume` raise the recorder's failure."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def run(self) -> None:
-        """Run a new turn over the waiting messages that it takes."""
+        """Run a new turn for the next batch of waiting messages."""
         with self._models.in_use():
             try:
                 model = self._choose()
@@ -116,6 +116,7 @@ class Turn:
         await self._answer(model)
 
     async def resume(self) -> None:
+        """Continue the open turn after an interruption."""
         with self._models.in_use():
             await self._run(self._continue())
 
@@ -135,20 +136,20 @@ class Turn:
         self._recorder.append(started, turn=self._recorder.transcript.turn + 1)
 
     async def _run(self, work: Awaitable[None]) -> None:
-        """Run the work as a task that `cancel` can reach, and record the end of the turn."""
+        """Run the work in a task, so that `cancel` can stop it, and record the end of the turn."""
         outcome: TurnOutcome
         failure: Failure | None
         self._began = self._clock.monotonic()
         self._cancelled = self.answering.silent = False
-        self._answering = asyncio.ensure_future(work)
+        self._task = asyncio.ensure_future(work)
         try:
-            await self._answering
+            await self._task
             outcome, failure = "silent" if self.answering.silent else "replied", None
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
                 # The gateway stops: the turn stays open in the log and is resumed at the next start.
-                await asyncio.wait([self._answering])
+                await asyncio.wait([self._task])
                 self._record_interruption()
                 raise
             self.answering.keep_streamed()
@@ -158,7 +159,7 @@ class Turn:
         except LineTooLong as error:
             outcome, failure = "failed", Failure(code="bad_answer", sentence=sentence_of(error))
         finally:
-            self._answering = None
+            self._task = None
         self.answering.streaming.end()
         self.answering.streaming.forget()
         await self._end(outcome, failure)
@@ -167,27 +168,27 @@ class Turn:
         self._calls.close()
         millis = round((self._clock.monotonic() - self._began) * 1000)
         await self._recorder.append_durable(
-            TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open().ordinal
+            TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open_turn().ordinal
         )
 
     def _record_interruption(self) -> None:
         self.answering.streaming.end()
-        with suppress(StorageFailed):  # then the next start finds the turn as after a crash
+        with suppress(StorageFailed):  # then the next start resumes the turn as after a crash
             interrupted = TurnInterrupted(reason="The gateway stops; the turn continues after the restart.")
-            self._recorder.append(interrupted, turn=self._open().ordinal)
+            self._recorder.append(interrupted, turn=self._open_turn().ordinal)
 
     async def _continue(self) -> None:
-        turn = self._open()
+        turn = self._open_turn()
         await self._recorder.append_durable(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
         if turn.finished:
             return
         if not (turn.asked or turn.calls):
-            await self._begin(self._choose())  # interrupted before its instructions were surely recorded
+            await self._begin(self._choose())  # its instructions may not have been recorded
             return
         for call in turn.calls:
             if call.began and not call.repeatable:
                 self._calls.record(call, "unknown", "The gateway stopped while this ran; its outcome is unknown.")
-        if self._open().calls:
+        if self._open_turn().calls:
             await self._calls.run()
             await self._join()
         await self._answer(self._choose())
@@ -203,7 +204,7 @@ class Turn:
         chain, rounds = FallbackChain(model), self._config.current.agent.tool_rounds
         for _ in range(rounds):
             await self.answering.answer(chain, model)
-            if not self._open().calls:
+            if not self._open_turn().calls:
                 return
             await self._calls.run()
             await self._join()
@@ -212,21 +213,23 @@ class Turn:
         )
 
     async def _join(self) -> None:
-        """Take waiting messages into the turn if the queue mode says so. Here no call is separated from its result."""
+        """Take waiting messages into the turn if the queue mode says so. All calls have their results now, so that a message
+        never comes between the two."""
         if takes := self._inbox.joining():
             await self._recorder.until_durable(takes[-1])
-            self._recorder.append(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)
+            self._recorder.append(TurnJoined(takes=tuple(takes)), turn=self._open_turn().ordinal)
 
-    def _open(self) -> OpenTurn:
+    def _open_turn(self) -> OpenTurn:
         return open_turn(self._recorder.transcript)
 
 
 async def _failure(error: TurnFailed) -> None:
+    """Raise the error within the turn's task, so that the turn ends like any other that fails."""
     raise error
 
 
 class TurnPreparation:
-    """Prepares the turns of one session."""
+    """Prepares the turns of one session: instructions, requests to remember something, and recall."""
 
     def __init__(
         self,
@@ -246,8 +249,8 @@ class TurnPreparation:
         self._recall = recall
 
     async def prepare(self, model: ChosenModel) -> None:
-        """Record the instructions of the open turn, write what it asks to be remembered, or else recall what is relevant to
-        it."""
+        """Record the instructions of the open turn. Then write the note that its messages ask for, or else recall
+        passages that are relevant to them."""
         small = model.limits.small
         self._record_instructions(await self._notes.load(model.window, small), small)
         if not await self._explicit_memory.write_requested(small):

@@ -1,7 +1,7 @@
 """The slash commands of a conversation: each runs once its message is durable, and its answer is recorded in the log.
 
 Commands that run `now` run beside the turn, one after the other. A slow one delays only those of its own name, so that of
-two `/model` the later one counts; `/stop` waits for none. A command that runs between turns can be stopped like a turn.
+two `/model` the later one wins; `/stop` waits for none. A command that runs between turns can be stopped like a turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BETWEEN_SECONDS = 900.0
 """The same for a command between turns: a compaction makes two model requests, and models are slow."""
 
 ORDER_SECONDS = 0.25
-"""Seconds that a command waits for an earlier one."""
+"""Maximum seconds that a command waits for the answer to an earlier one, so that answers usually come in order."""
 
 ANSWER_LIMIT = 256 * 1024
 """Bytes of a command's answer in the log."""
@@ -47,7 +47,7 @@ class TypedCommands:
         answered: Callable[[WaitingCommand], None],
     ) -> None:
         self.by_successor: int | None = None
-        """The seq of the command that opened the next session, answered by its existence."""
+        """The seq of the command that opened the next session. It is not run again: the new session answers it."""
         self._recorder = recorder
         self._commands = commands
         self._run = run
@@ -81,7 +81,7 @@ class TypedCommands:
         if before is not None:
             await asyncio.wait([before], timeout=ORDER_SECONDS)
         seconds = None if waiting.typed.opens_session else NOW_SECONDS  # a slow disk must not leave a session half open
-        with suppress(StorageFailed):  # the conversation itself ends with it
+        with suppress(StorageFailed):  # the same failure ends the conversation
             await self._recorder.until_durable(waiting.seq)
             await self._record(waiting, *await self._result(waiting, seconds))
 
@@ -115,7 +115,7 @@ class TypedCommands:
     async def _result(  # noqa: PLR0911 - each way that a command ends
         self, waiting: WaitingCommand, seconds: float | None
     ) -> tuple[str, bool]:
-        """Return the answer within so many seconds, and True if it reports a failure."""
+        """Run a command for at most `seconds`; return the answer, and True if it reports a failure."""
         if waiting.seq == self.by_successor:
             return "A new session has begun.", False
         name = waiting.typed.name

@@ -1,4 +1,4 @@
-"""The background indexer, which reads changed documents in small steps, so that work done is kept whenever it ends."""
+"""The background indexer. It reads changed documents in small steps, so that an interruption loses little work."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from plugins.support.untrusted import call_failure
 T = TypeVar("T")
 
 MANY_CHANGES = 50
-"""Maximum changed documents that a search waits for; with more it waits for none."""
+"""Maximum number of changed documents for which a search waits; if there are more, it does not wait."""
 
 STEP_SECONDS = 0.25
-"""Maximum seconds of indexing before other work is considered."""
+"""Maximum seconds of indexing before other work on the index gets its turn."""
 
 TRIES = 3
 """Maximum rebuilds of the index in a row."""
 
-_NEEDED = (
+_SEARCH_MODULES = (
     "plugins.memory.index.backend_lifecycle",
     "plugins.memory.index.index_file",
     "plugins.memory.search.search",
@@ -50,10 +50,10 @@ class IndexRebuilt(Exception):
 
 
 class OpenBackend(Protocol):
-    """A backend in threads of its own.
+    """A backend that runs in its own threads.
 
-    Both methods raise IndexRebuilt if everything was lost, IndexUnusable if it cannot be used now, and BackendFailed if it
-    never can.
+    `write` and `read` raise IndexRebuilt if everything was lost, IndexUnusable if the backend cannot be used at present, and
+    BackendFailed if it cannot be used at all.
     """
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
@@ -139,7 +139,7 @@ class Indexer:
             except IndexUnusable as error:
                 self.report(problem=str(error))
             except Exception as error:  # an error of one source must not stop the indexer
-                reason = str(call_failure(error))  # a traceback has no bound
+                reason = str(call_failure(error))  # the reason has a maximum length, a traceback does not
                 log.error("memory_not_looked_at", reason=reason)
                 self.report(problem=reason)
             finally:
@@ -216,8 +216,8 @@ class Indexer:
 
 
 async def import_search_modules() -> None:
-    """Import the modules for indexing and searching in a thread, which takes some 50 ms once."""
-    for name in _NEEDED:
+    """Import the modules for indexing and searching in a thread: the first time, that takes about 50 ms."""
+    for name in _SEARCH_MODULES:
         if name not in sys.modules:
             await asyncio.to_thread(importlib.import_module, name)
 
@@ -243,7 +243,7 @@ def _answer(waiting: list[asyncio.Future[None]]) -> None:
 
 # gc=False: there may be tens of thousands, and none can be part of a cycle.
 class Due(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A document that is not indexed in its current version. `state` is the source's from the last reading."""
+    """A document whose current version is not indexed. `state` is what the source returned with the last reading."""
 
     source: Source
     path: str
@@ -289,7 +289,7 @@ def find_changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
 
 
 def read_due(index: MemoryBackend, due: Sequence[Due], seconds: float = math.inf) -> RefreshResult:
-    """Index documents until the time is up, at least part of one. Unreadable ones are removed from the index."""
+    """Index documents for at most `seconds`, but at least part of one. Unreadable ones are removed from the index."""
     until = time.monotonic() + seconds
     read: list[str] = []
     unreadable: list[str] = []

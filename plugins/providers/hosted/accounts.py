@@ -1,4 +1,4 @@
-"""The address and the key of an embedding provider. A vendor's key from the environment is sent to that vendor alone."""
+"""The address and the key of an embedding provider. A vendor's key from the environment is sent only to that vendor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return f"Account({self.source})"  # never the key
 
     def missing(self) -> str:
-        """Return that there is no key, as the end of a sentence."""
+        """Return where a key was looked for in vain, as a clause: "… is not set"."""
         return f"{KEY} is not set" if self.source == KEY else f"neither {self.source} nor {KEY} is set"
 
     def headers(self, header: Callable[[str], dict[str, str]]) -> dict[str, str]:
@@ -59,7 +59,7 @@ def find_account(
     normalize: Callable[[str], str] = lambda base: base.strip().rstrip("/"),
 ) -> Account:
     """Return the account of `[memory.embedding]`, else that of the chat provider of the same name, else the one at the
-    address `default`, whose key is the environment variable `variable`. A key is sent to its own address alone. `official`
+    address `default`, whose key is the environment variable `variable`. A key is sent only to its own address. `official`
     is the address that requires a key, by default `default`; `normalize` returns the canonical form of an address."""
     settings: EmbeddingKeys = context.settings
     chat, default_base = context.account, normalize(default)

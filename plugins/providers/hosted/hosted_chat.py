@@ -83,7 +83,7 @@ class HostedChatProvider(HostedProvider):
         self._url_source = url_source
         self._requires_key = requires_key
         self._discovered = False
-        """True while the default model is one that the server has listed."""
+        """True while the default model was chosen from the server's list."""
         self._reported = reported_at(base, context.reported_models)
         self._timeouts = msgspec.structs.replace(
             context.transport.timeouts,
@@ -119,7 +119,7 @@ class HostedChatProvider(HostedProvider):
         return accumulator.reply()
 
     def explain_default(self) -> str:
-        """Return what is set, as the end of a sentence."""
+        """Return the reason for the default model, as the end of a sentence: the setting or variable that is set."""
         return f"{self._keys.source if self._keys else self._url_source} is set"
 
     def address(self, model: str) -> str:
@@ -170,7 +170,7 @@ class HostedChatProvider(HostedProvider):
                     raise self.errors.error_for(refused.status, refused.body, model=request.model, after=after) from refused
                 reduced = True
             except StreamCut:
-                if not accumulator.complete:  # anything cut off after the end of the reply is not part of it
+                if not accumulator.complete:  # the reply is complete: nothing that was cut off belongs to it
                     raise
                 break
         yield self._reply(request, accumulator)

@@ -2,7 +2,7 @@
 
 const FIRST_PAUSE = 400;
 const LONGEST_PAUSE = 10_000;
-const QUIET = 25_000; // milliseconds without a frame after which a ping is sent
+const QUIET = 25_000; // milliseconds without a frame before a ping is sent
 const PONG_TIMEOUT = 10_000; // milliseconds for the pong
 const UNAUTHORIZED = 4401;
 
@@ -27,7 +27,7 @@ export class Socket extends EventTarget {
     this.numbers = 0;
     this.pause = FIRST_PAUSE;
     this.wanted = false;
-    const wake = () => document.visibilityState === "visible" && this.hurry();
+    const wake = () => document.visibilityState === "visible" && this.recheck();
     document.addEventListener("visibilitychange", wake);
     window.addEventListener("online", wake);
   }
@@ -60,7 +60,7 @@ export class Socket extends EventTarget {
     return true;
   }
 
-  /** Whether a frame is within the gateway's limit; a far longer one would close the connection. */
+  /** Return true if a frame is within the gateway's limit. A much longer one would close the connection. */
   takes(frame) {
     const text = JSON.stringify(frame);
     const limit = this.welcome?.limits.frame ?? Infinity;
@@ -84,17 +84,17 @@ export class Socket extends EventTarget {
     socket.onopen = () => socket.send(JSON.stringify({ type: "hello", protocol: 1, client: "console" }));
     socket.onmessage = (message) => this.socket === socket && this.take(JSON.parse(message.data));
     socket.onclose = (event) => this.socket === socket && this.ended(event.code);
-    this.guard(PONG_TIMEOUT);
+    this.expectFrame(PONG_TIMEOUT);
   }
 
-  /** The page became visible: reconnect at once. */
-  hurry() {
+  /** The page is visible or online again: reconnect at once, or check that the connection still works. */
+  recheck() {
     if (this.wanted && !this.socket) this.connect();
     else if (this.state === "open") this.probe();
   }
 
   take(frame) {
-    this.guard(QUIET);
+    this.expectFrame(QUIET);
     if (frame.type === "welcome") {
       if (this.state === "open") return; // the cookie got its `welcome` before; this one answers our `hello`
       this.greeted(frame);
@@ -128,7 +128,7 @@ export class Socket extends EventTarget {
   }
 
   lost() {
-    clearTimeout(this.guarding);
+    clearTimeout(this.probing);
     this.socket = null;
     const unanswered = [...this.waiting.values()];
     this.waiting.clear();
@@ -142,18 +142,18 @@ export class Socket extends EventTarget {
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
   }
 
-  /** Send a ping after a silence. */
-  guard(milliseconds) {
-    clearTimeout(this.guarding);
-    this.guarding = setTimeout(() => this.probe(), milliseconds);
+  /** Send a ping unless a frame comes within this time. */
+  expectFrame(milliseconds) {
+    clearTimeout(this.probing);
+    this.probing = setTimeout(() => this.probe(), milliseconds);
   }
 
-  /** A dead connection (a sleeping phone, another network) is not reported: without a pong it is closed. */
+  /** Send a ping, and close the connection if no pong comes: a browser does not report a dead one (after sleep, for example). */
   probe() {
-    clearTimeout(this.guarding);
+    clearTimeout(this.probing);
     const socket = this.socket;
     this.say({ type: "ping" });
-    this.guarding = setTimeout(() => {
+    this.probing = setTimeout(() => {
       if (this.socket !== socket) return;
       socket.close();
       this.ended(1006);

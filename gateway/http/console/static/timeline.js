@@ -6,9 +6,9 @@ import { Markdown } from "./markdown.js";
 import { exactly, when } from "./format.js";
 import { stampOf } from "./transcript.js";
 
-const NEAR = 120; // pixels above the end that count as being at the end
-const STRETCH = 100; // events, of which a message and its answer have four
-const AHEAD = "1500px"; // how far above the window earlier pages are asked for
+const NEAR = 120; // a position this many pixels above the end counts as the end
+const STRETCH = 100; // events in one stretch; a message and its answer have about four
+const AHEAD = "1500px"; // earlier pages are requested when the top is this far above the window
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export class Timeline {
@@ -58,7 +58,7 @@ export class Timeline {
     if (this.atEnd) this.toEnd();
   }
 
-  /** Put the entries' elements into their stretches, and those into the list; elements already in place are not touched. */
+  /** Put the elements of entries into their stretches, and the stretches into the list. What is in place is not touched. */
   place(entries) {
     const left = new Map(this.stretches);
     let nextStretch = this.list.firstChild;
@@ -96,7 +96,7 @@ export class Timeline {
     this.watcher.observe(this.top);
   }
 
-  /** The entry that is being written has grown: it is drawn in the next frame, however many pieces come until then. */
+  /** Draw the entry that is being written in the next animation frame, however many pieces come until then. */
   grow(entry) {
     this.growing = entry;
     this.frame ??= requestAnimationFrame(() => {
@@ -124,7 +124,7 @@ export class Timeline {
     this.activity.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
   }
 
-  /** The countdown of a paused provider; "" if there is none. */
+  /** Return the countdown of a paused provider; "" if there is none. */
   pause() {
     clearTimeout(this.ticking);
     const { paused, running } = this.conversation;
@@ -155,7 +155,7 @@ export class Timeline {
     element.tabIndex = -1;
     element.classList.add("sought");
     element.scrollIntoView({ block: "center" });
-    requestAnimationFrame(() => element.scrollIntoView({ block: "center" })); // what is near is laid out by now
+    requestAnimationFrame(() => element.scrollIntoView({ block: "center" })); // nearby elements are laid out now
     element.focus({ preventScroll: true });
   }
 
