@@ -49,8 +49,8 @@ from plugins.policies.summary_sections import CONTEXT, GOALS, format_sections, p
 from sessions.events.messages import Usage
 from sessions.state.context import Context
 
-WINDOW, RESERVE, RECENT = 8_000, 2_000, 1_000
-"""Tokens of the model's window, of the reserve floor, and of the messages that a compaction keeps."""
+WINDOW, THRESHOLD, RECENT = 32_000, 4_000, 1_000
+"""Tokens of the model's window, of the messages that are compacted, and of those that a compaction keeps."""
 
 DAYS = 30
 FIRST_DAY = datetime(2026, 3, 1, 18, 0, tzinfo=UTC)
@@ -69,15 +69,12 @@ token = "{TOKEN}"
 [agent]
 model = "strict:copy"
 [compaction]
-reserve_tokens_floor = {RESERVE}
+threshold_tokens = {THRESHOLD}
 keep_recent_tokens = {RECENT}
 [compaction.memory_flush]
 soft_threshold_tokens = 1000
 [memory.embedding]
 provider = "local"
-[memory.recall]
-max_results = 4
-min_cosine = 0.35
 [memory.facts]
 quiet_seconds = 0.0
 """

@@ -204,7 +204,7 @@ class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     mode: Literal["hybrid", "keywords", "off"] = "hybrid"
-    max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 4
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 8
     max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 1000
     min_cosine: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
 

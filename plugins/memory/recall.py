@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from plugins.support.fencing import harmless
@@ -13,9 +13,8 @@ from sessions.state.truncation import head_and_tail
 if TYPE_CHECKING:
     from plugins.memory.search.search import Hit
 
-# Measured on a conversation of LoCoMo (Maharana et al., ACL 2024) with the bundled model, four results each: of 150
-# questions that it answers, 65 % are given an answering turn (73 % without any minimum), of 30 everyday requests that have
-# nothing to do with it, one is given something. By keywords only it is 31 % and 17 %.
+# Measured on a conversation of LoCoMo (Maharana et al., ACL 2024) with the bundled model: of 30 everyday requests that have
+# nothing to do with it, one is given something, and by keywords only 17 %.
 #
 # A cosine says that only of a model that was measured. With multilingual-e5-small 0.40 lets 75 % of 40 answering turns
 # through, and for 2 of those 30 requests one of a hundred turns; 0.35 one for 11 of them.
@@ -46,18 +45,26 @@ def is_relevant(hit: Hit, min_cosine: float | None) -> bool:
 
 
 def select_hits(
-    hits: Iterable[Hit], *, min_cosine: float | None, results: int, tokens: int, known: Callable[[Hit], bool]
+    hits: Sequence[Hit],
+    *,
+    min_cosine: float | None,
+    calibrated: bool,
+    results: int,
+    tokens: int,
+    known: Callable[[Hit], bool],
 ) -> tuple[RecalledHit, ...]:
     """Select relevant hits that are not `known` to the model, within a number of results and a budget of estimated tokens.
 
-    The hits are given best first. The last one selected may be truncated.
+    If the search is calibrated for the model of the vectors, it leaves out hits with much less evidence than the best, so
+    one relevant hit makes all of them relevant. The hits are given best first. The last one selected may be truncated.
     """
+    all_relevant = calibrated and any(is_relevant(hit, min_cosine) for hit in hits)
     selected: list[RecalledHit] = []
     for hit in hits:
         room = tokens - FRAME_TOKENS
         if len(selected) == results or room < MIN_TOKENS:
             break
-        if is_relevant(hit, min_cosine) and not known(hit):
+        if (all_relevant or is_relevant(hit, min_cosine)) and not known(hit):
             recalled = _recalled(hit, room)
             selected.append(recalled)
             tokens -= FRAME_TOKENS + estimate(recalled.text)

@@ -22,7 +22,7 @@ from plugins.api.memory.scope import Scope
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, RecallKeys
 from plugins.api.plugin_services import IndexUnusable
 from plugins.memory.memory import Memory
-from plugins.memory.recall import is_relevant
+from plugins.memory.recall import is_relevant, select_hits
 from plugins.memory.search.candidates import Candidate, Ranked
 from plugins.memory.search.search import Hit
 from plugins.memory.sources.notes import Notes
@@ -231,6 +231,22 @@ def hit_of(cosine: float | None, covered: float) -> Hit:
 )
 def test_a_note_is_relevant_by_its_scores(cosine: Any, covered: float, near: Any, relevant: bool) -> None:
     assert is_relevant(hit_of(cosine, covered), near) is relevant
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "cosines", "selected"),
+    [
+        (True, (0.36, 0.2, 0.1), 3),  # the search has left out what answers much less than the best
+        (True, (0.34, 0.34, 0.1), 0),
+        (False, (0.36, 0.2, 0.4), 2),
+    ],
+)
+def test_one_relevant_note_brings_the_others_if_the_search_is_calibrated(
+    calibrated: bool, cosines: tuple[float, ...], selected: int
+) -> None:
+    hits = [hit_of(cosine, 0.0) for cosine in cosines]
+    found = select_hits(hits, min_cosine=0.35, calibrated=calibrated, results=9, tokens=1000, known=lambda _: False)
+    assert len(found) == selected
 
 
 async def test_recalled_text_stays_within_its_budget(workspace: Path) -> None:

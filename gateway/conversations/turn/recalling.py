@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -152,13 +152,21 @@ class Recall:
             return None
         return MIN_COSINE.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
-    def _relevant_passages(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+    def _is_calibrated(self) -> bool:
+        """Return True if the search itself leaves out what does not answer, compared with the best result."""
+        from plugins.memory.search.relevance import is_calibrated  # noqa: PLC0415 - the search has imported it
+
+        keys, provider = self._config.current.memory, self._memory.provider()
+        return keys.search.fusion == "measured" and provider is not None and is_calibrated(provider.model() or "")
+
+    def _relevant_passages(self, found: Sequence[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """Return the passages of notes and sessions that are relevant to the question."""
         transcript, keys = self._recorder.transcript, self._config.current.memory.recall
         shown, question = ShownMemory(transcript), turn_text(transcript)
         return select_hits(
             found,
             min_cosine=self._min_cosine(),
+            calibrated=self._is_calibrated(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
             tokens=self._token_limit(keys.max_tokens, window, small),
             # Only a part of a long question was searched for; repetitions are compared with all of it.

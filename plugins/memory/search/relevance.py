@@ -38,6 +38,15 @@ Together with inflected forms, nothing is found for 43 % of the questions withou
 """
 
 
+def is_calibrated(model: str) -> bool:
+    """Return True if the minimum evidence for vectors of this model is known."""
+    return _least(model) is not None
+
+
+def _least(model: str) -> tuple[float, float, float] | None:
+    return next((known for part, known in LEAST.items() if part in model.casefold()), None)
+
+
 def answering(found: Sequence[Ranked], candidates: Sequence[Candidate], model: str, size: int) -> list[Ranked]:
     """Return the results that may answer the question, in their order.
 
@@ -48,7 +57,7 @@ def answering(found: Sequence[Ranked], candidates: Sequence[Candidate], model: s
         size: The number of chunks in the index.
     """
     vectors = [each.cosine for each in candidates if each.cosine is not None]
-    known = next((known for part, known in LEAST.items() if part in model.casefold()), None)
+    known = _least(model)
     if vectors and known is None:
         return list(found)
     exact = any(each.bears for each in candidates)
