@@ -17,6 +17,7 @@ import msgspec
 from benchmarks.agent_session import DATA
 
 CONVERSATIONS = DATA.with_name("locomo-dev.json")
+DOCUMENTATION = DATA.with_name("docs-dev.json")
 
 
 class LocomoQuestion(msgspec.Struct, frozen=True):
@@ -40,6 +41,19 @@ def conversations(most: int) -> list[Conversation]:
     if not CONVERSATIONS.exists():
         return []
     return [conversation_of(data) for data in json.loads(CONVERSATIONS.read_text())["conversations"][:most]]
+
+
+def documentation() -> Conversation | None:
+    """Load the FAQs whose questions are asked of their answers, None if the data is missing."""
+    if not DOCUMENTATION.exists():
+        return None
+    data = json.loads(DOCUMENTATION.read_text())
+    places = [(each["question"], [answer.partition("#L") for answer in each["answers"]]) for each in data["questions"]]
+    questions = [
+        LocomoQuestion(text, frozenset((path, int(line.partition("-")[0])) for path, _, line in answers))
+        for text, answers in places
+    ]
+    return Conversation("documentation", data["notes"], questions, date.fromisoformat(data["today"]))
 
 
 def conversation_of(data: Mapping[str, Any]) -> Conversation:
