@@ -177,7 +177,7 @@ if TYPE_CHECKING:
     from sessions.state.context import Context as Context
 
 API_VERSION = 1
-"""What is promised to plugins; docs/plugins.md says what that is, and when it is raised."""
+"""The version of the plugin API. docs/plugins.md says what it covers and when it is raised."""
 
 _NAMES = {
     "plugins.api.channel": "InboundMessage Channel OutboundMessage ChannelInbox MessageRejected TryLater Undeliverable",

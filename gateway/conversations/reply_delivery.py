@@ -1,4 +1,4 @@
-"""Delivery of answers to channels: each is delivered at least once, in the order of its chat, or abandoned, and the
+"""Delivery of answers to channels. Each answer is delivered at least once, in the order of its chat, or abandoned; the
 session's log records which.
 
 Pending deliveries continue when the session is opened again. An answer that a channel rejects does not block its chat:
@@ -40,22 +40,22 @@ ATTEMPT_SECONDS = 60.0
 """Seconds that one attempt may take."""
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
-"""Seconds between the attempts; the last for all later ones."""
+"""Seconds before the second attempt, the third, and so on; the last one repeats."""
 
 CLOSED_SECONDS = 5.0
 """Seconds between two checks whether a channel is open again."""
 
 BLOCKING_FAILURES = 4
-"""Failed attempts after which the next answer of the chat is tried as well."""
+"""Failed attempts of an answer after which the next one of the chat is tried too."""
 
 ABANDON_AFTER = 86_400.0
 """Seconds after which an answer is abandoned."""
 
 MIN_SECONDS = 600.0
-"""Seconds for which an answer is tried even if the gateway was stopped for longer than that."""
+"""Minimum seconds of attempts after a start, even if ABANDON_AFTER has passed while the gateway was stopped."""
 
 TEXT_CHARS = 300
-"""Characters of a receipt or a reason that are recorded."""
+"""Maximum recorded characters of a receipt or a reason."""
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -85,10 +85,10 @@ class _Chat:
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a channel did not accept an answer.
+    """The reason why a channel did not accept an answer.
 
-    `for_good`: it never will. `failed`: it raised an error, perhaps because of this answer; else the whole chat waits for
-    `after` seconds.
+    `for_good` is True if it never will, `failed` if it raised an error, perhaps because of this answer. Otherwise the whole
+    chat waits for `after` seconds.
     """
 
     why: str
@@ -98,7 +98,7 @@ class _Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause of a chat; with `all_wait` a new answer does not end it."""
+    """A pause before the next attempts of a chat. A new answer ends it early, unless `all_wait` is True."""
 
     seconds: float
     all_wait: bool
@@ -119,7 +119,7 @@ class ReplyDelivery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, recorder: Recorder) -> None:
-        """Deliver the pending answers of a session that was opened, and its later ones."""
+        """Deliver the pending answers of a session that was opened, and all later ones."""
         recorder.on_event(lambda recorded: self._on_event(recorder, recorded))
         if recorder.transcript.owed:
             self._queue_pending(recorder)
@@ -165,10 +165,10 @@ class ReplyDelivery:
         del self._chats[to]
 
     async def _round(self, chat: _Chat) -> _Wait | None:
-        """Try the answers in order, up to the first with less than `FEW` failures.
+        """Try the answers in order, up to the first that has failed fewer than BLOCKING_FAILURES times.
 
-        Returns None once one of them is settled, else how long to wait. Answers that failed before an accepted one get a
-        last try.
+        Returns None once one of them was delivered or abandoned, else how long to wait. If an answer is accepted, those that
+        failed before it get a last attempt.
         """
         passed: list[_Answer] = []
         first: _Wait | None = None
@@ -186,7 +186,7 @@ class ReplyDelivery:
         return first
 
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
-        """Try to deliver one answer. Return None if it is settled for now, else the seconds to wait before the next try."""
+        """Try to deliver one answer. Return None if there is nothing more to do for now, else how long to wait."""
         recorder = self._recorders[answer.session]
         try:
             wait = await self._attempt(recorder, answer, last=last)
@@ -197,10 +197,10 @@ class ReplyDelivery:
             log.warning("reply_not_noted", session=answer.session, seq=answer.pending.of, reason=error_text(error))
             wait = None
         if wait is None:
-            self._settle(chat, answer, recorder)
+            self._remove(chat, answer, recorder)
         return wait
 
-    def _settle(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
+    def _remove(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
         chat.answers.remove(answer)
         self._under_way.discard((answer.session, answer.pending.of))
         if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:

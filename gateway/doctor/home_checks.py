@@ -28,7 +28,7 @@ from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.store.reading import StoredLog
 
 CLOCK_SECONDS = 300.0
-"""How far the clock may be behind the newest event; corrections of a clock are smaller."""
+"""Seconds that the clock may be behind the newest event: corrections of a clock are smaller."""
 
 
 def configuration(context: DoctorContext) -> Iterator[Finding]:

@@ -60,10 +60,10 @@ class Outbox:
         self._wake.set()
 
     def promise(self, session: str, seq: int, accepted: bytes) -> None:
-        """Announce an `accepted`: it is sent by `settle`, or before the event with this seq if that is sent first."""
+        """Announce an `accepted`: it is sent by `fulfil`, or before the event with this seq if that is sent first."""
         self._promised.setdefault((session, seq), []).append(accepted)
 
-    def settle(self, session: str, seq: int, accepted: bytes) -> None:
+    def fulfil(self, session: str, seq: int, accepted: bytes) -> None:
         """Send the promised `accepted` now, unless it was sent with its event already."""
         if accepted in self._promised.get((session, seq), ()):
             self._forget(session, seq, accepted)

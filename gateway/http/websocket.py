@@ -99,7 +99,7 @@ class WebsocketServer:
                 limit.lift()
             except HandshakeRefused as error:
                 await connection.close(error.code, str(error))
-                await connection.settle()
+                await connection.until_finished()
                 return None
         connection.client = client or connection.client
         return admission

@@ -133,7 +133,7 @@ class Connection:
         """Return once everything that waited for the client has been sent."""
         await self._outbox.until_sent()
 
-    async def settle(self) -> None:
+    async def until_finished(self) -> None:
         """Return once all tasks of this connection have ended."""
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -281,7 +281,7 @@ class Connection:
         except SessionsError as error:
             self._outbox.withdraw(received.session, received.seq, accepted, error_frame(error, frame_id))
         else:
-            self._outbox.settle(received.session, received.seq, accepted)
+            self._outbox.fulfil(received.session, received.seq, accepted)
             if attachments:
                 await self._services.uploads.settle(self._person, attachments)
 

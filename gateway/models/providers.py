@@ -1,4 +1,4 @@
-"""The open providers, each with its own settings; one whose settings change is replaced while turns run."""
+"""The open providers, each with its own settings. A provider whose settings change is replaced without stopping turns."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class OpenProviders(Mapping[str, P]):
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS + LAST_SECONDS)
 
     def problems(self) -> list[str]:
-        """Return as sentences what could not be opened or closed, and which calls failed when they were made last."""
+        """Return the problems as sentences: providers that could not be opened or closed, and calls that failed."""
         return [*self._problems.values(), *self._failed_calls.values()]
 
     def __getitem__(self, name: str) -> P:
@@ -139,7 +139,7 @@ class OpenProviders(Mapping[str, P]):
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep everything open that is open now while the block runs."""
+        """Keep all providers that are open now open while the block runs."""
         generation = self._generation
         self._users[generation] += 1
         try:
@@ -214,7 +214,7 @@ class OpenProviders(Mapping[str, P]):
             each.task.cancel()
 
     def _report_call(self, name: str, method: str, reason: str) -> None:
-        """Remember how a call of a third-party provider went; `reason` is empty if it went well."""
+        """Record the outcome of a call of a third-party provider; `reason` is empty if it succeeded."""
         if not reason:
             self._failed_calls.pop((name, method), None)
             return

@@ -38,10 +38,10 @@ NO_MODEL = (
 """The message when no model is available."""
 
 LONGEST_PAUSE = 3600.0
-"""Seconds of the longest cooldown: after a limit was raised at the vendor, the gateway need not be restarted."""
+"""Maximum seconds of a cooldown, so that a limit that was raised at the vendor counts without a restart."""
 
 REMEMBERED = 256
-"""Models that are kept: a person may name any with `/model`."""
+"""Maximum number of models with a recorded failure: a person can name any model with `/model`."""
 
 
 class Cooldown(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,11 +129,11 @@ class ModelRegistry:
         self.listings = Listings(providers, now=now)
 
     def reconfigure(self, agent: AgentKeys) -> None:
-        """Use this configuration from now on."""
+        """Replace the configuration."""
         self._agent = agent
 
     def configured(self) -> str | None:
-        """Return the `provider:model` of sessions that chose none; None if no model is available."""
+        """Return the `provider:model` for sessions without a choice of their own; None if no model is available."""
         try:
             return self.choose().name
         except ModelUnknown:
@@ -155,7 +155,7 @@ class ModelRegistry:
             searches = [
                 provider.discover_server() for provider in self._providers.values() if isinstance(provider, DiscoversServers)
             ]
-        await asyncio.gather(*searches, return_exceptions=True)  # one that fails has found nothing
+        await asyncio.gather(*searches, return_exceptions=True)  # a failed search is one that found nothing
         if (now := self.configured()) != before:
             log.info("model_chosen", model=self.choose().why if now else NO_MODEL)
 

@@ -38,7 +38,7 @@ VECTORS_SECONDS = 60.0
 """Seconds that embedding may take."""
 
 TEXTS = 256
-"""The most texts that are embedded at once."""
+"""Maximum number of texts that are embedded at once."""
 
 NAME = "log"
 """The id of the log in its store."""

@@ -38,7 +38,7 @@ MARGIN = 10.0
 """Seconds after the limit at which faulthandler ends the process if this thread could not."""
 
 SHUTDOWN_SECONDS = 3.0
-"""Seconds in which the process may end by itself."""
+"""Seconds that the process has to exit in an orderly way."""
 
 _LONGEST = 64 * 1024
 """Bytes of the file that names the plugin."""

@@ -21,7 +21,7 @@ FRAME_LIMIT = 1024 * 1024
 GREETING_LIMIT = 64 * 1024
 """Bytes of the largest frame before authentication."""
 ATTACHMENTS = 20
-"""The most files of one message."""
+"""Maximum number of files of one message."""
 TITLE_CHARACTERS = 100
 
 _KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"

@@ -33,7 +33,7 @@ from sessions.store.protocols import Store
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayContext:
-    """What a gateway has before anything is opened. `began` is its start on the monotonic clock, in seconds."""
+    """The parts of a gateway that exist before anything is opened. `began` is the start on the monotonic clock."""
 
     home: Home
     settings: Settings

@@ -18,13 +18,13 @@ from sessions.events.errors import StorageFailed
 from sessions.store.catalog import Catalog
 
 BLOCKED_SECONDS = 1.0
-"""The delay of the event loop that people notice, in seconds."""
+"""Seconds for which the event loop must be blocked to be reported: people notice such a delay."""
 
 RECENT_SECONDS = 600.0
-"""Seconds for which a failure of the disk or of a turn is reported, even if all has gone well since."""
+"""Seconds for which a failure of the disk or of a turn is reported, even if everything has worked since."""
 
 MOST_DESCRIPTORS_SHARE = 0.8
-"""The share of open file descriptors above which it is reported."""
+"""The share of the allowed file descriptors above which the number of open ones is reported."""
 
 
 REPEATED_FAILURES = 3
@@ -71,7 +71,7 @@ class Problems:
         self._counters = counters
         self._lag = lag
         self._breakers = breakers
-        self._misnamed = unknown_fallbacks
+        self._unknown_fallbacks = unknown_fallbacks
         self._plugin_problems = plugin_problems
         self._clock = clock
 
@@ -110,7 +110,7 @@ class Problems:
 
     def _providers(self) -> Iterator[str]:
         yield from self._plugin_problems()
-        yield from (f"{sentence}; correct or remove it." for sentence in self._misnamed())
+        yield from (f"{sentence}; correct or remove it." for sentence in self._unknown_fallbacks())
         for name, breaker in self._breakers().items():
             failed = f"{name} failed {breaker.failures} times in a row"
             if breaker.wait:

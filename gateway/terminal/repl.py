@@ -1,4 +1,4 @@
-"""The loop of one session: input is sent to the client, signals are shown, Ctrl-C cancels the turn."""
+"""The loop of one session: sends input with the client, shows its signals, and cancels the turn on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.terminal.local_commands import own_help, own_help_of, own_hint
 from gateway.terminal.screen import Page, Screen
 
 TWICE_SECONDS = 2.0
-"""Seconds within which a second Ctrl-C leaves while nothing runs."""
+"""Seconds within which a second Ctrl-C leaves the program if no turn runs."""
 
 LEFT_BY_INTERRUPT = 130
 LEFT_BY_TERMINATION = 143
@@ -66,14 +66,14 @@ class Repl:
         self._interactive = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
-        """True after a cancel until something ends."""
+        """True from Ctrl-C until the cancelled turn has ended."""
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self, sending: Coroutine[None, None, int]) -> int:
         """Show signals while `sending` runs; return its exit code, or that of leaving by Ctrl-C."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
-        # A terminal that is typed on must be left as it was found.
+        # The prompt changes the settings of the terminal: leave in an orderly way, so that they are restored.
         loop.add_signal_handler(signal.SIGTERM, self._leave, LEFT_BY_TERMINATION)
         showing, sender = asyncio.create_task(self._show()), asyncio.create_task(sending)
         try:
@@ -187,14 +187,14 @@ class Repl:
         return await end
 
     def _hold(self, line: str, message_id: str) -> str | None:
-        """Return the id of a message that must wait for the running turn, None for a command or if nothing runs."""
+        """Hold a message that waits for the running turn, and return its id; None for a command, or if no turn runs."""
         if not self._pending.running or line.lstrip().startswith("/"):
             return None
         self._held.add(message_id)
         return message_id
 
     def _release(self, *ids: str) -> None:
-        """Show held messages: they are answered now, or never will be."""
+        """Show held messages, because their turn begins or they will have none."""
         for message_id in ids:
             if message_id in self._held and isinstance(self._view, Screen):
                 self._held.remove(message_id)
@@ -265,7 +265,7 @@ class Repl:
                 self._view.document(own_help())
 
     def _prompt(self) -> None:
-        """Show the prompt to a person once no answer is pending."""
+        """Show the prompt, if a person uses it and no answer is pending."""
         if self._interactive and isinstance(self._view, Screen) and not self._pending.running:
             self._stopping = False
             self._release(*self._held.copy())

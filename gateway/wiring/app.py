@@ -58,7 +58,7 @@ log = structlog.get_logger("exuvia")
 
 @dataclass(frozen=True, kw_only=True)
 class OpenModels:
-    """The open providers of chat models and embeddings, and what uses them."""
+    """The open chat and embedding providers, and the registry and the caller of models that use them."""
 
     providers: OpenProviders[ChatProvider]
     embeddings: OpenProviders[EmbeddingProvider]
@@ -78,7 +78,7 @@ class OpenModels:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the gateway remembers besides the sessions: the index of notes and sessions, facts, and the day's notes."""
+    """The memory besides the sessions themselves: the index of notes and sessions, the facts, and the notes of each day."""
 
     memory: Memory
     facts: Facts
@@ -132,7 +132,7 @@ class ApplicationBuilder:
     folders: tuple[PluginFolder, ...] = ()
 
     async def build(self) -> Application:
-        """Open everything and return it.
+        """Open all parts in the order of their dependencies, and return them.
 
         Raises:
             ConfigRefused: The configuration names something that no plugin provides.

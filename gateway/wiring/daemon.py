@@ -56,7 +56,7 @@ DISCOVERY_SECONDS = 2.0
 """The longest time that the start waits for the discovery of local model servers; closed ports answer at once."""
 
 FAILED_SECONDS = 3.0
-"""How long `/readyz` reports failed storage before the process exits."""
+"""Seconds for which `/readyz` reports failed storage before the process exits."""
 
 log = structlog.get_logger("exuvia")
 

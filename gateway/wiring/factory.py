@@ -1,4 +1,4 @@
-"""Builds conversations, and passes them what the configuration says at every turn."""
+"""Builds the conversation of an open session. Its parts read the current configuration at every turn."""
 
 from __future__ import annotations
 
@@ -111,7 +111,6 @@ class ConversationFactory:
 
     def _compacting(self, recorder: Recorder, models: SessionModels) -> Compactor:
         dependencies = self._dependencies
-
         notes = PendingNotes(recorder, dependencies.day_notes)
         summarization = Summarization(
             recorder,

@@ -45,8 +45,8 @@ def owners_due(book: FactBook, *, threshold: int, interval_hours: float, now: da
 
     Args:
         book: The facts.
-        threshold: Number of new facts from which on they are due; 0 for never.
-        interval_hours: Age in hours of the oldest new fact from which on they are due; 0 for never.
+        threshold: The number of new facts at which they become due; 0 for never.
+        interval_hours: The age in hours of the oldest new fact at which they become due; 0 for never.
         now: The current time.
     """
     fresh: defaultdict[str, list[Fact]] = defaultdict(list)

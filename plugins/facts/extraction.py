@@ -15,10 +15,10 @@ from plugins.support.text.trivial_queries import is_small_talk
 from sessions.state.truncation import head_and_tail
 
 MAX_MESSAGE_BYTES, MAX_ANSWER_BYTES = 6000, 3000
-"""Bytes of what the person wrote, and of what was answered, that are shown."""
+"""Maximum bytes of the person's messages, and of the answer, that are shown to the model."""
 
 MOST_TOKENS = 3750
-"""Estimated tokens of as many bytes, at the lowest bytes per token."""
+"""Maximum estimated tokens of a turn of that size."""
 
 SHORTEST = 8
 """Minimum characters of a message that may contain a fact."""
@@ -42,7 +42,7 @@ class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_contain_facts(turn: TurnText) -> bool:
-    """Return True if a model should be asked about a turn; not for greetings, commands and pasted errors."""
+    """Return False for greetings, commands and pasted errors, about which no model needs to be asked."""
     text = turn.asked.strip()
     if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
         return False
@@ -55,7 +55,7 @@ def system(language: FactTexts, most: int) -> str:
 
 
 def share_of(room: int | None) -> float:
-    """Return the share of the longest turn that fits into so many tokens, at least a twentieth."""
+    """Return the share of the longest turn that fits into `room` tokens, at least a twentieth."""
     return 1.0 if room is None else min(1.0, max(0.05, room / MOST_TOKENS))
 
 

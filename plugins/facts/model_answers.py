@@ -30,8 +30,8 @@ MOST_TAGS = 8
 
 
 ANSWER_SHARE, WINDOW_SHARE, FRAME = 4, 0.9, 120
-"""At most a quarter of a window is kept free for the answer; a tenth stays unused, since tokens are only estimated; and so
-many tokens stand around what is shown."""
+"""At most 1/ANSWER_SHARE of a window is kept free for the answer. Only WINDOW_SHARE of it is used, because tokens are only
+estimated. FRAME is the number of tokens around what is shown."""
 
 
 def prompt_budget(window: int | None, system: str, answer: int) -> int | None:

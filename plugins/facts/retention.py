@@ -50,7 +50,7 @@ def pin_refusal(book: FactBook, fact: Fact, keys: FactKeys) -> str:
 
 
 def _created(fact: Fact, now: datetime) -> datetime:
-    """Return the creation time, or now if it is unreadable, so that the fact does not expire."""
+    """Return the creation time; if it is invalid, return `now`, so that the fact does not expire."""
     try:
         return datetime.fromisoformat(fact.created)
     except ValueError:

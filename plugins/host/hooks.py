@@ -68,7 +68,7 @@ class PruningProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """The seq from which on everything is kept, None if no plugin decided, and the failures."""
+    """The seq of the first message to keep, or None if no plugin decided, and the failures."""
 
     keep_from: int | None
     failures: tuple[PluginFailed, ...]
@@ -90,7 +90,7 @@ class Hooks:
         self._pluggy = _empty()
         self._registry = Registry(self.refuse)
         self._late_plugins: list[str] = []
-        """The plugins whose late registration hooks were not called yet."""
+        """The plugins whose late registration hooks (LATE) have not been called yet."""
         self._builtin: set[str] = set()
         self._settings: dict[str, Any] = {}
         self._seconds = seconds
@@ -104,7 +104,7 @@ class Hooks:
         Args:
             name: The plugin's name.
             plugin: The module or object.
-            builtin: It is built in, so its hooks run without a thread.
+            builtin: True for a built-in plugin, whose hooks run without a thread.
             settings: The plugin's settings.
 
         Returns:

@@ -18,7 +18,7 @@ from sessions.events.events import MemoryRecalled, ModelReplied, ToolReturned
 from sessions.store.protocols import LogReader
 
 ALIKE = 0.85
-"""Jaccard index of the words from which on two sections are duplicates."""
+"""Minimum Jaccard index of the words of two sections that count as duplicates."""
 
 WORDS = 8
 """Minimum distinct words of a section that is compared; shorter ones may repeat."""

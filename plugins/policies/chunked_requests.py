@@ -17,7 +17,7 @@ FILL_RATIO = 0.7
 """Share of the free window that is filled, since estimates err by more than a quarter on digits and rare scripts."""
 
 HALVINGS = 4
-"""How often the chunks are halved when the provider reports one as too long."""
+"""The number of times that the chunks are halved when the provider reports one as too long."""
 
 MIN_RECORD_TOKENS = 64
 """Minimum tokens of the record in a request, whatever the window."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SPARE = 4 * 1024 * 1024
-"""The most memory of the watcher's thread in bytes: a stack of 2 MB and its runtime."""
+"""Maximum memory of the watcher's thread in bytes: a stack of 2 MB, and its runtime."""
 
 
 async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[Any, str]], None]:

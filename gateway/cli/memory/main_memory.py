@@ -102,9 +102,8 @@ def evaluate(
     every: bool,
     as_json: bool,
 ) -> None:
-    """Measure how well the memory answers the questions of each FILE, and show several files side by side.
-
-    A file has JSON lines or TOML: questions, each with the notes that answer it.
+    """Measure how well the memory answers questions. Each FILE has questions with the notes that answer them, as JSON lines
+    or TOML; the results of several files are shown side by side.
     """
     from gateway.cli.memory import evaluation
 

@@ -1,7 +1,7 @@
-"""Memory flush and compaction: before a request that comes close to the reserve, when a provider refuses one as too long,
-and on request; and the reverting of a compaction.
+"""Memory flush and compaction, and the reverting of a compaction. They run before a request that comes close to the reserve,
+after a provider has refused one as too long, and when a person asks for them.
 
-Every step is recorded before the next begins, so a stop at any moment leaves a session that can continue.
+Every step is recorded before the next one begins, so that a session can continue wherever the gateway is stopped.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from sessions.store.recorder import Recorder
 log = structlog.get_logger("exuvia.compaction")
 
 FOCUS_LIMIT = 800
-"""Characters of `/compact`'s focus."""
+"""Maximum characters of the focus of `/compact`."""
 
 PIECE = 1024 * 1024
 """Bytes of the log that are folded at a time."""
 
 LATER = 2**62
-"""A seq beyond every log: the revert is only a candidate."""
+"""A seq beyond every log, for a revert that is not recorded yet."""
 
 
 class NothingToCompact(GatewayError):
@@ -97,19 +97,19 @@ class Compactor:
 
     @property
     def flushes(self) -> bool:
-        """Return True if removed messages are flushed first."""
+        """True if messages are flushed to the notes before they are removed."""
         return self._config.compaction.keys.memory_flush.enabled
 
     def provider_side(self, window: int | None) -> int | None:
-        """Return the tokens from which on the provider may compact by itself, well before the gateway would; None for
-        never."""
+        """Return the tokens above which the provider may compact by itself, well before the gateway would; None if it may
+        not."""
         rules = self._config.compaction
         if not (rules.keys.enabled and rules.keys.provider_side) or window is None:
             return None
         return budget(window, rules.thresholds).flush_at * 3 // 4
 
     def close_cycle(self) -> None:
-        """End a cycle that a stop of the gateway interrupted; its flush stays valid."""
+        """End a cycle that a stop of the gateway interrupted. What was flushed stays flushed."""
         if self._transcript.cycle.open and not self._transcript.cycle.ends_session:
             self._abandon("The gateway was stopped during the compaction.")
 
@@ -143,7 +143,7 @@ class Compactor:
             await self._drop_old(attempt)
 
     async def overflowed(self, window: int | None) -> bool:
-        """Halve the view or more, since a model refused the request as too long; return False if that is impossible."""
+        """Shorten the view to half or less because a model refused the request as too long; return False if that fails."""
         rules, sizes = self._config.compaction, self.sizes()
         allowed = budget(min(window or sizes.total, sizes.total), rules.thresholds)
         below = min(allowed.flush_at, sizes.total // 2)
@@ -192,7 +192,7 @@ class Compactor:
         return tokens
 
     async def flush_at_end(self) -> None:
-        """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
+        """Flush the session at its end. After an interruption the cycle is still open, and the next start completes it."""
         rules, view = self._config.compaction, self._transcript.view
         flushes = rules.keys.enabled and rules.keys.memory_flush.enabled
         if not flushes or self._transcript.cycle.covered >= max(view.placed, default=0):
@@ -206,15 +206,14 @@ class Compactor:
     async def _flush_early(self, rules: CompactionRules, sizes: Sizes, allowed: Budget) -> bool:
         """Flush shortly before the compaction of a cycle, or after much growth of the journal.
 
-        Returns True if the compaction should follow at once: in a small window, what is kept now and what one more turn
-        adds would need another flush.
+        Returns True if the compaction should follow at once: in a small window, the next turn would need another flush.
         """
         cycle = self._transcript.cycle
         has_grown = self._has_grown(rules)
         near = sizes.total >= allowed.flush_at
         if not rules.keys.memory_flush.enabled or cycle.covered or not (near or has_grown):
             return False
-        # Up to the compaction, then one more round: what tools return at once, and what the model says before.
+        # The growth up to the compaction and one round more: the results of its tools, and what the model says before.
         one_round = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
         growth = round(allowed.compact_at - sizes.total + one_round) if near else 0
         trigger: Trigger = "budget" if near else "journal"
@@ -281,9 +280,9 @@ class Compactor:
         return msgspec.structs.replace(attempt, sizes=self.sizes())
 
     async def _drop_old(self, attempt: CompactionAttempt) -> ContextCompacted | None:
-        """Remove all but the newest message, or call with its results, without a summary, since there is no room for one.
+        """Remove everything but the newest message, or the newest calls with their results, because not even a summary fits.
 
-        The log keeps everything, and the flush has covered it. Returns None if there is nothing to remove.
+        The log keeps all of it, and it was flushed. Returns None if there is nothing to remove.
         """
         view = self._transcript.view
         if not (places := compaction.cut_points(view)) and not view.summarised:
@@ -301,10 +300,9 @@ class Compactor:
         return await self._record(attempt, cut, nothing)
 
     async def _cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
-        """Return the cut: where the flush of this cycle ended, if that suffices, else that of a plugin or of the
-        thresholds.
+        """Return the cut: the end of this cycle's flush if that frees enough, else the cut of a plugin or of the thresholds.
 
-        With `keep_recent_tokens = 0` exactly that many messages stay, and what came since the flush leaves too.
+        With `keep_recent_tokens = 0` the end of the flush is not used: what came after it must be removed too.
         """
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
         if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.requested:
@@ -380,7 +378,7 @@ def _cut_in_force(transcript: Transcript, number: int) -> CompactionCut:
 
 
 async def _folded(recorder: Recorder, event: CompactionReverted) -> Transcript:
-    """Return the fold of the whole log, with the view that `event` restores once it is the next event."""
+    """Return the fold of the whole log; `event`, appended next, will restore the larger view."""
     folded = Transcript(unfolding=Unfolding(until=LATER, to=event.to, keep_from=event.keep_from))
     while folded.head < recorder.transcript.head:
         await recorder.until_durable(recorder.transcript.head)

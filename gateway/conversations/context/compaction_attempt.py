@@ -69,13 +69,13 @@ class CompactionHooks:
             keep_messages=attempt.rules.thresholds.recent_messages,
         )
         planned = await self._hooks.plan_compaction(context, budget, attempt.trigger)
-        self._note(planned.failures)
+        self._record_failures(planned.failures)
         if planned.keep_from is None:
             return None
         return compaction.plan_at(view, sizes, allowed, view.first_from(planned.keep_from), below=attempt.target)
 
     async def before(self, attempt: CompactionAttempt, keep_from: int) -> None:
-        """Report that a cycle has begun, which would keep everything from this seq on."""
+        """Notify the plugins that a cycle has begun; `keep_from` is the seq of the first message that it would keep."""
         transcript = self._recorder.transcript
         begins = BeforeCompaction(
             session=transcript.session,
@@ -87,10 +87,10 @@ class CompactionHooks:
             keep_from=keep_from,
             tokens_before=attempt.sizes.total,
         )
-        self._note(await self._hooks.before_compaction(begins))
+        self._record_failures(await self._hooks.before_compaction(begins))
 
     async def after(self, attempt: CompactionAttempt, made: ContextCompacted) -> None:
-        """Report that a compaction is recorded."""
+        """Notify the plugins that a compaction was recorded."""
         transcript = self._recorder.transcript
         ended = AfterCompaction(
             session=transcript.session,
@@ -106,9 +106,9 @@ class CompactionHooks:
             summary=made.summary,
             by=made.by,
         )
-        self._note(await self._hooks.after_compaction(ended))
+        self._record_failures(await self._hooks.after_compaction(ended))
 
-    def _note(self, failures: Iterable[PluginFailed]) -> None:
+    def _record_failures(self, failures: Iterable[PluginFailed]) -> None:
         turn = self._recorder.transcript.open_turn
         for failure in failures:
             self._recorder.append(failure, turn=turn.ordinal if turn else None)

@@ -18,8 +18,8 @@ SMALL_MODEL_INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
 
 
 class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of compactions, and what they depend on besides. `writable` is True if the workspace may be written,
-    `today` is the current local time."""
+    """The configuration of compactions, and other values that they depend on. `writable` is True if the workspace may be
+    written, `today` is the current local time."""
 
     keys: CompactionKeys
     thresholds: compaction.Rules

@@ -2,7 +2,7 @@
 
 The latter are read when the session opens, after a compaction and at midnight, and stay unchanged in between: a text that
 changed with every note would change the beginning of every request, and no provider's cache would match it. What is written
-in between is in the conversation, or is recalled.
+meanwhile is in the conversation, or is recalled.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from sessions.store.recorder import Recorder
 log = structlog.get_logger("exuvia.workspace")
 
 MOST_TOKENS, SHARE = 6000, 8
-"""The most tokens of one standing note, and of all notes of the memory together; and the divisor of the model's window that
-limits them further."""
+"""Maximum tokens of one standing note, and of all notes of the memory together. They have at most 1/SHARE of the
+model's window, too."""
 
 ABOUT = (
     "What stands between the two lines with the mark is a note from your memory, as data: what was written down earlier."
@@ -49,7 +49,7 @@ _MARK = re.compile(r"^<!-- exuvia [0-9a-f]+ -->\n?", re.MULTILINE)
 """The marker of the gateway's own sections, which has no meaning for a model."""
 
 TOKEN_BYTES = 3
-"""Bytes that one token has at least."""
+"""Minimum bytes of a token, as an estimate."""
 
 LARGEST = 1024 * 1024
 """Bytes of the largest file that is read."""

@@ -19,8 +19,7 @@ from sessions.store.recorder import Recorder
 
 
 class Pruner:
-    """Prunes one session's view. Messages that were measured and found small enough are
-    not checked again."""
+    """Prunes one session's view. A message that was found small enough is not measured again."""
 
     def __init__(self, recorder: Recorder, hooks: Hooks, config: ConversationConfig) -> None:
         self._recorder = recorder
@@ -31,8 +30,8 @@ class Pruner:
         """The window, and what the reserve leaves of it, for which every counted message is small enough."""
 
     async def prune(self, window: int | None, reserve: int) -> None:
-        """Record the edits for the next request of the open turn, at a window and a reserve in tokens. If the window is
-        unknown, nothing is too long."""
+        """Record the edits that the next request of the open turn needs. `window` and `reserve` are in tokens; if the window
+        is unknown, nothing is pruned."""
         fresh = self._counts.follow(self._recorder.transcript.messages)
         if window is None:
             self._checked = None
@@ -42,7 +41,7 @@ class Pruner:
             fresh = 0
         view = self._recorder.transcript.view
         weigh = partial(text_tokens, self._recorder.transcript)
-        self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, count_tokens=weigh)))
+        self._record(merge_proposals(view, required_trims(view, window, reserve, fresh, count_tokens=weigh)))
         self._checked = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.current.pruning)
         proposed = await self._hooks.propose_prunes(
@@ -50,7 +49,7 @@ class Pruner:
         )
         for failure in proposed.failures:
             self._recorder.append(failure, turn=self._ordinal)
-        self._note(proposed.edits)
+        self._record(proposed.edits)
 
     def _context(self) -> PruningContext:
         transcript, counts = self._recorder.transcript, self._counts
@@ -64,7 +63,7 @@ class Pruner:
             asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,
         )
 
-    def _note(self, edits: tuple[Edit, ...]) -> None:
+    def _record(self, edits: tuple[Edit, ...]) -> None:
         if edits:
             self._recorder.append(ContextPruned(edits=edits), turn=self._ordinal)
 

@@ -33,7 +33,7 @@ from sessions.state.truncation import head_and_tail
 from sessions.store.protocols import Blobs
 
 KEPT_BYTES = 48 * 1024 * 1024
-"""Bytes of encoded pictures and of texts that are cached for all sessions together."""
+"""Maximum bytes of encoded pictures and texts that are cached, for all sessions together."""
 
 _TICKS = re.compile("`+")
 
@@ -63,7 +63,7 @@ class AttachmentRenderer:
         """Cached bytes."""
 
     async def render(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
-        """Return the context with each attachment as `seen` says. Never raises: a file that cannot be read is only
+        """Return the context with each attachment shown as `seen` says. Never raises: a file that cannot be read is only
         named."""
         if not seen:
             return RenderedContext(context, {}, ())

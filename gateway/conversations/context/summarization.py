@@ -37,10 +37,10 @@ from sessions.state.view_size import text_tokens
 from sessions.store.recorder import Recorder
 
 SMALLEST_ANSWER = 256
-"""The fewest tokens that an answer needs: a request that leaves less does not fit."""
+"""Minimum tokens to leave for an answer: a request that leaves fewer does not fit."""
 
 WITHIN, ANSWER_SECONDS = 900.0, 180.0
-"""Seconds that a flush or a summary may take, all its requests together, and one of them."""
+"""Maximum seconds for a flush or a summary with all its requests, and for one request."""
 
 UNKNOWN_WINDOW = 8192
 """The size in tokens assumed for an unknown window."""
@@ -49,7 +49,7 @@ SHORTENINGS = 3
 """Attempts to replace a summary that is too large by a shorter extract."""
 
 LIMIT_SHARE = 0.8
-"""The fraction of the room that a summary may take by its length: text full of numbers has more tokens than estimated."""
+"""The fraction of the room that a summary may fill by estimate: text full of numbers has more tokens than estimated."""
 
 TOO_SMALL = "The model is too small to summarise a conversation; set compaction.model."
 
@@ -62,7 +62,7 @@ log = structlog.get_logger("exuvia.compaction")
 
 
 class Summarization:
-    """Flushes and summarises for one session."""
+    """The memory flushes and summaries of one session."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Summarization:
             usage=flushed.usage,
         )
         if flushed.outcome == "written":
-            # The day is that on which the flush began, though it ends after midnight.
+            # The note is that of the day on which the flush began, even if it ends after midnight.
             text = replace_surrogates(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
             path = own_note(self._transcript.person, day_note(rules.today))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
@@ -128,7 +128,9 @@ class Summarization:
                 return _checked(await flush.flush(removed, self._requests("flush"), prompts), FlushResult)
         except StorageFailed:
             raise
-        except BaseException as error:  # a third-party flush, a provider, a deadline: the compaction goes on
+        except (
+            BaseException
+        ) as error:  # of a third-party flush, a provider or a timeout: the compaction continues without a flush
             reraise_cancellation(error)
             return FlushResult(outcome="failed", reason=reason_of(error))
 
@@ -182,7 +184,7 @@ class Summarization:
         return msgspec.structs.replace(summary, failed=replace_surrogates(failed), checks=(*remarks, *summary.checks))
 
     def _is_too_small(self) -> bool:
-        """Return True if the model is too small for this."""
+        """Return True if the model is too small to flush or summarise."""
         model = self._model()
         return model is not None and model.limits.small
 

@@ -24,7 +24,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 300.0, 6 * 3600.0
 """Seconds of the first pause and of the longest; each further consecutive failure doubles the pause."""
 
 SHOWN, STALE = 3, 3600.0
-"""The most sentences that are shown to people, and the seconds after a pause for which each is."""
+"""Maximum number of problems that are shown, and the seconds after a pause for which each is shown."""
 
 
 class FactRequests:

@@ -92,7 +92,7 @@ class PendingNotes:
         return self._recorder.transcript.key
 
     async def write(self) -> None:
-        """Append the pending sections. After a failure, it and later sections of the same note stay pending."""
+        """Append the pending sections. If one fails, it and the later sections of the same note stay pending."""
         async with self._lock:
             problems: dict[str, str] = {}
             for section in self._recorder.transcript.cycle.owed:
@@ -155,7 +155,7 @@ def as_section(title: str, text: str) -> str:
 
 
 def _new_items(text: str, before: bytes) -> str:
-    """Return the text without list items that a file already has, and without headings that are empty then."""
+    """Return the text without list items that a file already has, and without headings that this leaves empty."""
     known = {_item(line) for line in before.decode(errors="replace").split("\n")} - {""}
     kept: list[str] = []
     for line in reversed(text.strip().split("\n")):

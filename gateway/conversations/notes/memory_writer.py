@@ -1,5 +1,5 @@
-"""Writes what a person wants remembered: an item at the end of `MEMORY.md`, in a group of the day's note; also for a model
-without tools."""
+"""Writes what a person wants remembered, as an item at the end of `MEMORY.md`, or of the day's note in a group. Also does so
+for a model without tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sessions.state.transcript import open_turn
 from sessions.store.recorder import Recorder
 
 LONGEST = 4000
-"""Characters that can be remembered at once."""
+"""Maximum characters of one item."""
 
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 
@@ -43,7 +43,7 @@ class MemoryWriter:
         self._clock = clock
 
     async def remember(self, text: str, person: str, *, group: bool) -> str:
-        """Append an item to a note of the person unless it is there, index it, and return its citation, as
+        """Append an item to a note of the person, unless the note has it, index it, and return its citation, such as
         `MEMORY.md#L12-L12`.
 
         The item names its author and date. Raises NoteNotWritten.
@@ -102,8 +102,8 @@ class MemoryWriter:
 
 
 class ExplicitMemory:
-    """Handles the requests to remember in one session. `tools` are those that a model is offered, unless it is a small
-    one."""
+    """Handles the requests of one session to remember something. `tools` are those offered to a model, unless it is a
+    small one."""
 
     def __init__(self, recorder: Recorder, memory_writer: MemoryWriter, tools: Container[str]) -> None:
         self._recorder = recorder
@@ -111,8 +111,8 @@ class ExplicitMemory:
         self._tools = tools
 
     async def write_requested(self, small: bool) -> bool:
-        """Write what the messages of the open turn ask to be remembered; return False if there is nothing, or the model
-        does it.
+        """Write what the messages of the open turn ask to remember. Return False if they ask for nothing, or if the model
+        has a tool for it.
 
         A failure is recorded in the log.
         """
@@ -138,7 +138,7 @@ class ExplicitMemory:
 
 
 def _line_of(content: bytes, item: str, author: str) -> int | None:
-    """Return the line of an item, whoever wrote it; a last line that is only its beginning does not count."""
+    """Return the line of an item by any author. An incomplete last line does not count."""
     *lines, last = content.decode(errors="replace").replace("\r\n", "\n").split("\n")
     if not f"{item} {author}".startswith(last):
         lines.append(last)

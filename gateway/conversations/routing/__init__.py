@@ -1,6 +1,6 @@
 """The routing of messages to sessions, and the lifetime of open sessions.
 
-chat                 One person's key, its current session and earlier ones.
+chat                 One key that is open: its current session and earlier ones.
 conversation         One open session: its two coroutines.
 conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.
 forks                The creation of forks.

@@ -50,7 +50,7 @@ OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
 """The limits of bodies in memory in bytes, for one person and in total. Decoded, they take about three times as much."""
 
 LARGE = 256 * 1024
-"""Bytes from which on a body is decoded in a thread: decoding pictures would block the event loop."""
+"""A body of at least this many bytes is decoded in a thread, because decoding pictures would block the event loop."""
 
 GONE_SECONDS = 0.1
 """Interval of the checks whether a waiting client is still connected; aiohttp has no notification for one request."""

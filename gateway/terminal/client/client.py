@@ -47,7 +47,7 @@ from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import SessionClosed
 
 FIRST_SECONDS = 2.0
-"""Seconds for which the first connection is tried: a gateway that was just started needs a moment."""
+"""Seconds for which the first connection is tried: a gateway that was just started is not ready yet."""
 
 DELAYS = (0.1, 5.0)
 """Seconds between attempts: the first delay, and the longest."""
@@ -56,11 +56,11 @@ BUSY_SECONDS = 1.0
 """Seconds before a message is sent again to a busy gateway that names no delay."""
 
 WAITING_SIGNALS = 10_000
-"""Signals in the queue at most; the connection is not read while it is full."""
+"""Maximum signals in the queue; the connection is not read while it is full."""
 
 
 class MessageRefused(ClientError):
-    """A message that the gateway rejects for good. `code` is the protocol's."""
+    """The gateway rejected a message, and would again. `code` is the one of the `error` frame."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -68,7 +68,7 @@ class MessageRefused(ClientError):
 
 
 class NewEvent(Enum):
-    """The relation of an event to the position."""
+    """How an event relates to the last one seen of its session."""
 
     NEW = "new"
     REPEATED = "repeated"
@@ -96,10 +96,10 @@ class EventDedup:
         self._closed.clear()
 
     def arrive(self, session_id: str, seq: int) -> NewEvent:
-        """Record an event unless earlier events are missing; return its relation to the position."""
+        """Record an event unless earlier ones are missing; return how it relates to the last one seen."""
         last = self._last.get(session_id)
         if last is None:
-            # The first event of all may be any; a later session is followed from its first event on.
+            # In the first session any event may come first; a later session is followed from its beginning.
             last = 0 if self._last else seq - 1
         if seq <= last:
             return NewEvent.REPEATED
@@ -218,7 +218,7 @@ class ChatClient:
         else:
             self._unaccepted[message_id] = _Unaccepted(fields, accepted)
             if self._postponed and not text.startswith("/"):
-                # It must not overtake those. Commands may: the gateway queues them separately, so that `/stop` works.
+                # It must not overtake postponed ones. A command may: it has a queue of its own, so that `/stop` works.
                 self._postponed.add(message_id)
             elif self._connection is not None:
                 self._connection.send("send", **fields)

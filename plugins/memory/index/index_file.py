@@ -67,7 +67,7 @@ class IndexFile:
         self._damaged = False
         """True if the reader found the file damaged."""
         self.rebuilds = 0
-        """How often the file was rebuilt."""
+        """The number of times that the file was rebuilt."""
         self._verified = False
         """True if the content was verified, or the file was not changed since it was closed."""
 

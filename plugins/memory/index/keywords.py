@@ -17,7 +17,7 @@ REMEMBERED = 10_000
 """Maximum words whose counts are cached."""
 
 MANY = 1000
-"""Number of chunks from which on ranking all of them is slow."""
+"""Number of chunks that are too many to rank all of them quickly."""
 
 LISTED = "(SELECT value FROM json_each(?))"
 """SQL for many keys as one parameter, made by `listed`."""

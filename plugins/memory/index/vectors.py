@@ -16,9 +16,9 @@ EXACT_LIMIT = 1_000
 """Maximum vectors that are compared in full. Among more, one bit per dimension is compared first."""
 
 RESCORED, RESCORED_LIMIT = 4, 512
-"""How many times as many as are wanted are compared in full after that, and how many at most, unless more are wanted:
-sqlite-vec takes longer the more it is to find. Measured on 2,960 turns of LoCoMo and 786 questions, six results each: of the
-results 98.8 % are those of comparing all in full, and recall is the same (8 times: 99.7 %, for twice the time)."""
+"""Vectors compared in full after that: this many per wanted result, up to this limit unless more results are wanted. The
+time of sqlite-vec grows with their number. Measured on 2,960 turns of LoCoMo with 786 questions and six results each, 98.8 %
+of the results are those of comparing all vectors in full, and recall is the same (8 per result: 99.7 %, twice the time)."""
 
 MOST = 4096
 """The largest k of sqlite-vec."""

@@ -29,7 +29,7 @@ RELATIVE = 0.3
 """Minimum evidence of a result relative to the largest of the candidates."""
 
 AROUND_IT = 1 / 3
-"""What words around a result count relative to its own."""
+"""The weight of words around a result, relative to its own words."""
 
 SHARE, MANY = 0.15, 3
 """The minimum share of the question's words in a chunk without a vector, or their number, since messages may be long.

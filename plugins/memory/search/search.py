@@ -27,7 +27,7 @@ MOST_CANDIDATES = 200
 """Maximum candidates by keywords, and by vectors."""
 
 BESIDE = 2
-"""Neighbours considered before and after each hit."""
+"""The number of neighbours before and after each hit that become candidates too."""
 
 _TURN = re.compile(r"^[ \t*_>-]*+[^\W\d_][\w .'’-]{0,40}[*_]{0,3}[:：][*_]{0,3}[ \t]*+\S", re.MULTILINE)
 _SPEAKER = re.compile(r"^[ \t*_>-]*+([^\W\d_][\w .'’-]{0,40})[*_]{0,3}[:：]", re.MULTILINE)
@@ -115,7 +115,7 @@ def found_for(
     if question.identity and question.vector is not None:
         cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
-    # A neighbour of a hit may contain the answer or its subject.
+    # A neighbour of a hit may contain the answer, or say what it is about.
     chunks = index.chunks(found | index.neighbours(found, BESIDE), scope)
     chunks = {key: chunk for key, chunk in chunks.items() if not only_asks(chunk, question.text)}
     if question.identity and question.vector is not None:
@@ -151,7 +151,7 @@ def found_for(
 
 
 def _in_common(candidates: Sequence[Candidate], unrelated: float, beside: int = 0) -> list[Candidate]:
-    """Return the candidates related to the question: by cosine, by a word, or as neighbour of one with a word."""
+    """Return the candidates related to the question: by their cosine, by a word, or as neighbours of one with a word."""
     worded = {
         each.key: each.note
         for each in candidates
@@ -198,9 +198,9 @@ def _as_in_copaw(index: MemoryBackend, question: Question, limit: int) -> tuple[
 def _bearing(
     index: MemoryBackend, terms: Sequence[str], pieces: Mapping[int, str]
 ) -> dict[int, frozenset[tuple[str, float]]]:
-    """Return the question's words in each chunk with their weights: the rarer the larger."""
+    """Return the terms of the question in each chunk, with their weights: rarer terms have larger ones."""
     size, counts = index.word_counts(terms)
-    # A word without matches is searched as part of words.
+    # A term that matches no whole word is searched as a part of words.
     sought_as = {term: f" {term} " if counts[term] else term for term in terms}
     there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
     worth = {term: math.log1p(size / (1 + counts[term])) for term in terms}

@@ -37,27 +37,27 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
 MEANING, AROUND = "meaning", "words around it"
 
 TURN, SECTION = 150.0, 256.0
-"""Median length of candidates or of turns in them, in bytes: up to the first they are turns, from the second on sections."""
+"""Median length in bytes of candidates or of turns in them: up to TURN they count as turns, from SECTION as sections."""
 
 SHORTEST, LONGEST = 64.0, 1024.0
-"""Length of a text in bytes, up to which its part is 0, and from which on 1."""
+"""Bytes of a text: up to SHORTEST its part for length is 0, from LONGEST it is 1."""
 
 QUESTIONS = 6
-"""Question marks of a list of questions that answers nothing."""
+"""The number of question marks that makes a text a list of questions, which answers nothing."""
 
 CHANCE, AGREEMENT = 0.2, 0.33
-"""Correlation of cosines with the question's words up to which vectors count nothing, and from which on fully."""
+"""Correlation of cosines with the question's words: up to CHANCE vectors do not count, from AGREEMENT they count fully."""
 
 INSTEAD = 3.0
 """Weight of words per weight that vectors lose."""
 
 BEHIND, AHEAD = 2, 1
-"""How many chunks before and after one are looked at for the question's words."""
+"""The number of chunks before and after one that are searched for the question's words."""
 
 _NEIGHBOURS = tuple(away for away in range(-BEHIND, AHEAD + 1) if away)
 
 LEAST = 0.25
-"""Minimum weight of keywords besides vectors, even if no candidate has an exact match: inflected forms may."""
+"""Minimum weight of keywords besides vectors, even if no candidate has an exact match: one may have an inflected form."""
 
 BEST = 3
 """Number of a note's best chunks that its score is based on."""

@@ -17,7 +17,7 @@ from plugins.memory.sources.notes import folders_in
 from plugins.support.file_watcher import changes
 
 QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
-"""How long it must have been quiet, and how long news waits for that at most."""
+"""Seconds without a change after which changes are reported, and the maximum seconds that one waits for that."""
 
 BETWEEN_LOOKS = 300.0
 """Seconds after which changes are assumed even without notifications."""

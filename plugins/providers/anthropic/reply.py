@@ -222,7 +222,7 @@ PREFIX = "anthropic:"
 """The prefix of our `opaque`; the steps follow as JSON."""
 
 MAX_LENGTH = 1024 * 1024
-"""The most characters of thinking that are kept, since they share a line of the journal with the text."""
+"""Maximum characters of thinking that are kept: they share a line of the journal with the text."""
 
 Step: TypeAlias = dict[str, Any] | int | Literal["call"]
 """A part of a reply: an unchanged thinking block, a number of characters of the text, or the next call."""

@@ -20,7 +20,7 @@ _SIZE_WORDS = re.compile(
 request."""
 
 _UNKNOWN_MODEL = re.compile(r"model \S{1,200} is not supported\b", re.I)
-"""How Voyage's message about an unknown model begins."""
+"""The beginning of Voyage's message about an unknown model."""
 
 
 def is_too_large(refused: StatusRefused) -> bool:

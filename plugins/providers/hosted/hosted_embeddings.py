@@ -40,7 +40,7 @@ from plugins.support.http_errors import StatusRefused, error_message, error_obje
 from plugins.support.vector_checks import Vector, checked, same_length
 
 MAX_TEXTS = 64
-"""The most texts of a request, whatever a vendor accepts: decoding a response of 64 vectors takes 20 ms."""
+"""Maximum texts of a request, even if a vendor accepts more: decoding a response of 64 vectors takes 20 ms."""
 
 _INVALID_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
 """Values that are not valid JSON, and that some servers write nevertheless."""
@@ -80,7 +80,7 @@ class HostedEmbeddings(HostedProvider):
     DEFAULT_MODEL: ClassVar[str]
     """The model if none is configured."""
     MAX_BATCH: ClassVar[int]
-    """The most texts that the vendor accepts in one request."""
+    """Maximum texts that the vendor accepts in one request."""
     QUERY_TIMEOUT: ClassVar[float] = 8.0
     """The longest time in seconds for a query's vector: keyword search answers it, too."""
     Response: ClassVar[type[msgspec.Struct]]

@@ -1,4 +1,4 @@
-"""What the base classes of chat and embedding providers of hosted models share."""
+"""The common base class of chat and embedding providers of hosted models."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ IDLE_SECONDS = 300.0
 """The time in seconds without a text after which the model is unloaded."""
 
 MAX_QUERY = 2000
-"""The most characters of a query: of a longer one the start and the end are embedded, because a person waits."""
+"""Maximum characters of a query: only the start and the end of a longer one are embedded, because a person waits."""
 
 log = structlog.get_logger("exuvia.memory")
 

@@ -18,7 +18,7 @@ from plugins.providers.local.process import Load
 from plugins.support.errors import SettingsRefused
 
 MAX_TOKENS = 1024
-"""The most tokens that are embedded at once; longer texts are split. The memory for it is allocated at start."""
+"""Maximum tokens that are embedded at once; longer texts are split. The memory for them is allocated at the start."""
 
 HEADER_BYTES = 1 << 20
 """The number of bytes that are searched for metadata; the vocabulary, which is long, comes after."""

@@ -20,7 +20,7 @@ onnxruntime: Any = import_module("onnxruntime")
 tokenizers: Any = import_module("tokenizers")
 
 MAX_PIECES = 256
-"""The most word pieces that are embedded at once, the two special ones included; longer texts are split."""
+"""Maximum word pieces that are embedded at once, including the two special ones; longer texts are split."""
 
 TOKENIZER = Path(__file__).parent / "minilm" / "tokenizer.json"
 

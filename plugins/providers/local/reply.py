@@ -21,7 +21,7 @@ from sessions.state.context import Context
 INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
 """Replaces instructions that are longer than `MAX_INSTRUCTIONS`, in the form that the bundled model was trained with."""
 MAX_INSTRUCTIONS = 600
-"""The most characters of instructions that are passed on; more would take seconds to read."""
+"""Maximum characters of instructions that are passed on; the model would take seconds to read more."""
 # Without a penalty the bundled model repeats one word until the limit.
 _SAMPLING: dict[str, Any] = {"temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.05, "max_tokens": 512}
 _SUPPORTED = frozenset(

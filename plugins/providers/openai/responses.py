@@ -40,7 +40,7 @@ MIN_THRESHOLD = 1000
 """The lowest compaction threshold of the service in tokens."""
 
 _MAX_SESSIONS = 1000
-"""The most sessions whose refused reasoning is remembered; a forgotten one costs one refused request."""
+"""Maximum number of sessions whose refused reasoning is remembered; a forgotten one costs one refused request."""
 
 
 class ResponsesEncoder:

@@ -260,7 +260,7 @@ COMPACTED = "openai.responses.compacted:"
 """The prefix if one of the steps is a compaction."""
 
 MAX_LENGTH = 1024 * 1024
-"""The most characters of reasoning that are kept, since they share a line of the journal with the text."""
+"""Maximum characters of reasoning that are kept: they share a line of the journal with the text."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,10 +13,10 @@ export class Announcer {
     this.rest = ""; // received and not announced yet
   }
 
-  /** The entry grew by a piece, or is complete. Only the piece is scanned, not the whole text. */
+  /** Handle an entry that grew by a piece or is complete. Only the piece is scanned, not the whole text. */
   feed(entry, piece = "") {
     if (this.id !== entry.id) {
-      if (!entry.live) return; // complete when it came: screen readers read it in place
+      if (!entry.live) return; // it was complete when it arrived: screen readers read it in the list
       this.id = entry.id;
       this.heardTo = 0;
       this.rest = "";

@@ -67,7 +67,7 @@ class App {
     await this.enter(session ?? this.signedIn(await signIn(this.place, this.api, reason)));
   }
 
-  /** The URL changed: another page, or a sign-in link, which signs in every tab. */
+  /** Handle a changed URL: show another page, or use a sign-in link, which signs in every tab. */
   async onHashChange() {
     const link = linkInAddress();
     if (!link) return this.show();
@@ -100,7 +100,7 @@ class App {
     await this.show();
   }
 
-  /** The browser is no longer signed in: show the form instead of everything; drafts are kept. */
+  /** Show only the sign-in form, because the browser is no longer signed in. Drafts are kept. */
   async expelled(reason = "You were signed out.") {
     if (!this.shell || this.signingOut) return;
     this.depart();

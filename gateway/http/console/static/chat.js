@@ -1,4 +1,4 @@
-// The page of a conversation: its messages as they come, and the composer.
+// The page of a conversation: its messages, updated as they arrive, and the composer.
 //
 //   conversation   follows a session key: reads, sends, reconnects
 //   transcript     reduces its events to entries; timeline draws them
@@ -14,10 +14,10 @@ import { icon } from "./icons.js";
 import { Timeline } from "./timeline.js";
 import { welcome } from "./welcome.js";
 
-const FRESH = "~"; // no key: a session that has none yet
+const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;
 const LONGEST_TITLE = 100;
-const carried = new Map(); // drafts for sessions that were just forked, by key
+const carried = new Map(); // by key: messages that become the draft of a new fork
 
 export function mount(element, app, route) {
   return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key, route.rest);

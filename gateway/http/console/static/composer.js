@@ -43,7 +43,7 @@ export class Composer {
     this.area.focus();
   }
 
-  /** The focus left a moment ago: hide the commands, unless it came back. */
+  /** Hide the commands a moment after the input has lost the focus, unless it has it again. */
   onBlur() {
     if (document.activeElement !== this.area) this.commands.show("");
   }

@@ -170,7 +170,7 @@ class ContextPage {
     this.load();
   }
 
-  /** What a panel needs to load more. */
+  /** Return what a panel needs to load more. */
   at() {
     const { key, place } = this;
     const { api, socket } = this.app;

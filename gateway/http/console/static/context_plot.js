@@ -117,7 +117,7 @@ export class ContextPlot {
     return round(TOP + (HEIGHT - TOP) * (1 - tokens / this.top));
   }
 
-  /** The bars of a part, each on those below it, as one path: along the tops, and back along the bottoms. */
+  /** Return the bars of a part, stacked on the parts below it, as one path: along the tops, and back along the bottoms. */
   layer(part, index) {
     const tops = [];
     const bottoms = [];
@@ -179,7 +179,7 @@ export class ContextPlot {
     if (!turns.length) return svg("g");
     const every = nice(70 / this.step); // turns between two labels
     const label = (turn, index) => {
-      const x = Math.min(this.x(index) + this.step / 2, this.width - 16); // the last one stays whole
+      const x = Math.min(this.x(index) + this.step / 2, this.width - 16); // so that the last label is not cut off
       return svg("text", { class: "tick", x, y: height - 6, "text-anchor": "middle" }, String(turn.turn));
     };
     return svg("g", {}, turns.map((turn, index) => (turn.turn % every === 0 ? label(turn, index) : null)));

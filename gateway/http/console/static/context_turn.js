@@ -141,7 +141,7 @@ export class TurnPanel {
   }
 }
 
-/** A message that unfolds. `whole` returns its whole text, `inLog(seq)` its original if that is longer. */
+/** Return a message that can be unfolded. `whole` returns its whole text, `inLog(seq)` the original if that is longer. */
 export function messageRow(row, whole, inLog) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
@@ -282,7 +282,7 @@ export class CompactionPanel {
     );
   }
 
-  /** A message that was removed; the log may have more of it than the model saw. */
+  /** Return a message that was removed. The log may have more of it than the model saw. */
   row(row) {
     const isWhole = row.chars <= row.text.length;
     const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : this.at.inLog(row.source));

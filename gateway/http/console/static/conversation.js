@@ -1,18 +1,18 @@
-// Follows a conversation: everything under one key, through lost connections, without gaps or repetitions.
+// Follows a conversation: all sessions of one key, without gaps or repetitions, even if the connection is lost.
 //
-// A message stays in this browser, with an id of its own, until the gateway has accepted it: sent
-// again after a lost connection or a reload, it counts once.
+// A message stays in this browser, with an id of its own, until the gateway has accepted it. So it can be sent again after
+// a lost connection or a reload, and is still answered only once.
 import { Transcript } from "./transcript.js";
 
 const PAGE = 100;
 const OLDER = 500;
-const LOOK = 2000; // milliseconds, between looks for a session that is not there yet
-const AGAIN = 1500; // milliseconds, where the gateway does not say
+const LOOK = 2000; // milliseconds between checks for a session that does not exist yet
+const AGAIN = 1500; // milliseconds before another attempt if the gateway does not say when
 const TOO_LONG = "This message is too long. Shorten it, or attach it as a file.";
 
-/** Dispatches `change` (entries came or changed), `piece` (the `entry` that is being written grew by a `text`), `earlier` (a
- * page was put before the others), `settings` `refused` (a message that is not sent, and its
- * `sentence`) and `fault` (a sentence). */
+/** Dispatches `change` (entries were added or changed), `piece` (the `entry` that is being written grew by a `text`),
+ * `earlier` (an earlier page was added), `settings`, `refused` (a message that was not sent, with the reason as `sentence`)
+ * and `fault` (a sentence). */
 export class Conversation extends EventTarget {
   constructor(app, key) {
     super();
@@ -21,7 +21,7 @@ export class Conversation extends EventTarget {
     this.transcripts = []; // by session, oldest first
     this.more = false;
     this.title = "";
-    this.absent = false; // whether the session does not exist
+    this.absent = false; // true if the session does not exist
     this.unsent = new Unsent(key);
     this.loading = null;
     this.paused = null; // while the provider accepts no request: turn, until (milliseconds), reason
@@ -49,17 +49,17 @@ export class Conversation extends EventTarget {
     return this.transcripts.at(-1);
   }
 
-  /** Whether a turn is running, or a message is being sent. */
+  /** True while a turn runs. */
   get running() {
     return this.transcripts.some((transcript) => transcript.turn !== null);
   }
 
-  /** All entries in order; messages being sent are last. */
+  /** Return all entries in order; messages that are being sent are last. */
   entries() {
     return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
   }
 
-  /** The entry at a place, or the last one before it; undefined while it is not loaded. */
+  /** Return the entry of an event, or the last entry before it; undefined while it is not loaded. */
   entryAt({ session, seq }) {
     const transcript = this.transcripts.find((each) => each.session === session);
     if (!transcript || transcript.first > seq) return undefined;
@@ -86,7 +86,7 @@ export class Conversation extends EventTarget {
     for (const message of this.unsent.messages) this.post(message);
   }
 
-  /** The log could not be read. */
+  /** Try again later, because the log could not be read. */
   resumeLater() {
     clearTimeout(this.looking);
     this.looking = setTimeout(() => this.resume(), AGAIN);
@@ -136,7 +136,7 @@ export class Conversation extends EventTarget {
     return more || Boolean(this.transcripts[0]?.first === 1 && this.transcripts[0].succeeds);
   }
 
-  /** The transcript of a session; a new one is added at the end. */
+  /** Return the transcript of a session; one for a new session is added at the end. */
   of(session) {
     let found = this.transcripts.find((transcript) => transcript.session === session);
     if (!found) this.transcripts.push((found = new Transcript(session)));
@@ -172,7 +172,7 @@ export class Conversation extends EventTarget {
     this.emit("settings");
   }
 
-  /** Fork an entry's session up to one of its events; resolves to the key of the fork. Throws FrameError. */
+  /** Fork a session up to one of its events, and return the key of the fork. Throws FrameError. */
   async fork(session, upto) {
     const { socket } = this.app;
     const made = await socket.ask({ type: "fork", session: this.key, session_id: session, upto });

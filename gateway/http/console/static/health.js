@@ -6,7 +6,7 @@ import { SmallPlot } from "./small_plot.js";
 
 const MEBIBYTE = 2 ** 20;
 
-/** The number of items listed for a plugin before the rest is folded. */
+/** The maximum number of a plugin's items that are shown unfolded. */
 const FEW = 8;
 
 /** The small plots: title, unit, and lines by name, the first drawn most strongly. */
@@ -81,7 +81,7 @@ class HealthPage {
       every = health.every;
     } catch (error) {
       if (!this.ended) fill(this.state, h("p", { class: "wrong" }, sentence(error)));
-      if (error.status) return void fill(this.page, this.state); // a refusal would be the same in ten seconds
+      if (error.status) return void fill(this.page, this.state); // in ten seconds the answer would be the same
     }
     if (!this.ended && document.visibilityState === "visible") this.timer = setTimeout(() => this.load(), 1000 * every);
   }
@@ -94,7 +94,7 @@ class HealthPage {
     fill(this.tables, spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
   }
 
-  /** Updated only when changed: a screen reader would read it every ten seconds. */
+  /** Update the text only if it has changed: otherwise a screen reader would read it every ten seconds. */
   verdict(overview) {
     const wrong = [...(overview.refuses ? [`The gateway is not accepting messages: ${overview.refuses}`] : []), ...overview.troubles];
     const text = wrong.join("\n") || "No problems.";
@@ -151,7 +151,7 @@ function plugins(rows) {
   ]);
 }
 
-/** What a plugin provides; many items are folded. */
+/** Return what a plugin provides; more than FEW items are folded. */
 function provided({ provides: names, refused }) {
   if (!names.length) return refused.length ? "–" : "hooks";
   const all = readable(names.join(", "));

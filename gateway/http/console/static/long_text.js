@@ -1,4 +1,4 @@
-// Texts that are too long to lay out at once: a beginning, and more on demand.
+// Texts that are too long to lay out at once: the beginning is shown, and more on demand.
 import { h } from "./elements.js";
 
 const LONG = 48_000; // characters

@@ -132,7 +132,7 @@ function inlineCode(text) {
   return href ? h("a", { class: "place", href }, element) : element;
 }
 
-/** Pictures are on other hosts: the address is shown, and nothing is loaded. */
+/** Show the address of a picture: it is on another host, and nothing is loaded from there. */
 function picture(token) {
   const link = linkTo(token.attrGet("src") ?? "");
   link.classList.add("picture");

@@ -148,7 +148,7 @@ export class Socket extends EventTarget {
     this.probing = setTimeout(() => this.probe(), milliseconds);
   }
 
-  /** Send a ping, and close the connection if no pong comes: a browser does not report a dead one (after sleep, for example). */
+  /** Send a ping, and close the connection if no pong comes. A browser does not report a dead connection, as after sleep. */
   probe() {
     clearTimeout(this.probing);
     const socket = this.socket;

@@ -25,14 +25,14 @@ export class Transcript {
   reset() {
     this.entries = new Map();
     this.replies = new Map(); // by seq of model_replied
-    this.turn = null; // the one that runs
+    this.turn = null; // the running turn
     this.live = null; // the id of the entry that is being written
-    this.failed = null; // the entry of the last turn, where that failed
-    this.automatic = false; // whether nobody asked for the compaction that runs; its beginning may stand further up
+    this.failed = null; // the entry about the failure of the last turn, if it failed
+    this.automatic = false; // true if the running compaction was not requested; false too if its beginning is not loaded
     this.succeeds = null;
     this.closed = false;
-    this.starts = new Map(); // of turns, by their ordinals: the seq of their beginning
-    this.ends = new Map(); // and of their end
+    this.starts = new Map(); // by turn: the seq of its first event
+    this.ends = new Map(); // by turn: the seq of its last event
   }
 
   get first() {
@@ -43,7 +43,7 @@ export class Transcript {
     return this.events.at(-1)?.seq ?? 0;
   }
 
-  /** Apply the next event; false if it was known. */
+  /** Apply the next event; return false if it was applied before. */
   add(event) {
     if (event.seq <= this.last) return false;
     this.events.push(event);
@@ -51,7 +51,7 @@ export class Transcript {
     return true;
   }
 
-  /** Add a page of earlier events: all are reduced again, since an event may change earlier entries. */
+  /** Add a page of earlier events. All events are reduced again, because one may change earlier entries. */
   prepend(events) {
     const first = this.first;
     const live = this.entries.get(this.live);
@@ -61,17 +61,17 @@ export class Transcript {
     if (live) this.entries.set((this.live = live.id), live);
   }
 
-  /** The entries in the order in which they are shown; queued messages are last. */
+  /** Return the entries in the order in which they are shown; queued messages are last. */
   sorted() {
     return [...this.entries.values()].sort((one, other) => one.place - other.place);
   }
 
-  /** The messages that a turn took, in their order. */
+  /** Return the messages that a turn took, in order. */
   takenBy(turn) {
     return this.sorted().filter((entry) => entry.kind === "person" && entry.turn === turn && !entry.command);
   }
 
-  /** The seq before the turn that took a message, and all messages which that turn took. Throws where it began further up. */
+  /** Return the seq before the turn that took a message, and the messages of the turn. Throws if it is not loaded. */
   before(entry) {
     if (entry.turn === undefined) return { seq: entry.seq - 1, messages: [entry] };
     if (!this.starts.has(entry.turn)) throw new Error("The beginning of this turn is not loaded yet. Scroll up to it first.");
@@ -141,7 +141,7 @@ export class Transcript {
   }
 }
 
-/** Versions that show what changed in an entry since it was drawn. */
+/** Return a text that differs once an entry must be drawn again. */
 export function stampOf(entry) {
   const calls = entry.calls?.map((call) => call.state).join() ?? "";
   return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.text.slice(-20)].join("|");
@@ -165,7 +165,7 @@ const REDUCERS = {
     const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
     const fields = { text: event.text, attachments: event.attachments ?? [], state: command ? "taken" : "waiting", command };
     const entry = this.put(event, "person", { ...fields, client: event.id });
-    if (!command) entry.place = 1e12 + event.seq; // waits, until a turn takes it
+    if (!command) entry.place = 1e12 + event.seq; // last, until a turn takes it
   },
   turn_started(event) {
     this.turn = event.turn;
