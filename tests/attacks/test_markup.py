@@ -482,15 +482,15 @@ async def test_announcing_an_answer_without_sentences_takes_linear_time(tmp_path
                 const before = performance.now();
                 for (let piece = 0; piece < 200_000; piece++) {
                     entry.text += "word ";
-                    announcer.heard(entry, "word ");
+                    announcer.feed(entry, "word ");
                 }
                 const took = performance.now() - before;
                 for (const piece of ["the end", ".", " And", " more.", "\\n3", ".", "5 is", " it"]) {
                     entry.text += piece;
-                    announcer.heard(entry, piece);
+                    announcer.feed(entry, piece);
                 }
                 entry.live = false;
-                announcer.heard(entry);
+                announcer.feed(entry);
                 return [took, ...said];
             }"""
         )
