@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.long_session import THRESHOLDS, StrictModel, long_stage, notes, summary
+from gateway.conversations.context.summarization import SMALLEST_ANSWER
 from gateway.models.breaker import OPENS_AFTER
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
@@ -91,7 +92,9 @@ async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
     made = [line for line in lines if line["kind"] == "context_compacted"]
     allowed = budget(story.window, THRESHOLDS)
     assert all(line["tokens_after"] < line["tokens_before"] for line in made)
-    assert all(line["tokens_after"] < allowed.flush_at for line in made if line["summary"])
+    # Below `flush_at` where possible; if instructions, tools and notes fill a small window, room for an answer is enough.
+    most = max(allowed.flush_at, story.window - SMALLEST_ANSWER)
+    assert all(line["tokens_after"] < most for line in made if line["summary"])
 
 
 def assert_notes_are_single(memory: Path) -> None:
