@@ -22,6 +22,12 @@ settings.register_profile("exuvia", deadline=None, suppress_health_check=[Health
 settings.load_profile("exuvia")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker more than there are cores, since many tests wait for processes and disks."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Time every callback of the event loop; the longest are printed at the end."""
     stalls = Stalls()
