@@ -108,8 +108,11 @@ class Month(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What the final requests of a month contained: the share of questions with all of the evidence, and of all evidence,
-    between 0 and 1; `parts` is the share of evidence by the part of the request that contains it."""
+    """The content of the final requests of a month, as shares between 0 and 1.
+
+    `whole` is the share of questions whose evidence is shown in full, `evidence` the share of all evidence that is shown,
+    `parts` the same by the part of the request that contains it.
+    """
 
     whole: float
     evidence: float
@@ -210,7 +213,7 @@ class StrictModel:
 
     def explain_default(self) -> str:
         """Return the reason for the default."""
-        return "it is measured with"
+        return "the only model"
 
     def limits(self, model: str) -> ModelLimits:
         """Return the window."""

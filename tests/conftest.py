@@ -76,7 +76,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _secrets_of_one_test() -> Iterator[None]:
-    """What one test hides is no secret of the next."""
+    """Forget the secrets that a test has registered."""
     before = secrets._whole, secrets._parts
     yield
     secrets._whole, secrets._parts = before
@@ -84,7 +84,7 @@ def _secrets_of_one_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _log_of_one_test() -> Iterator[None]:
-    """What one test, or a command that it runs in this process, does to the log is undone before the next."""
+    """Undo changes to logging by a test, or by a command that it runs in this process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

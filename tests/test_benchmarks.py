@@ -246,7 +246,7 @@ async def test_the_picture_of_pruning_is_whole_and_has_a_line_for_each_mode_and_
 
 
 async def test_a_recorded_session_is_pruned_and_compacted_to_fit_each_window() -> None:
-    """What the agent itself compacted is left out; each request fits, and the extract stands for what has left."""
+    """The agent's own compactions are ignored; each request fits, and the extract replaces the removed messages."""
     fits = await fitted([*recorded_session(60), {"type": "compaction", "firstKeptEntryIndex": 0, "summary": "No."}])
     found = {(each.what, each.window): each for each in fits}
     alone, compacted = fits[0].session.sent, found["compacted", 32_000]

@@ -100,14 +100,14 @@ class Place:
         (self.workspace / path).write_text(text)
 
     def stamp(self, path: str) -> tuple[int, int, int, int]:
-        """What is another when somebody has written to a file: its identity, length and times. Who read it is nothing."""
+        """Return the identity, length and times of a file, which differ after a write but not after a read."""
         stat = (self.workspace / path).stat()
         return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
     def memory(
         self, provider: str = "none", *others: Source, keywords: bool = True, counted: Counts = _nobody, **embedding: int
     ) -> Memory:
-        """Its memory, with this provider and these sources beside the notes; `embedding` are further keys of that name."""
+        """Return the memory with this provider and further sources; `embedding` are more keys of that section."""
         said = {"provider": provider, **embedding}
         keys = MemoryKeys(embedding=msgspec.convert(said, EmbeddingKeys), search=SearchKeys(keywords=keywords))
         sources = [Notes(self.workspace), *others]
@@ -118,5 +118,5 @@ class Place:
 
 
 async def citations(memory: Memory, question: str) -> list[str]:
-    """Where a search says that it is."""
+    """Return the citations of the search results."""
     return [hit.citation for hit in (await memory.search(question, EVERYTHING)).hits]

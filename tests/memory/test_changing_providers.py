@@ -44,8 +44,7 @@ class Running:
         self.change = change
 
     async def compared(self, question: str, server: EmbeddingServer) -> int:
-        """How many of the chunks that were found were compared with the question by their vectors, which are all of the
-        server's own."""
+        """Return how many of the chunks that were found have a cosine; all vectors must be the server's own."""
         found = await self.memory.search(question, EVERYTHING)
         asked = server.given(question, server.dimensions)
         cosines = {hit.chunk.embedded(): hit.ranked.candidate.cosine for hit in found.hits}

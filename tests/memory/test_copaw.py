@@ -22,7 +22,7 @@ MODEL = Identity(provider="p", model="m", dimensions=2)
 def found(
     folder: Path, notes: dict[str, str], question: str, vectors: dict[str, list[float]] | None = None, **keys: Any
 ) -> dict[str, Hit]:
-    """What a search finds, by the paths, best first. A note has the vector that `vectors` gives to its path, and the
+    """Return the results of a search by path, best first. A note has the vector that `vectors` gives to its path, and the
     question that of ""."""
     with MemoryIndex(folder / "memory.sqlite") as index:
         index.store(document(path, text) for path, text in notes.items())

@@ -112,7 +112,7 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
     monkeypatch.setattr("plugins.memory.index.sqlite_backend.time.time", lambda: next(seconds))
 
     async def write(*texts: str) -> list[str]:
-        """What is embedded when a note says one thing after the other."""
+        """Write a note with each text in turn, and return what is embedded."""
         place.provider.texts.clear()
         for text in texts:
             place.put("memory/a.md", text)

@@ -24,7 +24,7 @@ SAID = "sessions/20261101-120000-aaaaaa.jsonl"
 
 
 class Sessions(FakeSource):
-    """What two people said of tea, each for their own."""
+    """A source with the messages of two people about tea, each readable by its author alone."""
 
     name = "sessions"
 

@@ -20,7 +20,7 @@ def opened(place: Path, *whole: bytes) -> tuple[RecordFile, list[bytes]]:
 
 
 def written(place: Path, *records: bytes) -> bytes:
-    """What the file holds after these."""
+    """Write the records and return the content of the file."""
     file, _ = opened(place)
     for record in records:
         file.append(record, 99)

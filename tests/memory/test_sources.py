@@ -61,7 +61,7 @@ def write(place: Path, text: str) -> Path:
 
 
 def found(index: MemoryIndex, scope: Scope, word: str) -> set[str]:
-    """What a scope has by this word; by vectors it must be the same."""
+    """Return the texts found in a scope by a word; a search by vectors must find the same."""
     chunks = {chunk.text for chunk in index.chunks(index.keywords([word], 99, scope)).values()}
     near = {chunk.text for chunk in index.chunks(index.nearest(MODEL, [1] * 8, 99, scope)).values()}
     assert chunks == {text for text in near if word in text}

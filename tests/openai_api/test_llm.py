@@ -40,7 +40,7 @@ class Program:
         self._environment = {**os.environ, "LLM_USER_PATH": str(folder), "LLM_LOAD_PLUGINS": ""}
 
     async def run(self, *arguments: str) -> str:
-        """What it prints; it ends well."""
+        """Run it, and return what it prints; it must exit with 0."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "llm", *arguments, env=self._environment,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

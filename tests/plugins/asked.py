@@ -41,7 +41,7 @@ class AskedModel:
 
 
 def leaving(*messages: Message, window: int = 100_000, summary: str = "", kept: tuple[Message, ...] = ()) -> CompactionInput:
-    """What leaves, with everything that a test does not speak of as it mostly is."""
+    """Return the input of a compaction, with usual values for what a test does not name."""
     return CompactionInput(
         messages=messages,
         kept=kept,

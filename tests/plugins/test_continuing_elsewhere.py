@@ -87,7 +87,7 @@ class Session:
         self._add(TurnEnded(outcome="replied", millis=1))
 
     def request(self, model: str) -> ChatRequest:
-        """What the gateway would ask now."""
+        """Return the next request of the gateway."""
         context = assemble(project(lines_of(self.events)))
         return ChatRequest(model=model, context=context, purpose="answer", session="s", pictures=SEEN)
 
@@ -128,7 +128,7 @@ async def telling(first: Vendor, second: Vendor, session: Session) -> AsyncItera
 
 
 def secrets_of(session: Session, prefix: str) -> list[str]:
-    """What is signed in the conversation by others than the provider whose opaque begins with the prefix."""
+    """Return the signed data of all providers except the one whose opaque data begin with the prefix."""
     kept = [event.opaque for event, _ in session.events if isinstance(event, ModelReplied) and event.opaque]
     return [word for opaque in kept if not opaque.startswith(prefix) for word in re.findall(r"[\w+/= ]{12,}", opaque)]
 

@@ -94,7 +94,7 @@ def children() -> list[int]:
 
 
 def proc(process: int, name: str) -> bytes:
-    """What the kernel says of a process; nothing once it has ended."""
+    """Return a file of a process in /proc, empty once the process has ended."""
     try:
         return Path(f"/proc/{process}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -118,7 +118,7 @@ def unix_sockets(process: int) -> list[str]:
 
 
 async def until(done: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came true within the time."""
+    """Return True if the condition becomes true within the time."""
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         await asyncio.sleep(0.02)

@@ -168,7 +168,7 @@ def pooled(model: Path, copy: Path) -> None:
 
 
 def end_of_header(source: bytes) -> int:
-    """Where the fields and the list of tensors of a GGUF file end."""
+    """Return the offset of the end of a GGUF file's fields and list of tensors."""
     sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
     def value(at: int, kind: int) -> int:

@@ -20,7 +20,7 @@ COST = Usage(input=100, output=10)
 
 
 def long(pieces: int, window: int) -> CompactionInput:
-    """What a window of this size needs about so many requests for."""
+    """Return an input that needs about this many requests in a window of this size."""
     return leaving(*(person(f"message {n}: " + "word " * 100) for n in range(pieces * window // 200)), window=window)
 
 

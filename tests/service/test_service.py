@@ -103,7 +103,7 @@ class Service:
         self.machine.systemctl("start", "exuvia")
 
     def journal(self) -> str:
-        """What it said in this test, and systemd of it."""
+        """Return the lines of the journal about the service since the beginning of the test."""
         return self.machine.journal(f"--since=@{self._began}")
 
     def show(self, name: str) -> str:

@@ -66,7 +66,7 @@ async def filled(file: Path, folder: Path) -> None:
 
 
 async def answers(file: Path, folder: Path) -> dict[str, object]:
-    """What the gateway may ask, with the parts that only a kept file can know left out."""
+    """Return the answers of the catalog to the gateway's questions, without what only a kept file can know."""
     async with SqliteCatalog(file, folder) as catalog:
         receipts = await catalog.receipts("owner", "main")
         current = await catalog.current("owner", "main")

@@ -40,7 +40,7 @@ MESSAGES: st.SearchStrategy[list[Message]] = st.lists(
 
 
 def strict_pairing(messages: list[Message]) -> None:
-    """What providers demand, said in another way than the code under test does."""
+    """Assert the pairing of calls and results that providers require, independently of the code under test."""
     index = 0
     while index < len(messages):
         message = messages[index]

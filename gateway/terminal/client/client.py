@@ -68,7 +68,7 @@ class MessageRefused(ClientError):
 
 
 class NewEvent(Enum):
-    """How an event relates to the last one seen of its session."""
+    """The relation of an event to the last one seen of its session."""
 
     NEW = "new"
     REPEATED = "repeated"
