@@ -118,6 +118,10 @@ if TYPE_CHECKING:
     from plugins.api.pruning import PruningMode as PruningMode
     from plugins.api.pruning import PruningRules as PruningRules
     from plugins.api.pruning import SoftTrim as SoftTrim
+    from plugins.api.tool import ApprovalRequest as ApprovalRequest
+    from plugins.api.tool import DescribesCalls as DescribesCalls
+    from plugins.api.tool import FileVersions as FileVersions
+    from plugins.api.tool import OutputFile as OutputFile
     from plugins.api.tool import Tool as Tool
     from plugins.api.tool import ToolContext as ToolContext
     from plugins.api.tool import ToolOutput as ToolOutput
@@ -199,7 +203,7 @@ _NAMES = {
     "plugins.testing.tool_checks": "ToolConformance",
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",
-    "plugins.api.tool": "Tool ToolContext ToolOutput",
+    "plugins.api.tool": "ApprovalRequest DescribesCalls FileVersions OutputFile Tool ToolContext ToolOutput",
     "plugins.api.models": "LimitSource ModelLimits ModelList ReportedLimits",
     "plugins.api.embedding": "EmbeddingProvider",
     "plugins.support.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"

@@ -11,6 +11,8 @@ from gateway.support.sentences import call_line, ending_sentence, recalled_line,
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.renderer import Renderer
 from sessions.events.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     AttachmentsWithheld,
     CommandAnswered,
     CompactionAbandoned,
@@ -37,6 +39,7 @@ from sessions.events.events import (
     TurnEnded,
     TurnInterrupted,
     TurnJoined,
+    TurnParked,
     TurnResumed,
     TurnStarted,
     UnknownEvent,
@@ -175,6 +178,10 @@ class Screen:
                     self._renderer.dim(recalled_line(event))
             case TurnInterrupted():
                 self._renderer.dim(f"({event.reason})")
+            case ApprovalAsked():
+                self._renderer.line(f"(approval {event.approval}) {event.tool}: {one_line(event.what, 500)}")
+            case ApprovalGiven():
+                self._renderer.dim(f"(approval {event.approval}: {event.decision})")
             case TurnResumed():
                 self._renderer.dim("(the gateway was restarted and resumes this turn)")
             case TurnEnded():
@@ -204,6 +211,7 @@ class Screen:
                 | TurnJoined()
                 | RequestSent()
                 | ToolCalled()
+                | TurnParked()
                 | SettingChanged()
                 | PluginFailed()
                 | ReplyDelivered()

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
 from plugins.api.context import PluginContext
 from sessions.events.messages import ToolDefinition
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A description of a call, as a person is shown it before it runs.
+
+    Attributes:
+        what: One line that says exactly what would be done: a quoted command, a URL, the path of a file.
+        detail: The rest, shown in full below it: a script, a unified diff, the body of a request.
+        why: Why a person is asked, as a sentence; empty for the usual reason, that the configuration says so.
+        argv: The command, if it is a plain list of arguments. Rules match its beginning.
+        host: The host that is contacted, if any. Rules match it.
+        path: The file that is changed, relative to the workspace. Rules match it.
+        state: A digest of everything else that the effect depends on, such as the present content of the file. If it differs
+            when the call is about to run, the call is refused.
+        rememberable: False if the answer must not be remembered for other calls.
+    """
+
+    what: str
+    detail: str = ""
+    why: str = ""
+    argv: tuple[str, ...] = ()
+    host: str = ""
+    path: str = ""
+    state: str = ""
+    rememberable: bool = True
+
+
+def _discard(text: str) -> None:
+    """Show nothing."""
+
+
+async def _deny(question: ApprovalRequest) -> bool:
+    """Deny, because there is nobody to ask."""
+    return False
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +54,11 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         turn: The number of the turn.
         call: The id of the call.
         group: Several people read this conversation. Do not return private data.
+        agent: The name of the agent that the model acts for.
+        channel: The channel that the turn's last message came over; empty for clients of the websocket.
+        chat: The person's name for the conversation, such as `main`.
+        progress: Shows a piece of the output to people while the tool runs. It is not recorded.
+        ask: Asks a person in the middle of the run; returns True if they approve. Its deadline is suspended meanwhile.
     """
 
     session: str
@@ -26,12 +66,45 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     call: str
     group: bool = False
+    agent: str = "main"
+    channel: str = ""
+    chat: str = ""
+    progress: Callable[[str], None] = _discard
+    ask: Callable[[ApprovalRequest], Awaitable[bool]] = _deny
+
+
+class OutputFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a tool returns to the person: its content, its media type such as `image/png`, and a name."""
+
+    content: bytes
+    media: str
+    name: str = ""
+
+
+class FileVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace file that a tool changed, with its content before and after; None where there was no file."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a tool call, as text for the model."""
+    """The result of a tool call.
+
+    Attributes:
+        text: The text for the model.
+        attachments: Files for the person, shown below the text.
+        exit_code: The exit code of a command, shown to the person.
+        diff: The change of a file as a unified diff, shown to the person.
+        changes: The workspace files that were changed, so that `/undo` can restore them.
+    """
 
     text: str
+    attachments: tuple[OutputFile, ...] = ()
+    exit_code: int | None = None
+    diff: str = ""
+    changes: tuple[FileVersions, ...] = ()
 
 
 @runtime_checkable
@@ -60,4 +133,32 @@ class Tool(Protocol):
         Raises:
             ToolFailed: The call failed. The model sees the message.
         """
+        ...
+
+
+@runtime_checkable
+class DescribesCalls(Protocol):
+    """A tool that describes its calls for approval. Other tools are described by their name and arguments."""
+
+    async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest | None:
+        """Describe a call before it is approved, and once more before it runs.
+
+        Args:
+            arguments: The arguments as a JSON object. They have not been validated against the schema.
+            call: The call.
+
+        Returns:
+            The description; None if the call needs no approval, which is believed of built-in tools only.
+
+        Raises:
+            ToolFailed: The call would fail, for example because of its arguments. It is refused without a question.
+        """
+        ...
+
+
+class ToolSource(Protocol):
+    """A set of tools that changes while the gateway runs, such as those of an MCP server."""
+
+    def tools(self) -> Mapping[str, Tool]:
+        """Return the present tools by name, without I/O. Called at the start of every turn."""
         ...

@@ -13,9 +13,9 @@ from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
 from sessions.store.protocols import START, Blobs, Lines
 
-_MARKS = (b'"attachments":[{"', b'"whole":"')
+_MARKS = (b'"attachments":[{"', b'"whole":"', b'"changes":[{"')
 """Every line that refers to an attachment contains one of these; inside a text the quotation marks would be escaped."""
-_DIGEST = re.compile(rb'"(?:sha256|whole)":"([0-9a-f]{64})"')
+_DIGEST = re.compile(rb'"(?:sha256|whole|before|after)":"([0-9a-f]{64})"')
 
 
 class AttachmentReference(msgspec.Struct, frozen=True):
@@ -35,8 +35,19 @@ def references_in(lines: Lines) -> Iterator[AttachmentReference]:
         match recorded.event:
             case MessageReceived(attachments=attachments):
                 yield from (AttachmentReference(recorded.seq, attachment) for attachment in attachments)
-            case ToolReturned(whole=str(whole), cut_from=cut_from):
-                yield AttachmentReference(recorded.seq, Attachment(sha256=whole, media=PLAIN, bytes=cut_from or 0))
+            case ToolReturned() as event:
+                yield from (AttachmentReference(recorded.seq, attachment) for attachment in _kept_by(event))
+
+
+def _kept_by(event: ToolReturned) -> Iterator[Attachment]:
+    """Yield what is kept of a tool's result: its complete output, its files, and the contents of the files it changed."""
+    if event.whole is not None:
+        yield Attachment(sha256=event.whole, media=PLAIN, bytes=event.cut_from or 0)
+    yield from event.attachments
+    for change in event.changes:
+        for digest in (change.before, change.after):
+            if digest is not None:
+                yield Attachment(sha256=digest, media=PLAIN, bytes=0, name=change.path)
 
 
 def digests_in(lines: Lines) -> set[str]:

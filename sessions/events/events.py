@@ -216,6 +216,65 @@ class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):
     repeatable: bool
 
 
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace file that a tool changed: the SHA-256 of its content before and after, null where there was no file. Both
+    contents are kept as attachments."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+class ActionPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part of a call that an approval rule matches besides the tool: a command's `argv`, a `host`, a `path` of the
+    workspace. An empty field matches everything."""
+
+    argv: tuple[str, ...] = ()
+    host: str = ""
+    path: str = ""
+
+
+Decision: TypeAlias = Literal["approve", "deny"]
+Scope: TypeAlias = Literal["once", "session", "always"]
+
+
+class ApprovalAsked(_Kind, tag="approval_asked", frozen=True, kw_only=True):
+    """A person is asked whether a tool call may run.
+
+    `what` and `detail` are shown to the person, `why` is the reason for asking. `digest` covers them and everything else
+    that the call depends on: the call is refused if it differs when the call is about to run. `choices` are the scopes that
+    are offered, `expires` is the time (RFC 3339) after which the answer is `deny`. `pattern` is what a rule would match.
+    """
+
+    approval: str
+    call: CallRef
+    tool: str
+    what: str
+    digest: str
+    choices: tuple[Scope, ...]
+    expires: str
+    detail: str = ""
+    why: str = ""
+    pattern: ActionPattern = ActionPattern()
+
+
+class ApprovalGiven(_Kind, tag="approval_given", frozen=True, kw_only=True):
+    """A question was answered, `by` a person over a `channel`; by nobody if it expired, which `reason` says."""
+
+    approval: str
+    decision: Decision
+    scope: Scope
+    by: str
+    channel: str
+    reason: str = ""
+
+
+class TurnParked(_Kind, tag="turn_parked", frozen=True, kw_only=True):
+    """The turn waits for the answer to a question. Nothing of it runs until then."""
+
+    approval: str
+
+
 Outcome: TypeAlias = Literal["returned", "failed", "unknown", "refused"]
 
 
@@ -224,6 +283,9 @@ class ToolReturned(_Kind, tag="tool_returned", frozen=True, kw_only=True):
 
     The outcome `unknown` means that the call began, but its result was lost. If `output` holds only the beginning and the
     end, `cut_from` is the original length in bytes and `whole` the SHA-256 of the attachment with the complete output.
+
+    People are also shown how long it ran (`millis`), the exit code of a command, the `diff` of a change, and files in
+    `attachments`. `changes` lists the workspace files that it changed, so that the change can be undone.
     """
 
     call: CallRef
@@ -231,6 +293,11 @@ class ToolReturned(_Kind, tag="tool_returned", frozen=True, kw_only=True):
     output: str
     cut_from: int | None = None
     whole: str | None = None
+    millis: int | None = None
+    exit_code: int | None = None
+    diff: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    changes: tuple[ChangedFile, ...] = ()
 
 
 TurnOutcome: TypeAlias = Literal["replied", "silent", "cancelled", "failed", "abandoned"]
@@ -407,6 +474,9 @@ Event: TypeAlias = (
     | MemoryRecalled
     | RequestSent
     | ModelReplied
+    | ApprovalAsked
+    | TurnParked
+    | ApprovalGiven
     | ToolCalled
     | ToolReturned
     | TurnEnded

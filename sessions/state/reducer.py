@@ -12,6 +12,8 @@ import msgspec
 
 from sessions.events.codec import decode
 from sessions.events.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     AttachmentsWithheld,
     CallRef,
     CommandAnswered,
@@ -40,6 +42,7 @@ from sessions.events.events import (
     TurnEnded,
     TurnInterrupted,
     TurnJoined,
+    TurnParked,
     TurnResumed,
     TurnStarted,
     UnknownEvent,
@@ -49,6 +52,8 @@ from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
 from sessions.state.request_sizes import Calibration, RequestSizes
 from sessions.state.transcript import (
+    ApprovalQuestion,
+    Grant,
     OpenCall,
     OpenTurn,
     PendingDelivery,
@@ -100,11 +105,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _started(t, recorded, event)
         case TurnJoined():
             taken = _taken(t, recorded.seq, event.takes)
-            to = reply_address(w.message for w in t.waiting if w.seq in event.takes)
-            return {
-                **taken,
-                **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes), "reply_to": to or turn.reply_to}),
-            }
+            return {**taken, **_in_turn(t, lambda turn: _joined(t, turn, event))}
         case TurnResumed():
             return _in_turn(t, lambda turn: _resumed(turn, event))
         case TurnInterrupted():
@@ -115,6 +116,12 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _asked(t, recorded, event) if event.purpose == "answer" else {}
         case ModelReplied():
             return _replied(t, recorded, event)
+        case ApprovalAsked():
+            return _in_turn(t, lambda turn: {"questions": (*turn.questions, ApprovalQuestion(asked=event))})
+        case TurnParked():
+            return _in_turn(t, lambda _: {"parked": event.approval})
+        case ApprovalGiven():
+            return _decided(t, recorded, event)
         case ToolCalled():
             return _in_turn(t, lambda turn: {"calls": _began(turn.calls, event)})
         case ToolReturned():
@@ -157,6 +164,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "closed": None,
                 "waiting": (),  # pending messages, deliveries and notes stay with the parent
                 "owed": (),
+                "grants": (),  # a person approved them for the parent
                 "cycle": msgspec.structs.replace(closed(t.cycle), owed=()),
                 "usage": Usage(),
                 "spent": {},
@@ -211,8 +219,42 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         started=recorded.seq,
         group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
         reply_to=reply_address(w.message for w in t.waiting if w.seq in event.takes),
+        senders=_senders(t, event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
+
+
+def _joined(t: Transcript, turn: OpenTurn, event: TurnJoined) -> dict[str, object]:
+    return {
+        "takes": (*turn.takes, *event.takes),
+        "reply_to": reply_address(w.message for w in t.waiting if w.seq in event.takes) or turn.reply_to,
+        "senders": (*turn.senders, *_senders(t, event.takes)),
+    }
+
+
+def _senders(t: Transcript, takes: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(w.message.client for w in t.waiting if w.seq in takes))
+
+
+def _decided(t: Transcript, recorded: Recorded, event: ApprovalGiven) -> dict[str, object]:
+    """Add the first answer to a question. The turn is as old as its last answer: the time that a person took to answer does
+    not count towards the age at which an interrupted turn is abandoned."""
+    question = t.open_turn.question(event.approval) if t.open_turn is not None else None
+    if question is None or question.answer is not None:
+        return {}
+    changes = _in_turn(t, lambda turn: _answered(turn, question, recorded, event))
+    if event.decision == "approve" and event.scope != "once":
+        changes["grants"] = (*t.grants, Grant(tool=question.asked.tool, pattern=question.asked.pattern))
+    return changes
+
+
+def _answered(turn: OpenTurn, question: ApprovalQuestion, recorded: Recorded, event: ApprovalGiven) -> dict[str, object]:
+    answered = msgspec.structs.replace(question, answer=event, answered=recorded.seq)
+    return {
+        "questions": tuple(answered if each is question else each for each in turn.questions),
+        "parked": "" if turn.parked == event.approval else turn.parked,
+        "at": recorded.at,
+    }
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
@@ -327,7 +369,14 @@ def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[st
     message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
     return {
         "view": t.view.grown(message, recorded.seq) if _is_kept(t, recorded.seq) else t.view,
-        **_in_turn(t, lambda turn: {"calls": tuple(c for c in turn.calls if c.ref != event.call)}),
+        **_in_turn(t, lambda turn: _without_call(turn, event.call)),
+    }
+
+
+def _without_call(turn: OpenTurn, ref: CallRef) -> dict[str, object]:
+    return {
+        "calls": tuple(call for call in turn.calls if call.ref != ref),
+        "questions": tuple(question for question in turn.questions if question.asked.call != ref),
     }
 
 

@@ -11,14 +11,23 @@ from typing import get_args
 import msgspec
 
 from sessions.events.errors import SessionsError
-from sessions.events.events import CallRef, InstructionsSet, MessageReceived, Succession, TurnEnded
+from sessions.events.events import (
+    ActionPattern,
+    ApprovalAsked,
+    ApprovalGiven,
+    CallRef,
+    InstructionsSet,
+    MessageReceived,
+    Succession,
+    TurnEnded,
+)
 from sessions.events.messages import Message, Usage
 from sessions.state.compaction_cycle import CompactionCut, CompactionCycle
 from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 15
+FOLD = 16
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
@@ -68,6 +77,21 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
 
 
+class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question about a call of the running turn. `answer` is None while it is open, `answered` the seq of the answer."""
+
+    asked: ApprovalAsked
+    answer: ApprovalGiven | None = None
+    answered: int = 0
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool, and the pattern of its calls that a person has approved for the rest of the session."""
+
+    tool: str
+    pattern: ActionPattern
+
+
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that has started and not ended. `replies` counts its model calls, resumptions included; `crashes` counts the
     resumptions that were not preceded by an orderly shutdown."""
@@ -94,6 +118,16 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The destination of the answer on a plugin's channel."""
     said: int = 0
     """The seq of the last answer that has a text and requests no tools."""
+    questions: tuple[ApprovalQuestion, ...] = ()
+    """The questions about calls without a result."""
+    parked: str = ""
+    """The id of the question that the turn waits for; empty while it runs."""
+    senders: tuple[str, ...] = ()
+    """The `client` of each message that it answers: on a channel, who sent it."""
+
+    def question(self, approval: str) -> ApprovalQuestion | None:
+        """Return the question with this id, or None."""
+        return next((each for each in self.questions if each.asked.approval == approval), None)
 
     @property
     def asked(self) -> bool:
@@ -169,6 +203,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: str = ""
     """The time of the last request for an answer; empty if there was none."""
     closed: str | None = None
+    grants: tuple[Grant, ...] = ()
+    """The calls that a person has approved for the rest of the session."""
     owed: tuple[PendingDelivery, ...] = ()
     """Answers to be delivered on channels of plugins, oldest first."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from plugins.support.secrets import scrubbed
 from sessions.events.events import (
+    ApprovalAsked,
     AttachmentsWithheld,
     CommandAnswered,
     CompactionAbandoned,
@@ -27,6 +28,7 @@ from sessions.events.events import (
 )
 
 _FIELDS: dict[type[Event], tuple[str, ...]] = {
+    ApprovalAsked: ("what", "detail", "why"),
     AttachmentsWithheld: ("files",),
     CommandAnswered: ("answer",),
     CompactionAbandoned: ("reason",),
@@ -35,7 +37,7 @@ _FIELDS: dict[type[Event], tuple[str, ...]] = {
     PluginFailed: ("sentence",),
     ReplyDelivered: ("failed", "receipt"),
     SessionClosed: ("reason",),
-    ToolReturned: ("output",),
+    ToolReturned: ("output", "diff"),
     TurnEnded: ("error",),
     TurnInterrupted: ("reason",),
 }
