@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plugins.api.channel import Channel as Channel
     from plugins.api.channel import ChannelInbox as ChannelInbox
+    from plugins.api.channel import Choice as Choice
+    from plugins.api.channel import InboundFile as InboundFile
     from plugins.api.channel import InboundMessage as InboundMessage
     from plugins.api.channel import MessageRejected as MessageRejected
     from plugins.api.channel import OutboundMessage as OutboundMessage
@@ -184,7 +186,8 @@ API_VERSION = 1
 """The version of the plugin API. docs/plugins.md says what it covers and when it is raised."""
 
 _NAMES = {
-    "plugins.api.channel": "InboundMessage Channel OutboundMessage ChannelInbox MessageRejected TryLater Undeliverable",
+    "plugins.api.channel": "Channel ChannelInbox Choice InboundFile InboundMessage MessageRejected OutboundMessage TryLater"
+    " Undeliverable",
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",

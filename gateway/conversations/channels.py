@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 
 import structlog
 
 from gateway.config.settings import Settings
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
-from plugins.api.channel import Channel, ChannelInbox, InboundMessage, MessageRejected
+from gateway.support.printable import sanitized_name
+from plugins.api.channel import Channel, ChannelInbox, InboundFile, InboundMessage, MessageRejected
 from plugins.api.context import PluginContext
 from plugins.support.untrusted import call_failure, reraise_cancellation
 from plugins.support.workspace import OWNER
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
+from sessions.events.messages import Attachment
+from sessions.store.protocols import Blobs
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -31,6 +35,9 @@ TEXT_BYTES = 256 * 1024
 
 UNKNOWN_SENDERS = 100
 """Unknown senders that are logged; further ones are not."""
+
+QUOTED_CHARS = 1000
+"""Maximum characters of the message that another one replies to."""
 
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -109,25 +116,23 @@ class ChannelRunner:
 class GatewayChannelInbox:
     """The inbox of one channel."""
 
-    def __init__(
-        self,
-        channel: str,
-        switchboard: Switchboard,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, channel: str, switchboard: Switchboard, settings: Settings, attachments: Blobs) -> None:
         self._channel = channel
         self._switchboard = switchboard
         self._settings = settings
+        self._attachments = attachments
         self._reported: set[str] = set()
 
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
+        if message.group and not message.mentioned and not message.choice:
+            return False
         person = self._person(message.sender)
-        text = replace_surrogates(message.text)
-        if len(text.encode()) > TEXT_BYTES:
-            raise MessageRejected(f"A message may have at most {TEXT_BYTES // 1024} KiB.")
+        text = _text_of(message)
+        typed = parse_command(text)
+        self._check_size(message, text, is_command=typed is not None)
         try:
-            chat = await self._switchboard.chat(person, self._key(message.chat), create=True)
+            chat = await self._switchboard.chat(person, self._key(message), create=True)
             assert chat is not None
             event = MessageReceived(
                 id=_valid_or_hash(f"{self._channel}:{message.id}", _ID),
@@ -136,14 +141,38 @@ class GatewayChannelInbox:
                 channel=self._channel,
                 chat="group" if message.group else "private",
                 text=text,
-                attachments=(),
+                attachments=await self._stored(person, message.attachments),
                 reply_to=replace_surrogates(message.chat),
+                thread=replace_surrogates(message.thread),
             )
-            received = await chat.receive(event, parse_command(text))
+            received = await chat.receive(event, typed)
             await chat.until_durable(received)
+            if event.attachments:
+                await self._attachments.settle(person, event.attachments)
         except (GatewayError, SessionsError) as error:
             raise MessageRejected(sentence_of(error), later=isinstance(error, Busy | SessionsError)) from error
         return not received.duplicate
+
+    def _check_size(self, message: InboundMessage, text: str, *, is_command: bool) -> None:
+        """Raise MessageRejected if the message is too long, its files are too many or too large, or it is a command with
+        files."""
+        limit = self._settings.current.gateway.attachment_bytes
+        if len(text.encode()) > TEXT_BYTES:
+            raise MessageRejected(f"A message may have at most {TEXT_BYTES // 1024} KiB.")
+        if message.attachments and is_command:
+            raise MessageRejected("A command takes no attachments.")
+        if len(message.attachments) > ATTACHMENTS:
+            raise MessageRejected(f"A message may have at most {ATTACHMENTS} attachments.")
+        if any(len(file.content) > limit for file in message.attachments):
+            raise MessageRejected(f"The limit for an attachment is {limit} bytes.")
+
+    async def _stored(self, person: str, files: Sequence[InboundFile]) -> tuple[Attachment, ...]:
+        return tuple(
+            [
+                await self._attachments.store(file.content, person, claimed=file.media, name=sanitized_name(file.name))
+                for file in files
+            ]
+        )
 
     def _person(self, sender: str) -> str:
         """Return the person of a sender. Raises MessageRejected for an unknown one."""
@@ -158,12 +187,29 @@ class GatewayChannelInbox:
             log.warning("sender_not_heard", channel=self._channel, sender=sender, reason=reason)
         raise MessageRejected("You are not known to this gateway; its operator can add you to plugins.senders.")
 
-    def _key(self, chat: str) -> str:
-        return _valid_or_hash(f"{self._channel}:{chat}", _KEY, prefix=f"{self._channel}:")
+    def _key(self, message: InboundMessage) -> str:
+        prefix = f"{self._channel}:"
+        if message.thread:  # a hash, because names of chats and threads may contain any separator
+            return prefix + _hash(repr((message.chat, message.thread)), b"thread")
+        return _valid_or_hash(f"{prefix}{message.chat}", _KEY, prefix=prefix)
+
+
+def _text_of(message: InboundMessage) -> str:
+    """Return the selected choice, or else the text below the beginning of what it replies to. A command stays alone."""
+    text = replace_surrogates(message.choice or message.text)
+    if not message.reply or message.choice or parse_command(text) is not None:
+        return text
+    quoted = replace_surrogates(message.reply)
+    quoted = quoted[:QUOTED_CHARS] + "…" if len(quoted) > QUOTED_CHARS else quoted
+    return "\n".join([*(f"> {line}" for line in quoted.splitlines()), "", text])
 
 
 def _valid_or_hash(text: str, form: re.Pattern[str], *, prefix: str = "") -> str:
     """Return the text if it matches the pattern, else a hash of it."""
     if form.fullmatch(text):
         return text
-    return prefix + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return prefix + _hash(text)
+
+
+def _hash(text: str, purpose: bytes = b"") -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12, person=purpose).hexdigest()

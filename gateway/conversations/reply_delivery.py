@@ -239,7 +239,10 @@ class ReplyDelivery:
         recorded = decode(line)
         answer.first_attempt, answer.answered_at = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
         answer.delivery = OutboundMessage(
-            id=f"{answer.session}/{of}", chat=answer.pending.to.chat, text=text_of(recorded.event)
+            id=f"{answer.session}/{of}",
+            chat=answer.pending.to.chat,
+            thread=answer.pending.to.thread,
+            text=text_of(recorded.event),
         )
         return answer.delivery
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from time import time
 from typing import ParamSpec, TypeVar
 from urllib.parse import quote
@@ -23,7 +22,7 @@ from gateway.http.responses import HEADERS, answer, refusal
 from gateway.protocol.frames import SentAttachment
 from gateway.status.problems import Readiness
 from gateway.support.errors import GatewayError, sentence_of
-from gateway.support.printable import printable
+from gateway.support.printable import sanitized_name
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
 from sessions.store.protocols import Blobs, LogReader
@@ -44,7 +43,6 @@ ORPHAN_SECONDS = 24 * 3600.0
 """Age in seconds at which an upload that no message names is removed."""
 
 SWEEP_SECONDS = 3600.0
-NAME_CHARACTERS = 200
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -196,13 +194,6 @@ async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
     now = asyncio.get_running_loop().time()
     async with asyncio.timeout_at(min(now, began + size / SLOWEST) + PIECE_SECONDS):
         return await request.content.read(PIECE_BYTES)
-
-
-def sanitized_name(name: str) -> str:
-    """Return a file name without folders and unprintable characters, cut to 200 characters."""
-    plain = printable(name).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
-    named = PurePath(plain).name[-NAME_CHARACTERS:]
-    return "" if named == ".." else named
 
 
 def _download(attachment: Attachment) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from pathlib import PurePath
 
 _CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]
 _DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
@@ -19,6 +20,8 @@ The joiners (U+200C, U+200D) and the variation selectors are kept: emoji, Persia
 
 _TAGS = range(0xE0000, 0xE0080)
 """Tag characters: a copy of ASCII that no terminal shows."""
+
+NAME_CHARACTERS = 200
 
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -53,6 +56,13 @@ def one_line(text: str, limit: int) -> str:
     """Return the printable text on one line of at most `limit` characters."""
     line = " ".join(printable(text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def sanitized_name(name: str) -> str:
+    """Return a file name without folders and unprintable characters, cut to 200 characters."""
+    plain = printable(name).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
+    named = PurePath(plain).name[-NAME_CHARACTERS:]
+    return "" if named == ".." else named
 
 
 def wrapped(text: str, columns: int) -> str:

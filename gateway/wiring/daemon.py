@@ -186,8 +186,8 @@ class Daemon:
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
-    def _channel_inbox(self, channel: str, switchboard: Switchboard) -> GatewayChannelInbox:
-        return GatewayChannelInbox(channel, switchboard, self.context.settings)
+    def _channel_inbox(self, channel: str, gateway: Application) -> GatewayChannelInbox:
+        return GatewayChannelInbox(channel, gateway.switchboard, self.context.settings, gateway.dependencies.attachments)
 
     @contextlib.asynccontextmanager
     async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:
@@ -199,7 +199,7 @@ class Daemon:
             asyncio.create_task(gateway.knowledge.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.plugins.lifecycle.run()),
-            asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
+            asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway))),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
             asyncio.create_task(services.uploads.sweep(gateway.store)),

@@ -11,15 +11,29 @@ from plugins.api.context import PluginContext
 from plugins.support.errors import PluginError
 
 
+class InboundFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a message: its content, and the name and media type that the sender gave it, if known."""
+
+    content: bytes
+    name: str = ""
+    media: str = ""
+
+
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message received on a channel.
 
     Attributes:
-        id: Unique on the channel. A second message with the same id is treated as a duplicate.
+        id: Unique on the channel. A second message with the same id is treated as a duplicate, and rejected if its content
+            differs. An edited message therefore needs an id of its own, such as the message's id and the time of the edit.
         sender: The channel's name for the author.
         chat: The channel's name for the chat. Replies are sent there.
         text: The text.
         group: Other people can read this chat.
+        attachments: The files.
+        reply: The text that the message quotes or replies to.
+        mentioned: False if the message addresses somebody else. In a group it is then ignored.
+        thread: The service's name for the thread, if the message belongs to one. A thread is a conversation of its own.
+        choice: The `Choice.id` that the sender selected. It counts instead of the text.
     """
 
     id: str
@@ -27,6 +41,23 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     chat: str
     text: str
     group: bool = False
+    attachments: tuple[InboundFile, ...] = ()
+    reply: str = ""
+    mentioned: bool = True
+    thread: str = ""
+    choice: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that a message offers.
+
+    Attributes:
+        id: At most 64 ASCII characters. Return it as `InboundMessage.choice` when the choice is selected.
+        label: The text of a button.
+    """
+
+    id: str
+    label: str
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +65,21 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     After a crash the same reply may be delivered again with the same `id`. Pass the id on to services that deduplicate by
     it.
+
+    Attributes:
+        id: Unique.
+        chat: The chat.
+        text: The text, in Markdown. It also says how to answer without buttons if there are `choices`.
+        thread: The thread of the chat; "" outside of threads.
+        choices: The answers to offer as buttons, if the service has buttons. Do not remove them when one is selected: the
+            first answer counts, and a later one is told so.
     """
 
     id: str
     chat: str
     text: str
+    thread: str = ""
+    choices: tuple[Choice, ...] = ()
 
 
 class MessageRejected(PluginError):
@@ -76,7 +117,8 @@ class ChannelInbox(Protocol):
         """Store a message. Acknowledge it to the service only after this returns.
 
         Returns:
-            True for a new message, False for a duplicate. Either way the message is durable.
+            True for a new message; False for a duplicate, or a message of a group that addresses somebody else. Either way
+            there is nothing left to do for the channel: a message that counts is durable.
 
         Raises:
             MessageRejected: The message was not accepted, for example because `plugins.senders` does not list the sender.

@@ -11,6 +11,8 @@ class TestMine(ChannelConformance):
 
     deleted_chat = "demolished"      # a chat for which the fake refuses every reply
     busy_chat = "crowded"            # a chat for which it asks to wait
+    edits = True                     # the service has edited messages, and the fake has `edit`
+    buttons = True                   # the service has buttons, and the fake has `press`
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage, TryLater, Undeliverable
+from plugins.api.channel import Channel, Choice, InboundMessage, MessageRejected, OutboundMessage, TryLater, Undeliverable
 from plugins.host import validation
 from plugins.testing.checks import assert_not_blocking, check
 from plugins.testing.contexts import make_context
@@ -37,6 +39,14 @@ class RemoteService(Protocol):
 
     async def say(self, sender: str, chat: str, text: str) -> None:
         """Send a message to a chat on behalf of somebody."""
+        ...
+
+    async def edit(self, sender: str, chat: str, text: str) -> None:
+        """Replace the text of somebody's last message in a chat. Called only if `edits` is True."""
+        ...
+
+    async def press(self, sender: str, chat: str, label: str) -> None:
+        """Press a button of the last reply in a chat on behalf of somebody. Called only if `buttons` is True."""
         ...
 
     async def hear(self) -> tuple[str, str]:
@@ -110,6 +120,12 @@ class ChannelConformance:
     busy_chat: ClassVar[str] = ""
     """A chat of the fake that asks to wait before the next reply; "" if there is none."""
 
+    edits: ClassVar[bool] = False
+    """Messages can be edited on the service, and the fake has `edit`."""
+
+    buttons: ClassVar[bool] = False
+    """The service has buttons, and the fake has `press`."""
+
     def service(self) -> AbstractAsyncContextManager[Any]:
         """Return a context manager that runs a fake of the service and yields a `RemoteService`."""
         raise NotImplementedError("Define service(), a fake of the service.")
@@ -172,6 +188,37 @@ class ChannelConformance:
             ids = [(await on.arrival()).id for _ in range(3)]
             assert all(ids), "An id is empty."
             assert len(set(ids)) == 3, f"Three messages have the ids {ids}."
+
+    @check
+    async def test_an_edited_message_has_its_own_id(self, tmp_path: Path) -> None:
+        """Pass an edited message on with an id of its own, such as the message's id and the time of the edit: with the first
+        id the gateway would reject it. Unless `edits` is True nothing is checked."""
+        if self.edits:
+            async with self.opened(tmp_path) as on:
+                await on.service.say("ana", "kitchen", "Is there tee?")
+                first = await on.arrival()
+                for text in ("Is there tea?", "Is there tea or coffee?"):
+                    await on.service.edit("ana", "kitchen", text)
+                    edited = await on.arrival()
+                    assert (edited.sender, edited.chat, edited.text) == ("ana", "kitchen", text)
+                    assert edited.id != first.id, f"The edited message has the id {first.id!r} of the version before."
+                    first = edited
+
+    @check
+    async def test_a_selected_choice_comes_back(self, tmp_path: Path) -> None:
+        """Offer `message.choices` as buttons, and pass a press to `inbox.receive` as a message with the choice's id as
+        `choice`, an id of its own, and the sender and chat of the press. Unless `buttons` is True nothing is checked."""
+        if self.buttons:
+            choices = (Choice(id="/approve k3f9 once", label="Approve once"), Choice(id="/deny k3f9", label="Deny"))
+            async with self.opened(tmp_path) as on:
+                await on.channel.deliver(OutboundMessage(id="one", chat="kitchen", text="Tea?", choices=choices))
+                ids = set()
+                for sender, choice in (("ana", choices[1]), ("ben", choices[0])):
+                    await on.service.press(sender, "kitchen", choice.label)
+                    pressed = await on.arrival()
+                    assert (pressed.sender, pressed.chat, pressed.choice) == (sender, "kitchen", choice.id)
+                    ids.add(pressed.id)
+                assert len(ids) == 2, f"Two presses have the same id {ids}."
 
     @check
     async def test_a_rejected_message_does_not_stop_it(self, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     """A person's message or command arrived.
 
     `id` was chosen by the client, `sender` was determined by the gateway. `reply_to` is the chat on a plugin's `channel` to
-    which the answer is delivered; empty if clients read the log.
+    which the answer is delivered, and `thread` the thread of that chat; empty if clients read the log.
     """
 
     id: str
@@ -86,6 +86,7 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     text: str
     attachments: tuple[Attachment, ...]
     reply_to: str = ""
+    thread: str = ""
 
 
 class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):

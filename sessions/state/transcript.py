@@ -32,10 +32,11 @@ FOLD = 16
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """The destination of an answer: a channel, and the channel's own name of a chat."""
+    """The destination of an answer: a channel, and the channel's own names of a chat and of a thread, if any."""
 
     channel: str
     chat: str
+    thread: str = ""
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +48,8 @@ class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
     """Return the destination of the answer to these messages: where the last one that came over a channel was sent from."""
-    outside = [message for message in messages if message.reply_to]
-    return Address(channel=outside[-1].channel, chat=outside[-1].reply_to) if outside else None
+    last = next((message for message in reversed(tuple(messages)) if message.reply_to), None)
+    return Address(channel=last.channel, chat=last.reply_to, thread=last.thread) if last else None
 
 
 def due_deliveries(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:

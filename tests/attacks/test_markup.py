@@ -18,11 +18,10 @@ from click.testing import CliRunner
 from playwright.async_api import Browser, Page, expect
 
 from gateway.cli.main import cli
-from gateway.http.uploads import sanitized_name
 from gateway.protocol.client_frames import Refusal, Settings
 from gateway.support import logs
 from gateway.support.errors import sentence_of
-from gateway.support.printable import escaped, one_line, printable
+from gateway.support.printable import escaped, one_line, printable, sanitized_name
 from gateway.terminal import screen
 from gateway.terminal.client.signals import Disconnected, Happened, Postponed
 from gateway.terminal.markdown_rendering import rendered

@@ -57,14 +57,17 @@ class Lines:
                 self.tell({"why": str(error)})
 
     def arrival(self, said: Any) -> InboundMessage:
-        return InboundMessage(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+        return InboundMessage(
+            id=said["id"], sender=said["from"], chat=said["room"], text=said["text"], choice=said["pressed"]
+        )
 
     async def deliver(self, delivery: OutboundMessage) -> str:
         if delivery.chat == "demolished":
             raise Undeliverable("There is no such room.")
         if delivery.chat == "crowded":
             raise TryLater(after=30)
-        self.tell({"room": delivery.chat, "text": delivery.text})
+        buttons = {choice.label: choice.id for choice in delivery.choices}
+        self.tell({"room": delivery.chat, "text": delivery.text, "buttons": buttons})
         await self._writer.drain()
         return f"seen {delivery.id}"
 
@@ -78,7 +81,8 @@ class Service:
     def __init__(self) -> None:
         self.port = 0
         self.heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self._number = 0
+        self._number = self._edits = 0
+        self._buttons: dict[str, str] = {}
         self._connected: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
@@ -93,9 +97,22 @@ class Service:
                 self._connected.result().close()
             await asyncio.sleep(0.02)  # the stream's own task ends
 
-    async def say(self, sender: str, chat: str, text: str) -> None:
-        writer, self._number = await self._connected, self._number + 1
-        writer.write(json.dumps({"id": str(self._number), "from": sender, "room": chat, "text": text}).encode() + b"\n")
+    async def say(self, sender: str, chat: str, text: str, pressed: str = "") -> None:
+        self._number += 1
+        await self._send(id=str(self._number), sender=sender, room=chat, text=text, pressed=pressed)
+
+    async def edit(self, sender: str, chat: str, text: str) -> None:
+        self._edits += 1
+        await self._send(id=f"{self._number}.{self._edits}", sender=sender, room=chat, text=text, pressed="")
+
+    async def press(self, sender: str, chat: str, label: str) -> None:
+        if not self._buttons:
+            await self.hear()
+        await self.say(sender, chat, "", self._buttons[label])
+
+    async def _send(self, *, sender: str, **fields: str) -> None:
+        writer = await self._connected
+        writer.write(json.dumps({"from": sender, **fields}).encode() + b"\n")
 
     async def hear(self) -> tuple[str, str]:
         return await self.heard.get()
@@ -105,6 +122,7 @@ class Service:
         while line := await reader.readline():
             told = json.loads(line)
             if "room" in told:
+                self._buttons = told["buttons"]
                 self.heard.put_nowait((told["room"], told["text"]))
         writer.close()
 
@@ -114,6 +132,7 @@ class Case(ChannelConformance):
 
     deleted_chat = "demolished"
     busy_chat = "crowded"
+    edits = buttons = True
 
     def service(self) -> Any:
         return Service().serving()
@@ -126,9 +145,10 @@ class TestLines(Case):
     channel = Lines
 
 
-class TestLinesWithoutARefusal(TestLines):
+class TestLinesWithoutMore(TestLines):
     deleted_chat = ""
     busy_chat = ""
+    edits = buttons = False
 
 
 class Misnamed(Lines):
@@ -143,12 +163,22 @@ class Leaking(Lines):
 
 class Anonymous(Lines):
     def arrival(self, said: Any) -> InboundMessage:
-        return InboundMessage(id=said["id"], sender="somebody", chat=said["room"], text=said["text"])
+        return msgspec.structs.replace(super().arrival(said), sender="somebody")
 
 
 class Numberless(Lines):
     def arrival(self, said: Any) -> InboundMessage:
-        return InboundMessage(id=f"{said['from']}-{said['text']}", sender=said["from"], chat=said["room"], text=said["text"])
+        return msgspec.structs.replace(super().arrival(said), id=f"{said['from']}-{said['text']}")
+
+
+class Editing(Lines):
+    def arrival(self, said: Any) -> InboundMessage:
+        return msgspec.structs.replace(super().arrival(said), id=said["id"].partition(".")[0])
+
+
+class Unpressed(Lines):
+    def arrival(self, said: Any) -> InboundMessage:
+        return msgspec.structs.replace(super().arrival(said), text=said["pressed"] or said["text"], choice="")
 
 
 class Offended(Lines):
@@ -201,6 +231,8 @@ BROKEN: dict[str, type[Lines]] = {
     "test_it_can_be_reopened": Leaking,
     "test_messages_arrive_with_sender_and_chat": Anonymous,
     "test_each_message_has_its_own_id": Numberless,
+    "test_an_edited_message_has_its_own_id": Editing,
+    "test_a_selected_choice_comes_back": Unpressed,
     "test_a_rejected_message_does_not_stop_it": Offended,
     "test_replies_go_to_their_chat": Shouting,
     "test_concurrent_replies_are_not_mixed_up": Mixing,

@@ -18,6 +18,7 @@ import yarl
 
 from gateway.http import uploads
 from gateway.support import logs
+from gateway.support.printable import sanitized_name
 from plugins.testing.servers import openai_server
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
@@ -224,7 +225,7 @@ async def test_concurrent_uploads_are_limited_in_total(tmp_path: Path, monkeypat
     ],
 )
 def test_a_file_name_is_sanitized(given: str, kept: str) -> None:
-    assert uploads.sanitized_name(given) == kept
+    assert sanitized_name(given) == kept
 
 
 async def test_an_upload_whose_token_was_revoked_is_discarded(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from gateway.conversations import channels, reply_delivery
 from gateway.conversations.channels import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
 from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
-from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage
+from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
 from sessions.events.events import ReplyDelivered
+from sessions.store.protocols import Blobs
 from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
 from tests.shelf import Shelf
 from tests.stories import received
@@ -30,15 +31,16 @@ from tests.waiting import deadline, until
 
 LINES = '''
 import asyncio, json, msgspec
-from exuvia import Channel, ChannelInbox, InboundMessage, MessageRejected, OutboundMessage, PluginContext
+from exuvia import Channel, ChannelInbox, InboundFile, InboundMessage, MessageRejected, OutboundMessage, PluginContext
 from exuvia import TryLater, Undeliverable, hookimpl
 
 class Settings(msgspec.Struct, frozen=True):
     port: int = 0
 
 class Lines:
-    """Lines of JSON: {"id", "from", "room", "text"} in, {"id", "room", "text"} out, {"ok"} or {"no"} for what came in. The
-    first word of an answer may say that it is not delivered; `tried` holds the text of each attempt and its time."""
+    """Lines of JSON: {"id", "from", "room", "text", …} in, {"id", "room", "text", …} out, {"ok"} or {"no"} for what came
+    in. The first word of an answer may say that it is not delivered; `tried` holds the text of each attempt and its
+    time."""
 
     name = "lines"
     tried = []
@@ -57,7 +59,9 @@ class Lines:
     async def run(self, desk):
         while line := await self._reader.readline():
             said = json.loads(line)
-            arrival = InboundMessage(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+            files = tuple(InboundFile(name=name, content=text.encode()) for name, text in said.pop("files", {}).items())
+            named = {"sender": said.pop("from"), "chat": said.pop("room"), "attachments": files}
+            arrival = InboundMessage(**said, **named)
             try:
                 self._say({"ok": said["id"], "new": await desk.receive(arrival)})
             except MessageRejected as error:
@@ -77,7 +81,9 @@ class Lines:
                 raise RuntimeError("It cannot be said.")
             case ["cancelled", *_] if not again:
                 raise asyncio.CancelledError
-        self._say({"id": delivery.id, "room": delivery.chat, "text": delivery.text})
+        thread = {"thread": delivery.thread} if delivery.thread else {}
+        buttons = {"buttons": {each.label: each.id for each in delivery.choices}} if delivery.choices else {}
+        self._say({"id": delivery.id, "room": delivery.chat, "text": delivery.text, **thread, **buttons})
         await self._writer.drain()
         return "seen " + delivery.id
 
@@ -118,10 +124,11 @@ class Elsewhere:
             self.heard.put_nowait(json.loads(line))
         writer.close()
 
-    async def say(self, text: str, *, id_: str = "1", sender: str = "ana", room: str = "kitchen") -> None:
+    async def say(self, text: str, *, id_: str = "1", sender: str = "ana", room: str = "kitchen", **fields: Any) -> None:
         async with deadline():
             await self._connected.wait()
-        self._writer.write(json.dumps({"id": id_, "from": sender, "room": room, "text": text}).encode() + b"\n")
+        line = {"id": id_, "from": sender, "room": room, "text": text, **fields}
+        self._writer.write(json.dumps(line).encode() + b"\n")
 
     async def hear(self) -> dict[str, Any]:
         async with deadline():
@@ -254,19 +261,67 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
     assert delivered == [("hello", True)]
 
 
+async def test_files_and_the_message_replied_to_come_with_a_message(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        files = {"../notes.txt": "tea"}
+        await elsewhere.say("what is this?", files=files, reply="Here is\nthe list.", thread="17")
+        await elsewhere.until_heard(ok="1")
+        answer = await elsewhere.until_heard(room="kitchen")
+        await elsewhere.say("what is this?", files=files, reply="Here is\nthe list.", thread="17")
+        assert await elsewhere.hear() == {"ok": "1", "new": False}
+        await elsewhere.say("/status", id_="2", files=files)
+        refused = await elsewhere.hear()
+        await elsewhere.say("/whoami", id_="3", reply="/status")
+        assert "owner" in (await elsewhere.until_heard(room="kitchen"))["text"]
+
+    assert answer["thread"] == "17"
+    first, _ = (line for line in lines_of(g) if line["kind"] == "message_received")
+    assert first["text"] == "> Here is\n> the list.\n\nwhat is this?"
+    assert [(file["name"], file["bytes"]) for file in first["attachments"]] == [("notes.txt", 3)]
+    assert (g.home / "attachments" / first["attachments"][0]["sha256"]).read_text() == "tea"
+    assert (refused["no"], refused["why"]) == ("2", "A command takes no attachments.")
+
+
+async def test_each_thread_of_a_chat_is_a_conversation_of_its_own(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        for number, place in enumerate(({}, {"thread": "17"}, {"thread": "18"}, {"room": "kitchen\n17"}, {"thread": "17"})):
+            await elsewhere.say(f"text {number}", id_=str(number), **place)
+            answer = await elsewhere.until_heard(text=f"text {number}")
+            assert answer.get("thread", "") == place.get("thread", "")
+    assert len(g.journals()) == 4
+
+
+async def test_a_message_of_a_group_to_somebody_else_is_ignored(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("Ben, is there tea?", group=True, mentioned=False)
+        assert await elsewhere.hear() == {"ok": "1", "new": False}
+        await elsewhere.say("psst", id_="2", mentioned=False)
+        await elsewhere.until_heard(text="psst")
+    assert [line["text"] for line in lines_of(g) if line["kind"] == "message_received"] == ["psst"]
+
+
 DEFAULTS = load_config(None, environment={}, overrides={})
 
 
 async def test_a_message_of_a_channel_is_bounded() -> None:
     settings = Settings(load_config(None, environment={}, overrides={"plugins": {"senders": {"lines:ana": "owner"}}}))
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), settings)
-    with pytest.raises(MessageRejected, match="A message may have at most 256 KiB") as refused:
-        await desk.receive(InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
-    assert not refused.value.later
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), settings, cast(Blobs, None))
+    small, large = InboundFile(content=b"x"), InboundFile(content=b"x" * (20 * 1024 * 1024 + 1))
+    for message, reason in (
+        (InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)), "at most 256 KiB"),
+        (InboundMessage(id="1", sender="ana", chat="kitchen", text="", attachments=(small,) * 21), "at most 20 attachments"),
+        (
+            InboundMessage(id="1", sender="ana", chat="kitchen", text="", attachments=(large,)),
+            "attachment is 20971520 bytes",
+        ),
+    ):
+        with pytest.raises(MessageRejected, match=reason) as refused:
+            await desk.receive(message)
+        assert not refused.value.later
 
 
 async def test_a_bounded_number_of_unknown_senders_is_logged() -> None:
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), Settings(DEFAULTS))
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), Settings(DEFAULTS), cast(Blobs, None))
     with capture_logs() as logged:
         for number in range(UNKNOWN_SENDERS + 10):
             for _ in range(2):
