@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from gateway.config.approval_rules import ApprovalsKeys
 from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, load_config
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
@@ -224,7 +226,8 @@ class Stage:
     """A conversation with its dependencies.
 
     Without `memory` nothing is recalled; without `workspace` there are no notes. `models` defaults to the given model alone.
-    `configure` replaces the other settings.
+    `configure` replaces the other settings. Tools run without approval, unless `approvals` says otherwise; `rules` holds
+    what was approved always.
     """
 
     def __init__(
@@ -244,6 +247,8 @@ class Stage:
         compaction: CompactionKeys = NO_COMPACTION,
         memory: Memory | None = None,
         recall: RecallKeys = RecallKeys(),  # noqa: B008 - immutable
+        approvals: ApprovalsKeys = ApprovalsKeys(default="allow"),  # noqa: B008 - immutable
+        rules: RememberedRules | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.log = MemoryLog()
@@ -257,6 +262,7 @@ class Stage:
             sessions=SessionsKeys(queue=queue),
             pruning=pruning,
             compaction=compaction,
+            approvals=approvals,
             memory=MemoryKeys(recall=recall if memory else RecallKeys(mode="off")),
         )
         self.recorder = self._recorder(lines)
@@ -308,6 +314,7 @@ class Stage:
             command_services=services,
             lifecycle=Lifecycle(hooks, _no_context),
             delivery=ReplyDelivery(lambda _: None, self.clock.now),
+            approval_rules=rules or RememberedRules(store, self.clock.now),
         )
         chat = Chat(
             Claim(name=("owner", "main"), epoch=0),

@@ -1,5 +1,6 @@
 """The configuration: its keys, sources, validation and reloading.
 
+approval_rules     The rules of approvals, and what they match
 keys               Every key, its type and default
 reloading          Hot reload
 rendering          The configuration as TOML and JSON, without secrets

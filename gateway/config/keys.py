@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 import structlog
 
+from gateway.config.approval_rules import ApprovalsKeys
 from gateway.config.secret_references import References
 from gateway.config.sources import Sources, merge, misspelt_variables
 from gateway.config.validation import Seconds, Timezone, Validator
@@ -168,6 +169,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     people: dict[str, PersonKeys] = {}
+    approvals: ApprovalsKeys = ApprovalsKeys()
     log: LogKeys = LogKeys()
 
 

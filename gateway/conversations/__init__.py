@@ -1,5 +1,6 @@
 """Conversations: open sessions and their turns.
 
+approvals/      Approvals of tool calls: the policy, the gate, and the remembered rules.
 channels        The channels of plugins: keeps them open, and takes their messages.
 commands/       The conversation as slash commands see it.
 context/        The context of a request: instructions, notes, pruning and compaction.

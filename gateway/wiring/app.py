@@ -12,6 +12,7 @@ import structlog
 
 from gateway import VERSION
 from gateway.config.keys import Config, check_backend, check_embedding, check_providers, check_summarizers
+from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -150,16 +151,23 @@ class ApplicationBuilder:
         models = await self._open_models(hooks, transport)
         knowledge = await self._open_knowledge(hooks, stores, catalog, models)
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
+        rules = await opened(RememberedRules(stores.facts, clock.now))
         problems = Problems(
             catalog,
             counters,
             lag,
             models.registry.breakers,
             unknown_fallbacks=models.registry.unknown_fallbacks,
-            plugin_problems=lambda: [*watchdog.problems(), *plugins.problems(), *models.problems(), *knowledge.problems()],
+            plugin_problems=lambda: [
+                *watchdog.problems(),
+                *plugins.problems(),
+                *models.problems(),
+                *knowledge.problems(),
+                *rules.problems(),
+            ],
         )
         delivery = ReplyDelivery(plugins.channels.opened, clock.now)
-        dependencies = self._dependencies(models, knowledge, plugins, problems, delivery)
+        dependencies = self._dependencies(models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules)
         switchboard = await opened(
             Switchboard(
                 store=store,
@@ -292,7 +300,14 @@ class ApplicationBuilder:
         )
 
     def _dependencies(
-        self, models: OpenModels, knowledge: Knowledge, plugins: RunningPlugins, problems: Problems, delivery: ReplyDelivery
+        self,
+        models: OpenModels,
+        knowledge: Knowledge,
+        plugins: RunningPlugins,
+        *,
+        problems: Problems,
+        delivery: ReplyDelivery,
+        rules: RememberedRules,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
         command_services = CommandServices(
@@ -328,6 +343,7 @@ class ApplicationBuilder:
             command_services=command_services,
             lifecycle=plugins.lifecycle,
             delivery=delivery,
+            approval_rules=rules,
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.gate import ApprovalGate
+from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.compacting import Compactor
@@ -66,6 +68,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     command_services: CommandServices
     lifecycle: Lifecycle
     delivery: ReplyDelivery
+    approval_rules: RememberedRules
 
 
 class ConversationFactory:
@@ -89,6 +92,7 @@ class ConversationFactory:
         models = SessionModels(recorder, dependencies.models, self._config, dependencies.providers.in_use)
         compacting = self._compacting(recorder, models)
         inbox = Inbox(recorder, self._config, dependencies.commands)
+        gate = ApprovalGate(recorder, dependencies.settings, dependencies.approval_rules, dependencies.clock)
 
         async def run_command(conversation: Conversation, command: Command, waiting: WaitingCommand) -> str:
             try:
@@ -100,12 +104,13 @@ class ConversationFactory:
 
         return Conversation(
             recorder,
-            turn=self._turn(recorder, streaming, inbox, models, compacting),
+            turn=self._turn(recorder, streaming, inbox=inbox, models=models, compacting=compacting, gate=gate),
             compacting=compacting,
             inbox=inbox,
             commands=dependencies.commands,
             run_command=run_command,
             models=models,
+            approvals=gate,
             config=self._config,
         )
 
@@ -136,7 +141,14 @@ class ConversationFactory:
             self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
     def _turn(
-        self, recorder: Recorder, streaming: StreamingReplies, inbox: Inbox, models: SessionModels, compacting: Compactor
+        self,
+        recorder: Recorder,
+        streaming: StreamingReplies,
+        *,
+        inbox: Inbox,
+        models: SessionModels,
+        compacting: Compactor,
+        gate: ApprovalGate,
     ) -> Turn:
         dependencies = self._dependencies
         pruning = Pruner(recorder, dependencies.hooks, self._config)
@@ -152,7 +164,7 @@ class ConversationFactory:
             recorder,
             answering=answering,
             preparation=self._preparation(recorder),
-            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments),
+            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments, gate),
             inbox=inbox,
             models=models,
             config=self._config,

@@ -131,6 +131,11 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.questions if each.asked.approval == approval), None)
 
     @property
+    def answered(self) -> int:
+        """The seq of the last answer to a question."""
+        return max((question.answered for question in self.questions), default=0)
+
+    @property
     def asked(self) -> bool:
         """True if a model was already asked for an answer."""
         return self.replies > self.resumed

@@ -19,7 +19,12 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 def new_session_id(now: datetime) -> str:
     """Return a new id, such as `20261121-031241-7k2m9q`: the time, and six random characters."""
-    return f"{now:%Y%m%d-%H%M%S}-" + "".join(secrets.choice(_ALPHABET) for _ in range(6))
+    return f"{now:%Y%m%d-%H%M%S}-{random_suffix()}"
+
+
+def random_suffix() -> str:
+    """Return six random characters of an id that a person may type."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(6))
 
 
 class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,6 +108,7 @@ WORDS = {
     inspect.BoolType: "`true`, `false`",
     inspect.StrType: "string",
     inspect.AnyType: "anything",
+    inspect.StructType: "table",
 }
 
 CHECKED = {web_fault: "URL", server_fault: "URL", origin_fault: "origin", host_fault: "host"}
@@ -135,7 +136,7 @@ def kind_of(kind: Any) -> str:  # noqa: PLR0911 - one for each kind
 
 def _plural(kind: str) -> str:
     """The words for a kind, as they follow "list of"."""
-    return re.sub(r"^(URL|origin|host|secret|string|integer|number)\b", r"\1s", kind)
+    return re.sub(r"^(URL|origin|host|secret|string|integer|number|table)\b", r"\1s", kind)
 
 
 def _number(kind: inspect.IntType | inspect.FloatType) -> str:

@@ -117,6 +117,7 @@ async def start_process(
         **os.environ,
         "EXUVIA_TOKEN": TOKEN,
         "EXUVIA__AGENT__MODEL": '"scripted:echo"',
+        "EXUVIA__APPROVALS__DEFAULT": '"allow"',
         "PYTHONPATH": os.pathsep.join([str(ROOT), *([str(path)] if path else [])]),
         **(settings or {}),
     }

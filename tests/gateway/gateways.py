@@ -193,15 +193,17 @@ async def gateway(
     plugin: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` says
-    that it is given. `plugin` is the folder of one that is loaded from there, `variables` are set in the environment that
-    the configuration is read from."""
+    """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file`
+    says that it is given. Tools run without approval unless the settings or the file say otherwise. `plugin` is the folder
+    of one that is loaded from there, `variables` are set in the environment that the configuration is read from."""
     home.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
     if file is None:
         wanted |= {"agent.model": "scripted:echo"}
     else:
         (home / "config.toml").write_text(file)
+    if file is None or "[approvals]" not in file:
+        wanted |= {"approvals.default": "allow"}
     if script is not None:
         path = home / "script.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in script))

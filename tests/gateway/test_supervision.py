@@ -188,6 +188,7 @@ async def test_a_gateway_whose_loop_is_blocked_is_aborted_as_systemd_does_and_th
         "EXUVIA__AGENT__MODEL": "scripted:script",
         "EXUVIA__PROVIDERS__SCRIPTED__SCRIPT": str(story),
         "EXUVIA__PLUGINS__ALLOW": '["freezing"]',
+        "EXUVIA__APPROVALS__DEFAULT": '"allow"',
         "EXUVIA__PLUGINS__HOLD_LIMIT": '"0s"',  # else the gateway would end by itself before
     }
     port = str(free_port())

@@ -145,6 +145,7 @@ def process(tmp_path: Path, act: str, **settings: str) -> subprocess.Popen[str]:
             "EXUVIA_TOKEN": TOKEN,
             "EXUVIA__AGENT__MODEL": "scripted:echo",
             "EXUVIA__PLUGINS__ALLOW": '["stalls"]',
+            "EXUVIA__APPROVALS__DEFAULT": '"allow"',
             **named,
         },
         stderr=subprocess.PIPE,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
+from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
@@ -30,6 +31,9 @@ RESUME_ATTEMPTS = 2
 
 COLLECT_SECONDS = 0.5
 """Seconds without a new message after which the queue mode `collect` starts the next turn."""
+
+LONGEST_WAIT = 60.0
+"""Seconds between two looks at the clock while a question is open: the machine may have slept."""
 
 COLLECT_AT_MOST = 5.0
 """Seconds after which `collect` starts it anyway."""
@@ -54,6 +58,7 @@ class Conversation:
         commands: Mapping[str, Command],
         run_command: Callable[[Conversation, Command, WaitingCommand], Awaitable[str]],
         models: SessionModels,
+        approvals: ApprovalGate,
         config: ConversationConfig,
     ) -> None:
         self._wake = asyncio.Event()
@@ -68,8 +73,11 @@ class Conversation:
         self.inbox = inbox
         self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
         self.models = models
+        self.approvals = approvals
         self._config = config
         self._paused = False
+        self._parked_stopped = False
+        """True if the parked turn is to end as cancelled."""
         self.busy = False
         """True while a turn runs, or a command that runs between turns."""
         self._interruptions: set[asyncio.Task[None]] = set()
@@ -97,9 +105,20 @@ class Conversation:
         """Set the session's title durably; an empty one removes it. Raises StorageFailed."""
         await self.recorder.append_durable(SettingChanged(name=TITLE, value=title or None, by=person))
 
+    @property
+    def parked(self) -> bool:
+        """True if the open turn waits for a person, or for its continuation after the answer."""
+        return self.recorder.transcript.open_turn is not None and not self.busy
+
     def stop(self) -> bool:
         """Cancel the running turn, or the command that runs between turns; return False if nothing runs."""
-        return self.turn.cancel() or self.commands.stop()
+        if self.turn.cancel():
+            return True
+        if self.parked:
+            self._parked_stopped = True
+            self._wake.set()
+            return True
+        return self.commands.stop()
 
     def pause(self) -> None:
         """Begin nothing new, because the gateway stops. A running turn continues; waiting messages are answered after the
@@ -130,7 +149,7 @@ class Conversation:
     async def run(self) -> None:
         """Run both coroutines until the conversation is retired and done. Raises SessionsError if its storage fails."""
         answering = asyncio.create_task(self.commands.answer_now())
-        unsubscribe = self.recorder.on_durable(self._end_on_failure)
+        unsubscribe = self.recorder.on_durable(self._on_durable)
         try:
             self.compacting.close_cycle()
             self.compacting.notes.write_in_background()
@@ -158,10 +177,14 @@ class Conversation:
         self._wake.set()
 
     async def _run_turns(self) -> None:
-        if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
+        turn = self.recorder.transcript.open_turn
+        if turn is not None and not turn.parked and not self._paused:
             await self._while_busy(self._resume_or_end(turn))
         while True:
             self._wake.clear()
+            if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
+                await self._continue_parked(turn)
+                continue
             waiting = None if self._paused else self.inbox.first()
             if waiting is not None:
                 await self._while_busy(self._process(waiting))
@@ -170,6 +193,23 @@ class Conversation:
                 return
             else:
                 await self._until_woken()
+
+    async def _continue_parked(self, turn: OpenTurn) -> None:
+        """Wait until the question of a parked turn is answered, expires or is stopped; then continue or end the turn."""
+        if self._parked_stopped or self._is_interrupted():
+            self._parked_stopped = False
+            await self._while_busy(self.turn.end_cancelled())
+        elif (question := turn.question(turn.parked)) is not None:
+            expires = datetime.fromisoformat(question.asked.expires)
+            seconds = (expires - self._config.clock.now()).total_seconds()
+            if seconds <= 0:
+                await self.approvals.expire(turn.parked)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._until_woken(), min(max(seconds, 1), LONGEST_WAIT))
+        elif turn.answered > self.recorder.durable:
+            await self._until_woken()
+        else:
+            await self._while_busy(self.turn.proceed())
 
     async def _while_busy(self, work: Awaitable[None]) -> None:
         self.busy = True
@@ -183,10 +223,13 @@ class Conversation:
             raise self.recorder.failure
         await self._wake.wait()
 
-    def _end_on_failure(self) -> None:
-        """End the conversation when its log can no longer be written; it is opened again from its journal."""
+    def _on_durable(self) -> None:
+        """End the conversation when its log can no longer be written; it is opened again from its journal. While the turn is
+        parked, look whether the answer has become durable."""
         if self.recorder.failure is not None:
             self.turn.abort()
+            self._wake.set()
+        elif self.parked:
             self._wake.set()
 
     async def _process(self, waiting: WaitingMessage | WaitingCommand) -> None:

@@ -12,15 +12,17 @@ import msgspec
 import structlog
 
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.support.errors import sentence_of
-from plugins.api.tool import Tool, ToolContext, ToolOutput
+from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, Tool, ToolContext, ToolOutput
 from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_own_object
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
-from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
+from sessions.events.events import ChangedFile, Outcome, PluginFailed, ToolCalled, ToolReturned
+from sessions.events.messages import Attachment
 from sessions.state.transcript import OpenCall, open_turn
 from sessions.state.truncation import head_and_tail
 from sessions.store.protocols import Blobs
@@ -36,6 +38,9 @@ THREAD_CHARS = 256 * 1024
 
 OUTPUT_LIMIT = 256 * 1024
 """Bytes of a tool's output in the log; a longer one is kept as an attachment."""
+
+DIFF_LIMIT = 64 * 1024
+"""Bytes of the longest diff in the log; of a longer one the beginning and the end are shown."""
 
 TOOL_SECONDS = 300.0
 """Seconds after which a running tool is stopped."""
@@ -55,14 +60,18 @@ _WITHHELD: dict[Access, frozenset[str]] = {
 class ToolCalls:
     """Runs the calls of a session's open turn."""
 
-    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Blobs) -> None:
+    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Blobs, gate: ApprovalGate) -> None:
         self._recorder = recorder
         self._tools = tools
         self._attachments = attachments
-        self._stopping: set[asyncio.Task[str | BaseException]] = set()
+        self._gate = gate
+        self._stopping: set[asyncio.Task[ToolOutput | BaseException]] = set()
 
     async def run(self) -> None:
-        """Run each call that has no result yet, one after the other, and record its result."""
+        """Run each call that has no result yet, one after the other, and record its result.
+
+        Raises MustPark if a person is asked about one; after the answer, call it again.
+        """
         for call in open_turn(self._recorder.transcript).calls:
             await self._run(call)
 
@@ -78,48 +87,78 @@ class ToolCalls:
         except ToolFailed as error:
             self.record(call, "refused", str(error))
             return
+        context = self._context(call, ordinal)
+        if reason := await self._gate.admit(call, tool, arguments, context):
+            self.record(call, "refused", reason)
+            return
         called = ToolCalled(call=call.ref, repeatable=tool.repeatable)
         if tool.repeatable:
             self._recorder.append(called, turn=ordinal)
         else:
             await self._recorder.append_durable(called, turn=ordinal)
-        outcome, output = await self._output(tool, arguments, call, ordinal)
-        await self._record_output(call, outcome, output)
+        began = asyncio.get_running_loop().time()
+        outcome, output = await self._output(tool, arguments, call, context)
+        await self._record_output(call, outcome, output, round((asyncio.get_running_loop().time() - began) * 1000))
 
-    async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
-        """Return the outcome and output of a tool, stopped after `TOOL_SECONDS`."""
+    def _context(self, call: OpenCall, ordinal: int) -> ToolContext:
         transcript = self._recorder.transcript
-        context = ToolContext(
+        turn = open_turn(transcript)
+        return ToolContext(
             session=transcript.session,
             person=transcript.person,
             turn=ordinal,
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
-            group=open_turn(transcript).group,
+            group=turn.group,
+            channel=turn.reply_to.channel if turn.reply_to is not None else "",
+            chat=transcript.key,
         )
-        running = asyncio.create_task(self._run_tool(tool, arguments, context, call.tool))
+
+    async def _output(
+        self, tool: Tool, arguments: dict[str, object], call: OpenCall, context: ToolContext
+    ) -> tuple[Outcome, ToolOutput]:
+        """Return the outcome and output of a tool, stopped after it has run for `TOOL_SECONDS`, questions not counted."""
+        deadline = asyncio.timeout(TOOL_SECONDS)
+        running = asyncio.create_task(self._run_tool(tool, arguments, self._asking(context, call, deadline), call.tool))
         try:
-            await asyncio.wait([running], timeout=TOOL_SECONDS)
-            if not running.done():
-                await self._stop(running, call.tool)
-                return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
+            async with deadline:
+                await asyncio.wait([running])
+        except TimeoutError:
+            await self._stop(running, call.tool)
+            return "failed", ToolOutput(text=f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped.")
         except asyncio.CancelledError:
             await self._stop(running, call.tool)
             raise
         if running.cancelled():
             record_plugin_failure(self._recorder, call.tool, "run", asyncio.CancelledError())
-            return "failed", "The tool cancelled itself."
+            return "failed", ToolOutput(text="The tool cancelled itself.")
         match running.result():
             case ToolFailed() as error:
-                return "failed", sentence_of(error)
+                return "failed", ToolOutput(text=sentence_of(error))
             case BaseException() as error:
                 record_plugin_failure(self._recorder, call.tool, "run", error)
-                return "failed", f"The tool failed: {sentence_of(error)}"
+                return "failed", ToolOutput(text=f"The tool failed: {sentence_of(error)}")
             case output:
                 return "returned", output
 
+    def _asking(self, context: ToolContext, call: OpenCall, deadline: asyncio.Timeout) -> ToolContext:
+        """Return the context with an `ask` that suspends the deadline."""
+        loop = asyncio.get_running_loop()
+
+        async def ask(question: ApprovalRequest) -> bool:
+            when = deadline.when()
+            left = None if when is None else when - loop.time()
+            deadline.reschedule(None)
+            try:
+                return await self._gate.ask_during(call, question)
+            finally:
+                if left is not None:
+                    deadline.reschedule(loop.time() + left)
+
+        return msgspec.structs.replace(context, ask=ask)
+
     async def _run_tool(
         self, tool: Tool, arguments: dict[str, object], context: ToolContext, name: str
-    ) -> str | BaseException:
+    ) -> ToolOutput | BaseException:
         def report(sentence: str) -> None:
             with suppress(SessionsError):  # the conversation may have ended
                 self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
@@ -127,7 +166,7 @@ class ToolCalls:
         with nullcontext() if is_own_object(tool) else task_leaks.cancelling_leaks(name, report):
             return await _output_or_error(tool, arguments, context)
 
-    async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
+    async def _stop(self, running: asyncio.Task[ToolOutput | BaseException], tool: str) -> None:
         """Stop a tool. One that does not end is abandoned: it keeps running, and its result is ignored."""
         self._stopping.add(running)
         running.add_done_callback(self._stopping.discard)
@@ -136,22 +175,45 @@ class ToolCalls:
         if not running.done():
             log.error("tool_does_not_stop", tool=tool)
 
-    async def _record_output(self, call: OpenCall, outcome: Outcome, output: str) -> None:
-        encoded = output.encode()
-        if len(encoded) <= OUTPUT_LIMIT:
-            self.record(call, outcome, output)
-            return
-        whole = await self._attachments.keep(encoded, self._recorder.transcript.person)
-        self._recorder.append(
-            ToolReturned(
-                call=call.ref,
-                outcome=outcome,
-                output=head_and_tail(output, OUTPUT_LIMIT),
-                cut_from=len(encoded),
-                whole=whole,
-            ),
-            turn=open_turn(self._recorder.transcript).ordinal,
+    async def _record_output(self, call: OpenCall, outcome: Outcome, output: ToolOutput, millis: int) -> None:
+        person, text = self._recorder.transcript.person, output.text
+        encoded = text.encode()
+        returned = ToolReturned(
+            call=call.ref,
+            outcome=outcome,
+            output=text,
+            millis=millis,
+            exit_code=output.exit_code,
+            diff=head_and_tail(output.diff, DIFF_LIMIT),
+            attachments=await self._keep_files(output.attachments),
+            changes=await self._keep_versions(output.changes),
         )
+        if len(encoded) > OUTPUT_LIMIT:
+            whole = await self._attachments.keep(encoded, person)
+            shown = head_and_tail(text, OUTPUT_LIMIT)
+            returned = msgspec.structs.replace(returned, output=shown, cut_from=len(encoded), whole=whole)
+        self._recorder.append(returned, turn=open_turn(self._recorder.transcript).ordinal)
+
+    async def _keep_files(self, files: tuple[OutputFile, ...]) -> tuple[Attachment, ...]:
+        """Store the files that a tool returned for the person."""
+        person = self._recorder.transcript.person
+        kept = []
+        for file in files:
+            digest = await self._attachments.keep(file.content, person)
+            kept.append(Attachment(sha256=digest, media=file.media, bytes=len(file.content), name=file.name))
+        return tuple(kept)
+
+    async def _keep_versions(self, changes: tuple[FileVersions, ...]) -> tuple[ChangedFile, ...]:
+        """Store the contents of changed files before and after the change."""
+        person = self._recorder.transcript.person
+        kept = []
+        for change in changes:
+            before, after = [
+                None if content is None else await self._attachments.keep(content, person)
+                for content in (change.before, change.after)
+            ]
+            kept.append(ChangedFile(path=change.path, before=before, after=after))
+        return tuple(kept)
 
     def record(self, call: OpenCall, outcome: Outcome, output: str) -> None:
         self._recorder.append(
@@ -188,18 +250,20 @@ class OfferedTools(Mapping[str, Tool]):
         return sum(1 for _ in self)
 
 
-async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
+async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> ToolOutput | BaseException:
     """Return the output or the error of a tool. It is not raised, because a SystemExit raised in a task would end the
     process."""
     try:
         output = await tool.run(arguments, context)
-        if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
+        if not isinstance(output, ToolOutput):
             raise TypeError("it did not return a ToolOutput with a text")
+        output = msgspec.convert(msgspec.structs.asdict(output), ToolOutput)  # a plugin may have put anything into it
         text = output.text
         if len(text) > OUTPUT_CHARS:
             text = f"{text[:OUTPUT_CHARS]}\n[cut: the tool returned {len(text):,} characters]"
         text = replace_surrogates(text)
-        return scrubbed(text) if len(text) <= THREAD_CHARS else await asyncio.to_thread(scrubbed, text)
+        text = scrubbed(text) if len(text) <= THREAD_CHARS else await asyncio.to_thread(scrubbed, text)
+        return msgspec.structs.replace(output, text=text, diff=replace_surrogates(output.diff))
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # a plugin may raise anything

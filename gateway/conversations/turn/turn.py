@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
+from gateway.conversations.approvals.gate import MustPark
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import LoadedNotes
 from gateway.conversations.context.session_models import SessionModels
@@ -54,7 +55,8 @@ class TurnFailed(GatewayError):
 class Turn:
     """Runs the turns of one conversation, one at a time.
 
-    `run` and `resume` always end the turn, unless the storage fails (SessionsError) or the gateway stops (CancelledError).
+    `run`, `resume` and `proceed` end the turn, unless it is parked because a person is asked about a tool call, the storage
+    fails (SessionsError) or the gateway stops (CancelledError).
     """
 
     def __init__(
@@ -120,6 +122,11 @@ class Turn:
         with self._models.in_use():
             await self._run(self._continue())
 
+    async def proceed(self) -> None:
+        """Continue the open turn after the question that it was parked for was answered."""
+        with self._models.in_use():
+            await self._run(self._finish_calls())
+
     async def abandon(self, sentence: str) -> None:
         """End an interrupted turn without another attempt."""
         self._began = self._clock.monotonic()
@@ -154,6 +161,10 @@ class Turn:
                 raise
             self.answering.keep_streamed()
             outcome, failure = ("cancelled", None) if self._cancelled else ("failed", _STRAY_CANCEL)
+        except MustPark:
+            if not self._cancelled:
+                return
+            outcome, failure = "cancelled", None
         except (TurnFailed, ProviderError) as error:
             outcome, failure = "failed", Failure(code=error.code, sentence=sentence_of(error))
         except LineTooLong as error:
@@ -188,6 +199,10 @@ class Turn:
         for call in turn.calls:
             if call.began and not call.repeatable:
                 self._calls.record(call, "unknown", "The gateway stopped while this ran; its outcome is unknown.")
+        await self._finish_calls()
+
+    async def _finish_calls(self) -> None:
+        """Run the calls that have no result yet, then let the model go on."""
         if self._open_turn().calls:
             await self._calls.run()
             await self._join()
