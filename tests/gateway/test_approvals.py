@@ -11,8 +11,11 @@ import pytest
 
 from benchmarks.stage import Instrument, Model, Stage, says
 from gateway.config.approval_rules import ApprovalRule, ApprovalsKeys
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
 from gateway.conversations.approvals.policy import RememberedRule, decide, is_withheld
 from gateway.conversations.approvals.remembered_rules import RememberedRules
+from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.support.errors import Conflict
 from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, ToolContext, ToolOutput
 from sessions.events.events import (
@@ -124,6 +127,28 @@ def test_a_tool_that_a_rule_denies_altogether_is_not_offered() -> None:
         ApprovalRule(tool="write", path="a", decision="allow"), ApprovalRule(tool="write", decision="deny")
     )
     assert not is_withheld(allowed_first, "write", "main")
+
+
+def test_tools_of_sources_are_offered_after_those_of_plugins() -> None:
+    mine, theirs, later, denied = Instrument("a"), Instrument("a"), Instrument("b"), Instrument("c")
+
+    class Source:
+        def __init__(self, *tools: Instrument) -> None:
+            self.found = {tool.definition.name: tool for tool in tools}
+
+        def tools(self) -> dict[str, Instrument]:
+            return self.found
+
+    source = Source()
+    settings = Settings(load_config(None, environment={}, overrides={}))
+    settings.offer(msgspec.structs.replace(settings.current, approvals=rules(ApprovalRule(tool="c", decision="deny"))))
+    offered = OfferedTools({"a": mine}, settings, [source, Source(denied)])  # type: ignore[dict-item, list-item]
+    assert list(offered) == ["a"]
+    source.found = {"a": theirs, "b": later}
+    assert [offered["a"], offered["b"]] == [mine, later]
+    assert list(offered) == ["a", "b"]
+    with pytest.raises(KeyError):
+        offered["c"]
 
 
 class Described(Instrument):

@@ -4,7 +4,7 @@ log."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Literal, TypeAlias
 
@@ -13,8 +13,9 @@ import structlog
 
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
+from gateway.conversations.approvals.policy import is_withheld
 from gateway.support.errors import sentence_of
-from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, Tool, ToolContext, ToolOutput
+from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, Tool, ToolContext, ToolOutput, ToolSource
 from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
@@ -230,24 +231,40 @@ class ToolCalls:
 
 
 class OfferedTools(Mapping[str, Tool]):
-    """Tools by name, as far as `agent.workspace_access` allows them now: a newly allowed tool is offered from the next turn
-    on, a newly forbidden one is refused at once."""
+    """The tools of plugins and of sources by name, as far as `agent.workspace_access` and the approval rules allow them now:
+    a newly allowed tool is offered from the next turn on, a newly forbidden one is refused at once. If two tools have the
+    same name, the plugin's or the first source's counts."""
 
-    def __init__(self, tools: Mapping[str, Tool], settings: Settings) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], settings: Settings, sources: Sequence[ToolSource] = (), *, agent: str = "main"
+    ) -> None:
         self._tools = tools
         self._settings = settings
+        self._sources = sources
+        self._agent = agent
 
     def __getitem__(self, name: str) -> Tool:
-        if name in _WITHHELD[self._settings.current.agent.workspace_access]:
+        if self._is_withheld(name):
             raise KeyError(name)
-        return self._tools[name]
+        for tools in self._all():
+            if name in tools:
+                return tools[name]
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        withheld = _WITHHELD[self._settings.current.agent.workspace_access]
-        return (name for name in self._tools if name not in withheld)
+        names = dict.fromkeys(name for tools in self._all() for name in tools)
+        return (name for name in names if not self._is_withheld(name))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def _all(self) -> Iterator[Mapping[str, Tool]]:
+        yield self._tools
+        yield from (source.tools() for source in self._sources)
+
+    def _is_withheld(self, name: str) -> bool:
+        current = self._settings.current
+        return name in _WITHHELD[current.agent.workspace_access] or is_withheld(current.approvals, name, self._agent)
 
 
 async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> ToolOutput | BaseException:
