@@ -42,6 +42,7 @@ from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import load_plugins
 from plugins.memory.memory import Memory
+from plugins.skills.inventory import Skills
 from plugins.testing.contexts import ManualClock
 from sessions.attachments.store import Attachments
 from sessions.catalog.sqlite_catalog import SqliteCatalog
@@ -282,6 +283,9 @@ class Stage:
             caller=caller,
             clock=self.clock,
         )
+        self.skills = Skills(
+            workspace / "admitted", workspace, keys=lambda: self.settings.current.skills, now=self.clock.now
+        )
         services = CommandServices(
             models=models,
             commands=commands,
@@ -295,6 +299,7 @@ class Stage:
             memory_writer=MemoryWriter(workspace, memory, self.settings, self.clock),
             facts=facts,
             fact_extraction=extraction,
+            skills=self.skills,
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

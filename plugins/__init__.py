@@ -13,6 +13,7 @@ module never pays for the others.
     memory/     The memory: notes and conversations, indexed and searched.
     policies/   The built-in pruning, summarizers and memory flush.
     providers/  The built-in chat and embedding providers.
+    skills/     Skills in the Agent Skills convention.
     support/    What every package of `plugins` may use: errors, secrets, text, safe file access.
     templates/  Templates for new plugins.
     testing/    The conformance kit: tests that a plugin author inherits.
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from plugins.api.command import OfferedModels as OfferedModels
     from plugins.api.command import PruningReport as PruningReport
     from plugins.api.command import QueueState as QueueState
+    from plugins.api.command import ShownSkill as ShownSkill
+    from plugins.api.command import SkillEntry as SkillEntry
+    from plugins.api.command import SkillsView as SkillsView
     from plugins.api.compaction import AfterCompaction as AfterCompaction
     from plugins.api.compaction import BeforeCompaction as BeforeCompaction
     from plugins.api.compaction import CompactionBudget as CompactionBudget
@@ -192,7 +196,8 @@ _NAMES = {
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem ContextReport"
-    " ConversationView FactsView HistoryEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport QueueState",
+    " ConversationView FactsView HistoryEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport QueueState"
+    " ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

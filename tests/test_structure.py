@@ -22,7 +22,9 @@ LAYERS = {"gateway": {"gateway", "plugins", "sessions"}, "plugins": {"plugins", 
 
 ORDER = {
     "sessions": "events state store files catalog attachments",
-    "plugins": ("support http languages api providers tools policies memory facts host commands builtin testing templates"),
+    "plugins": (
+        "support http languages api providers tools skills policies memory facts host commands builtin testing templates"
+    ),
     "gateway": (
         "support protocol config metrics auth models terminal conversations plugin_runtime status http doctor wiring cli"
     ),

@@ -23,6 +23,7 @@ from plugins.api.compaction import IdentifierPolicy
 from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.api.pruning import PruningRules
 from plugins.languages import prompts as language
+from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
 
@@ -166,6 +167,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pruning: PruningKeys = PruningKeys()
     compaction: CompactionKeys = CompactionKeys()
     memory: MemoryKeys = MemoryKeys()
+    skills: SkillsKeys = SkillsKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     people: dict[str, PersonKeys] = {}

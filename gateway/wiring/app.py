@@ -49,6 +49,8 @@ from plugins.host.hooks import Hooks
 from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
 from plugins.memory.memory import Memory
+from plugins.skills.inventory import Skills
+from plugins.skills.skill_tools import SkillTools
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
 from sessions.store.catalog import Catalog, SoleClaims
@@ -79,16 +81,18 @@ class OpenModels:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """The memory besides the sessions themselves: the index of notes and sessions, the facts, and the notes of each day."""
+    """The memory besides the sessions themselves: the index of notes and sessions, the facts, the notes of each day, and the
+    skills."""
 
     memory: Memory
     facts: Facts
     extraction: FactExtraction
     day_notes: DayNotes
+    skills: Skills
 
     def problems(self) -> list[str]:
         """Return the problems of all parts, as sentences."""
-        parts = (self.memory, self.facts, self.extraction, self.day_notes)
+        parts = (self.memory, self.facts, self.extraction, self.day_notes, self.skills)
         return [sentence for part in parts for sentence in part.problems()]
 
 
@@ -241,7 +245,11 @@ class ApplicationBuilder:
             caller=models.caller,
             clock=clock,
         )
-        return Knowledge(memory=memory, facts=facts, extraction=extraction, day_notes=DayNotes(self.context.workspace))
+        skills = Skills(home.admitted_skills, self.context.workspace, keys=lambda: settings.current.skills, now=clock.now)
+        await skills.refresh()
+        return Knowledge(
+            memory=memory, facts=facts, extraction=extraction, day_notes=DayNotes(self.context.workspace), skills=skills
+        )
 
     async def _open_plugins(
         self, hooks: Hooks, models: OpenModels, knowledge: Knowledge, transport: Transport, stores: LogStores
@@ -265,7 +273,7 @@ class ApplicationBuilder:
                 transport=transport,
                 environment=os.environ,
                 services=services.of(name, knowledge.memory, knowledge.facts),
-                protected=lambda: self.context.config.agent.protected_files,
+                protected=self._protected,
             )
 
         def channel_context(channel: str) -> PluginContext:
@@ -299,6 +307,11 @@ class ApplicationBuilder:
             development=development,
         )
 
+    def _protected(self) -> list[str]:
+        """Return the paths of the workspace that no tool may change."""
+        config = self.context.config
+        return [*config.agent.protected_files, *config.skills.protected(self.context.workspace)]
+
     def _dependencies(
         self,
         models: OpenModels,
@@ -322,6 +335,7 @@ class ApplicationBuilder:
             memory=knowledge.memory,
             facts=knowledge.facts,
             fact_extraction=knowledge.extraction,
+            skills=knowledge.skills,
             plugins_spent=plugins.services.spent,
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),
         )
@@ -332,7 +346,7 @@ class ApplicationBuilder:
             models=models.registry,
             caller=models.caller,
             providers=models.providers,
-            tools=OfferedTools(opened.tools, context.settings),
+            tools=OfferedTools(opened.tools, context.settings, [SkillTools(knowledge.skills, plugins.services.embed)]),
             commands=opened.commands,
             attachments=attachments_of(context.home),
             notes=WorkspaceNotes(context.workspace),

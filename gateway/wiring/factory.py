@@ -176,7 +176,7 @@ class ConversationFactory:
             recorder,
             self._config,
             tools=dependencies.tools,
-            notes=LoadedNotes(recorder, dependencies.notes, self._config),
+            notes=LoadedNotes(recorder, dependencies.notes, services.skills, self._config),
             explicit_memory=ExplicitMemory(recorder, services.memory_writer, dependencies.tools),
             recall=Recall(recorder, services.memory, services.facts, self._config),
         )

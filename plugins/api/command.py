@@ -196,6 +196,54 @@ class FactsView(Protocol):
         ...
 
 
+class SkillEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill in a list.
+
+    Attributes:
+        name: The name.
+        state: `admitted`; `new` or `changed` if a person must admit it first; `refused` if it cannot be used.
+        description: The description that was admitted; "" if none was.
+        place: The folder, relative to the workspace if it lies there.
+        reason: Why it is refused, as a sentence.
+        in_catalogue: True if models see its description; others are found by a search.
+    """
+
+    name: str
+    state: Literal["admitted", "new", "changed", "refused"]
+    description: str
+    place: str
+    reason: str
+    in_catalogue: bool
+
+
+class ShownSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill as it is on disk: its text or its changes, and the beginning of the digest of all its files."""
+
+    name: str
+    text: str
+    digest: str
+
+
+class SkillsView(Protocol):
+    """The skills as one person may see and admit them. Every method raises CommandFailed if it is not allowed."""
+
+    async def listed(self) -> Sequence[SkillEntry]:
+        """Return the skills; for others than the owner only the admitted ones."""
+        ...
+
+    async def show(self, name: str) -> ShownSkill:
+        """Return a skill as it is on disk, with its changes if it was admitted before."""
+        ...
+
+    async def admit(self, name: str, digest: str) -> str:
+        """Admit a skill if the digest of its files begins with `digest`, at least twelve digits. Return its name."""
+        ...
+
+    async def revoke(self, name: str) -> None:
+        """Admit a skill no more."""
+        ...
+
+
 class ConversationView(Protocol):
     """The conversation that a command was typed in."""
 
@@ -328,6 +376,11 @@ class ConversationView(Protocol):
     @property
     def facts(self) -> FactsView:
         """The facts that may be shown here."""
+        ...
+
+    @property
+    def skills(self) -> SkillsView:
+        """The skills, as the person may see and admit them."""
         ...
 
     async def message(self, session: str, seq: int) -> str:

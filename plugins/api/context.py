@@ -72,7 +72,8 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
         transport: The HTTP client. Use it for all outbound requests.
         environment: The environment variables of the process.
         services: Services of the gateway: memory, facts, a model, embeddings and a log.
-        protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace.
+        protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace. A path that
+            ends with a slash is a folder, which is protected with everything in it.
     """
 
     settings: Any

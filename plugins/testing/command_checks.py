@@ -33,6 +33,7 @@ from plugins.api.command import (
     OfferedModels,
     PruningReport,
     QueueState,
+    SkillsView,
 )
 from plugins.api.fact_values import NoSuchFact
 from plugins.host import validation
@@ -69,6 +70,20 @@ class NoFacts:
         raise NoSuchFact("There is no such fact.")
 
     forget = history = pin
+
+
+class NoSkills:
+    """A `SkillsView` without skills."""
+
+    async def listed(self) -> list[object]:
+        """Return no skills."""
+        return []
+
+    async def show(self, name: str, *_: object) -> object:
+        """Find no skill."""
+        raise CommandFailed(f"There is no skill {name!r}.")
+
+    admit = revoke = show
 
 
 class StaticConversation:
@@ -176,6 +191,10 @@ class StaticConversation:
     @property
     def facts(self) -> FactsView:
         return cast("FactsView", NoFacts())
+
+    @property
+    def skills(self) -> SkillsView:
+        return cast("SkillsView", NoSkills())
 
     async def message(self, session: str, seq: int) -> str:
         return ""

@@ -196,7 +196,8 @@ def writable_parts(
     Args:
         workspace: The workspace directory.
         path: The path as the model wrote it.
-        protected: Paths relative to the workspace that only the operator changes, compared without case.
+        protected: Paths relative to the workspace that only the operator changes, compared without case; folders end with a
+            slash.
         person: The person of the call.
         group: True if others read the conversation too.
 
@@ -204,11 +205,14 @@ def writable_parts(
         OutsideFolder: The path may not be written; the message says why.
     """
     parts = plain_parts(workspace, path, person)
-    plain = "/".join(parts).casefold()
-    if any(plain == one.casefold() for one in protected):
-        raise OutsideFolder(
-            "This file holds the operator's instructions; only the operator may change it (agent.protected_files)."
-        )
+    plain = f"{'/'.join(parts)}/".casefold()
+    for one in map(str.casefold, protected):
+        if plain == f"{one}/":
+            raise OutsideFolder(
+                "This file holds the operator's instructions; only the operator may change it (agent.protected_files)."
+            )
+        if one.endswith("/") and plain.startswith(one):
+            raise OutsideFolder("This folder holds skills; only the operator may change it (skills.paths).")
     if why := why_refused(parts, person, group=group, writes=True):
         raise OutsideFolder(why)
     return parts

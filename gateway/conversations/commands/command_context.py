@@ -30,6 +30,7 @@ from plugins.api.command import (
     QueueState,
 )
 from plugins.api.context import Clock
+from plugins.skills.persons_skills import PersonsSkills
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
@@ -143,6 +144,10 @@ class CommandContext(MemoryView):
             return "none yet" if self._conversation.compacting.flushes else "none, since it is switched off"
         ago = span(time_since(mark.at, self._services.clock))
         return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
+
+    @property
+    def skills(self) -> PersonsSkills:
+        return PersonsSkills(self._services.skills, self.person, group=self._group)
 
     def model(self) -> str:
         return self._explain_choice(self._conversation.models.choice)

@@ -15,6 +15,7 @@ from plugins.api.context import Clock
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.memory.memory import Memory
+from plugins.skills.inventory import Skills
 from sessions.events.messages import Usage
 
 
@@ -33,4 +34,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     memory_writer: MemoryWriter
     facts: Facts
     fact_extraction: FactExtraction
+    skills: Skills
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

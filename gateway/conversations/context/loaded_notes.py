@@ -1,4 +1,5 @@
-"""The notes in a session's instructions: `AGENTS.md` and `SOUL.md`, then `MEMORY.md`, yesterday's note and today's.
+"""The notes in a session's instructions: `AGENTS.md` and `SOUL.md`, the catalogue of skills, then `MEMORY.md`, yesterday's
+note and today's.
 
 The latter are read when the session opens, after a compaction and at midnight, and stay unchanged in between: a text that
 changed with every note would change the beginning of every request, and no provider's cache would match it. What is written
@@ -25,6 +26,7 @@ from gateway.conversations.notes.appending import files_of
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import is_note, read_text
+from plugins.skills.inventory import Skills
 from plugins.support.fencing import quoted
 from plugins.support.workspace import MAIN, STANDING, own_note
 from sessions.events.codec import replace_surrogates
@@ -47,6 +49,9 @@ ABOUT = (
 
 _MARK = re.compile(r"^<!-- exuvia [0-9a-f]+ -->\n?", re.MULTILINE)
 """The marker of the gateway's own sections, which has no meaning for a model."""
+
+CATALOGUE = "Skills"
+"""The heading of the catalogue of skills."""
 
 TOKEN_BYTES = 3
 """Minimum bytes of a token, as an estimate."""
@@ -71,10 +76,13 @@ class _Conditions(msgspec.Struct, frozen=True):
 class LoadedNotes:
     """The notes in one session's instructions."""
 
-    def __init__(self, recorder: Recorder, standing: WorkspaceNotes, config: ConversationConfig) -> None:
+    def __init__(self, recorder: Recorder, standing: WorkspaceNotes, skills: Skills, config: ConversationConfig) -> None:
         self._recorder = recorder
         self._standing = standing
+        self._skills = skills
         self._config = config
+        self._catalogue: tuple[tuple[int, int, int | None], tuple[LoadedNote, ...]] | None = None
+        """The catalogue of skills, and the version of the skills, the compaction and the window that it was made for."""
         self._loaded: _Conditions | None = None
 
     async def load(self, window: int | None, small: bool) -> tuple[LoadedNote, ...]:
@@ -85,7 +93,18 @@ class LoadedNotes:
         if small:
             self._loaded = None
             return ()
-        return *await self._standing.load(window), *await self._memory_notes(window)
+        return *await self._standing.load(window), *await self._skill_notes(window), *await self._memory_notes(window)
+
+    async def _skill_notes(self, window: int | None) -> tuple[LoadedNote, ...]:
+        """Return the catalogue of skills. Which skills were used last counts from the next compaction on."""
+        await self._skills.refresh()
+        transcript = self._recorder.transcript
+        wanted = (self._skills.version, transcript.cuts[-1].seq if transcript.cuts else 0, window)
+        if self._catalogue is None or self._catalogue[0] != wanted:
+            text = self._skills.catalogue(window).text
+            digest = sha256(text.encode()).hexdigest()
+            self._catalogue = wanted, (LoadedNote(path=CATALOGUE, digest=digest, text=text),) if text else ()
+        return self._catalogue[1]
 
     async def _memory_notes(self, window: int | None) -> tuple[LoadedNote, ...]:
         """Return the notes of the memory unchanged, or read again if that is due."""

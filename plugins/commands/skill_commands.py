@@ -1,0 +1,71 @@
+"""The `/skills` command, which lists, shows, admits and revokes skills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, SkillEntry
+from plugins.commands.markdown import code, one_line
+
+MAX_CHARACTERS = 160
+"""Maximum characters of a description in the list."""
+
+MAX_SHOWN = 60_000
+"""Maximum characters of a skill in one answer."""
+
+_STATES = {
+    "new": "**not admitted yet**",
+    "changed": "**changed since it was admitted, not used**",
+    "refused": "**not usable**",
+}
+
+
+class SkillsCommand:
+    """The `/skills` command. A skill is admitted by the digest that was shown with its content."""
+
+    name: ClassVar[str] = "skills"
+    usage: ClassVar[str] = "/skills [show NAME | admit NAME DIGEST | revoke NAME]"
+    summary: ClassVar[str] = "List the skills, show one or its changes, and admit it or revoke that."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the list, or with what was done; raise CommandFailed if it cannot be done."""
+        match argument.split():
+            case []:
+                return _listing(await conversation.skills.listed())
+            case ["show", name] | ["admit", name]:
+                shown = await conversation.skills.show(name)
+                text = one_text(shown.text)
+                return f"```\n{text}\n```\n\nTo admit exactly this: {code(f'/skills admit {shown.name} {shown.digest}')}"
+            case ["admit", name, digest]:
+                admitted = await conversation.skills.admit(name, digest)
+                return f"The skill {code(admitted)} is admitted. Models see it from the next turn on."
+            case ["revoke", name]:
+                await conversation.skills.revoke(name)
+                return f"The skill {code(name)} is not admitted any more."
+        raise CommandFailed(f"Write {self.usage}.")
+
+
+def one_text(text: str) -> str:
+    """Return untrusted text for a code block, without what would end the block or is invisible."""
+    lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
+    whole = "\n".join(lines).replace("```", "´´´")
+    more = len(whole) - MAX_SHOWN
+    return f"{whole[:MAX_SHOWN]}\n… ({more:,} more characters)" if more > 0 else whole
+
+
+def _listing(skills: Sequence[SkillEntry]) -> str:
+    if not skills:
+        return "There are no skills. A folder with a `SKILL.md` below `skills/` in the workspace is one."
+    usable = sum(skill.state == "admitted" for skill in skills)
+    lines = [f"**Skills**: {usable:,} of {len(skills):,} are admitted.", ""]
+    for skill in skills:
+        about = _STATES.get(skill.state) or one_line(skill.description, MAX_CHARACTERS)
+        rest = f" {one_line(skill.reason, 2 * MAX_CHARACTERS)}" if skill.reason else ""
+        if skill.state == "admitted" and not skill.in_catalogue:
+            rest = " (found by a search only: the catalogue has no room for it)"
+        lines.append(f"- {code(skill.name)} {about}{rest}")
+    if any(skill.state in ("new", "changed") for skill in skills):
+        lines += ["", "`/skills show NAME` shows one before you admit it."]
+    return "\n".join(lines)
