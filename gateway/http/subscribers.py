@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.conversations.routing.chat import Chat
+from gateway.conversations.turn.live_output import LiveOutput
 from gateway.conversations.turn.streaming_reply import Pause, StreamingReply
 from gateway.protocol import frames
 from sessions.events.codec import seq_of
@@ -58,12 +59,20 @@ class Cursor:
         self._prefix = frames.event_prefix(chat.key, session)
         self._reply: StreamingReply | None = None
         self._piece = 0
+        self._output: LiveOutput | None = None
+        self._output_end = 0
+        """The offset up to which that output was sent."""
         self._pause: Pause | None = None
 
     @property
     def has_news(self) -> bool:
         """True if there is something to send."""
-        return (self._chat.head(self.session) or 0) > self.after or self._has_pieces() or self._new_pause() is not None
+        return (
+            (self._chat.head(self.session) or 0) > self.after
+            or self._has_pieces()
+            or self._has_output()
+            or self._new_pause() is not None
+        )
 
     @property
     def is_done(self) -> bool:
@@ -76,12 +85,13 @@ class Cursor:
         return end - self._read_to if end is not None and self._read_to is not None else 0
 
     async def take(self) -> list[Outgoing]:
-        """Return the next frames: pieces of an answer first, which precede the event that confirms them, then events.
+        """Return the next frames: pieces of an answer or of a tool's output first, which precede the event that confirms
+        them, then events.
 
         Raises:
             SessionsError: The log cannot be read.
         """
-        taken = self._pauses() + self._pieces()
+        taken = self._pauses() + self._pieces() + self._outputs()
         lines = self._chat.recent(self.session, self.after)
         if lines is None:
             lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
@@ -133,9 +143,7 @@ class Cursor:
         taken = []
         if reply is not self._reply:
             if self._reply is not None and self._piece < len(self._reply.pieces):
-                taken.append(
-                    Outgoing(frames.frame("gap", session=self._chat.key, session_id=self.session, after=self.after))
-                )
+                taken.append(self._gap())
             self._reply, self._piece = reply, 0
         if self._piece < len(reply.pieces):
             data = frames.frame(
@@ -150,6 +158,30 @@ class Cursor:
             self._piece = len(reply.pieces)
             taken.append(Outgoing(data))
         return taken
+
+    def _running(self) -> LiveOutput | None:
+        conversation = self._chat.conversation(self.session)
+        output = conversation.streaming.output if conversation else None
+        return None if output is None or self.after < output.after else output
+
+    def _has_output(self) -> bool:
+        output = self._running()
+        return output is not None and output.end > (self._output_end if output is self._output else 0)
+
+    def _outputs(self) -> list[Outgoing]:
+        if not self._has_output() or (output := self._running()) is None:
+            return []
+        if output is not self._output:
+            self._output, self._output_end = output, 0
+        offset, text = output.since(self._output_end)
+        taken = [self._gap()] if offset > self._output_end > 0 else []
+        place = {"session": self._chat.key, "session_id": self.session, "turn": output.turn}
+        taken.append(Outgoing(frames.frame("output", **place, call=output.call, offset=offset, text=text)))
+        self._output_end = output.end
+        return taken
+
+    def _gap(self) -> Outgoing:
+        return Outgoing(frames.frame("gap", session=self._chat.key, session_id=self.session, after=self.after))
 
 
 class Subscription:

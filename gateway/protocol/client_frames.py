@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+from sessions.events.events import CallRef
+
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The common base; each frame's tag is its `type`."""
@@ -63,6 +65,17 @@ class Delta(_Frame, tag="delta", frozen=True, kw_only=True):
     text: str
 
 
+class Output(_Frame, tag="output", frozen=True, kw_only=True):
+    """A piece of a running tool's output: `text` begins `offset` code points into what `call` of `turn` has shown."""
+
+    session: str
+    session_id: str
+    turn: int
+    call: CallRef
+    offset: int
+    text: str
+
+
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A key's current session and its last seq."""
 
@@ -109,7 +122,7 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     session: str | None = None
 
 
-GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | Paused | SessionList | Settings | Refusal
+GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | Output | Paused | SessionList | Settings | Refusal
 
 
 class _Any(msgspec.Struct, frozen=True):

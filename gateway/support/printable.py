@@ -44,6 +44,17 @@ def printable(text: str) -> str:
     return text.translate(_TABLE)
 
 
+_SEQUENCES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+
+
+def without_escapes(text: str) -> str:
+    """Return the output of a program as printable text, without the escape sequences that it would send to a terminal.
+
+    A text that a lone carriage return would let the next one overwrite stays, on a line of its own.
+    """
+    return printable(_SEQUENCES.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
 def escaped(document: str) -> str:
     """Return a JSON document with the characters that `printable` removes written as escapes.
 

@@ -13,4 +13,5 @@ prompt_ui           The interactive prompt below the scrollback
 renderer            The output interface, and its plain implementation
 repl                The loop of one session: input, messages, events
 screen              Printing of events, for a terminal or a pipe
+shown_calls         Tool calls: the output of the running one, and finished ones
 """

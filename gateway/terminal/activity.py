@@ -6,8 +6,9 @@ import asyncio
 import math
 from typing import assert_never
 
-from gateway.protocol.client_frames import Delta, Paused, Refusal, Settings
+from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
 from gateway.support.printable import one_line
+from gateway.support.sentences import short_call
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events.events import (
     CommandAnswered,
@@ -54,7 +55,7 @@ class Activity:
                 self._now_doing("writing", now)
             case Paused():
                 self._pause, self._again = signal, now + signal.seconds
-            case Postponed() | Refusal() | Settings():
+            case Postponed() | Refusal() | Settings() | Output():
                 pass
             case Happened():
                 self._event(signal, now)
@@ -94,8 +95,8 @@ class Activity:
                 self._calls = {seq: calls}
             case ToolCalled(call=ref):
                 calls = self._calls.get(ref.of, ())
-                tool = calls[ref.index].tool if ref.index < len(calls) else "a tool"
-                self._doing, self._since = f"running {one_line(tool, TOOL_CHARACTERS)}", now
+                tool = short_call(calls[ref.index], TOOL_CHARACTERS) if ref.index < len(calls) else "a tool"
+                self._doing, self._since = f"running {tool}", now
             case ToolReturned():
                 self._now_doing("thinking", now)
             case TurnEnded():

@@ -126,6 +126,7 @@ class _Chat:
             activity=lambda: self._repl.activity() if self._repl else None,
             attachments=lambda: "".join(f"+{one_line(file.name, 30)} " for file in self._attached),
             interrupt=lambda: self._repl.interrupt() if self._repl else None,
+            unfold=lambda: self._repl.unfold() if self._repl else None,
         )
 
 

@@ -13,10 +13,15 @@ OWN_COMMANDS = (
     CommandLine(name="attach", usage="/attach PATH", summary="Attach a file to the next message."),
 )
 
+UNFOLDING = (
+    "- `Ctrl-O`: Show the last tool call with its arguments, changes and output; again, the one before it. While a tool"
+    " runs: show its output as it comes, or hide it."
+)
+
 
 def own_help() -> str:
     """Return the section that follows the gateway's answer to `/help`, in Markdown."""
-    return "\n".join(["**In this terminal**", "", *(f"- {_line(command)}" for command in OWN_COMMANDS)])
+    return "\n".join(["**In this terminal**", "", *(f"- {_line(command)}" for command in OWN_COMMANDS), UNFOLDING])
 
 
 def own_help_of(name: str) -> str | None:

@@ -39,8 +39,8 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from gateway.support.printable import printable, wrapped
-from gateway.terminal.renderer import PROMPT
+from gateway.support.printable import printable, without_escapes, wrapped
+from gateway.terminal.renderer import PROMPT, coloured_diff
 
 if TYPE_CHECKING:
     from gateway.terminal.answer import Answer
@@ -65,11 +65,13 @@ BEGIN_DRAWING, END_DRAWING = "\x1b[?2026h", "\x1b[?2026l"
 """Synchronized output; terminals that do not support it ignore the sequences."""
 
 
-def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None]) -> KeyBindings:
+def key_bindings(
+    buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None], unfold: Callable[[], None]
+) -> KeyBindings:
     """Return the key bindings.
 
-    Enter sends; Alt-Enter and Ctrl-J insert a line break; Ctrl-D leaves if the input is empty; Ctrl-C interrupts;
-    Ctrl-Z suspends.
+    Enter sends; Alt-Enter and Ctrl-J insert a line break; Ctrl-D leaves if the input is empty; Ctrl-C interrupts; Ctrl-O
+    unfolds a tool call; Ctrl-Z suspends.
     """
     keys = KeyBindings()
 
@@ -89,6 +91,10 @@ def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callab
     @keys.add("c-c")
     def _interrupt(_: KeyPressEvent) -> None:
         interrupt()
+
+    @keys.add("c-o")
+    def _unfold(_: KeyPressEvent) -> None:
+        unfold()
 
     @keys.add("c-z")
     def _stop(event: KeyPressEvent) -> None:
@@ -111,7 +117,7 @@ class PromptUI:
     """A `Renderer` with an input line.
 
     At each redraw, `activity` returns the current activity and `attachments` the attachments of the next message.
-    `interrupt` is called on Ctrl-C.
+    `interrupt` is called on Ctrl-C, `unfold` on Ctrl-O.
     """
 
     def __init__(
@@ -124,6 +130,7 @@ class PromptUI:
         activity: Callable[[], str | None],
         attachments: Callable[[], str],
         interrupt: Callable[[], None],
+        unfold: Callable[[], None],
     ) -> None:
         self._output = output
         self._keyboard = keyboard
@@ -135,6 +142,8 @@ class PromptUI:
         self._above = ""
         """Finished lines that are not written yet."""
         self._live = ""
+        self._running = ""
+        """The last lines of a running tool's output."""
         self._deferred: list[str] = []
         """Lines that arrived while an answer streams; they are written after it."""
         self._entered: deque[str] = deque()
@@ -151,7 +160,7 @@ class PromptUI:
         )
         self._app: Application[None] = Application(
             layout=self._layout(),
-            key_bindings=key_bindings(self._buffer, leave=self._leave, interrupt=self._interrupted),
+            key_bindings=key_bindings(self._buffer, leave=self._leave, interrupt=self._interrupted, unfold=unfold),
             output=output,
             input=keyboard,
             erase_when_done=True,
@@ -214,6 +223,20 @@ class PromptUI:
         """Write dim text."""
         self._put("".join(f"\x1b[2m{line}\x1b[0m\n" for line in wrapped(text, self._columns).split("\n")))
 
+    def verbatim(self, text: str) -> None:
+        """Write printable text; the terminal wraps it."""
+        self._put(without_escapes(text).rstrip("\n") + "\n")
+
+    def diff(self, text: str) -> None:
+        """Write a diff in colours."""
+        self._put(coloured_diff(text))
+
+    def running(self, tail: str) -> None:
+        """Show the lines above the activity, each cut to the width of the terminal."""
+        self._running = (
+            "".join(f"\x1b[2m  {line[: self._columns - 2]}\x1b[0m\n" for line in tail.split("\n")) if tail else ""
+        )
+
     def prompt(self) -> None:
         """Redraw; the prompt is always visible."""
         self._app.invalidate()
@@ -255,7 +278,7 @@ class PromptUI:
         return Layout(
             HSplit(
                 [
-                    ConditionalContainer(unfinished, Condition(lambda: bool(self._live or self._below()))),
+                    ConditionalContainer(unfinished, Condition(lambda: bool(self._live or self._running or self._below()))),
                     ConditionalContainer(status, Condition(lambda: self._activity() is not None)),
                     entry,
                     CompletionsMenu(max_height=MENU_LINES),
@@ -267,7 +290,7 @@ class PromptUI:
     def _unfinished(self) -> ANSI:
         size = self._output.get_size()
         room = max(1, size.rows - min(self._buffer.text.count("\n") + 1, INPUT_LINES) - 3)
-        lines = "".join([self._live, *self._below()]).splitlines()
+        lines = "".join([self._live, self._running, *self._below()]).splitlines()
         return ANSI("\n".join(lines[-room:]))
 
     def _below(self) -> list[str]:
@@ -343,6 +366,7 @@ def on_this_terminal(
     activity: Callable[[], str | None],
     attachments: Callable[[], str],
     interrupt: Callable[[], None],
+    unfold: Callable[[], None],
 ) -> PromptUI:
     """Return a prompt on the standard input and output of this process, which must be a terminal."""
     # A cursor position request would wait for terminals that do not respond; the position is not needed here.
@@ -350,5 +374,5 @@ def on_this_terminal(
     output.enable_cpr = False
     return PromptUI(
         output=output, keyboard=create_input(), completer=completer, history=history,
-        activity=activity, attachments=attachments, interrupt=interrupt,
+        activity=activity, attachments=attachments, interrupt=interrupt, unfold=unfold,
     )  # fmt: skip

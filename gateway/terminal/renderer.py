@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from gateway.support.printable import printable, wrapped
+from gateway.support.printable import printable, without_escapes, wrapped
+from gateway.support.sentences import diff_lines
 
 PROMPT = "› "
 
 UNBOUNDED = 1_000_000
 """Columns of a stream that is no terminal."""
+
+_COLOURS = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[2m"}
+
+
+def coloured_diff(text: str) -> str:
+    """Return a unified diff as printable lines, in green, red and dim."""
+    lines = ((_COLOURS.get(sign, ""), printable(line)) for sign, line in diff_lines(text))
+    return "".join(f"{colour}{line}\x1b[0m\n" if colour else f"{line}\n" for colour, line in lines)
 
 
 class Renderer(Protocol):
@@ -30,6 +39,16 @@ class Renderer(Protocol):
 
     def dim(self, text: str) -> None:
         """Write a dim remark on its own line; the text must be printable."""
+
+    def verbatim(self, text: str) -> None:
+        """Write the output of a program on its own lines, not wrapped, so that it can be copied."""
+
+    def diff(self, text: str) -> None:
+        """Write a unified diff like `verbatim`, in colours if possible."""
+
+    def running(self, tail: str) -> None:
+        """Show the last lines of a running tool's output, which must be printable, in place of the ones before, if possible;
+        "" for none."""
 
     def prompt(self) -> None:
         """Show the prompt."""
@@ -85,6 +104,15 @@ class PlainRenderer:
         self.finish()
         text = wrapped(text, self._columns())
         self._out.write(f"\x1b[2m{text}\x1b[0m\n" if self._styled else f"{text}\n")
+
+    def verbatim(self, text: str) -> None:
+        self._write(without_escapes(text))
+
+    def diff(self, text: str) -> None:
+        self._write(coloured_diff(text) if self._styled else printable(text))
+
+    def running(self, tail: str) -> None:
+        """Do nothing: lines that were written cannot be replaced."""
 
     def prompt(self) -> None:
         """Write the prompt unless it is there already."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
-from gateway.protocol.client_frames import Accepted, Delta
+from gateway.protocol.client_frames import Accepted, Delta, Output
 from gateway.support.printable import one_line
 from gateway.terminal.activity import Activity, PendingReplies
 from gateway.terminal.client.client import ChatClient, MessageRefused
@@ -238,7 +238,7 @@ class Repl:
                 self._pending.fold(received.session_id, received.recorded)
                 self._complete_help()
                 self._show_early()
-            if not isinstance(received, Delta):
+            if not isinstance(received, Delta | Output):
                 self._prompt()
 
     def _is_early(self, delta: Delta) -> bool:
@@ -270,6 +270,11 @@ class Repl:
             self._stopping = False
             self._release(*self._held.copy())
             self._view.prompt()
+
+    def unfold(self) -> None:
+        """Handle Ctrl-O: show the output of the running tool, or a finished call in full."""
+        if isinstance(self._view, Screen):
+            self._view.unfold()
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 

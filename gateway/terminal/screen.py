@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.protocol.client_frames import Delta, Paused, Refusal, Settings
+from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
 from gateway.support.printable import one_line, printable
-from gateway.support.sentences import call_line, ending_sentence, recalled_line, result_line
+from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.renderer import Renderer
+from gateway.terminal.shown_calls import FinishedCall, ShownCalls
 from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -20,7 +21,6 @@ from sessions.events.events import (
     CompactionReverted,
     ContextCompacted,
     ContextPruned,
-    Event,
     InstructionsSet,
     MemoryFlushed,
     MemoryRecalled,
@@ -28,6 +28,7 @@ from sessions.events.events import (
     ModelReplied,
     NoteAppended,
     PluginFailed,
+    Recorded,
     ReplyDelivered,
     RequestSent,
     SessionClosed,
@@ -47,6 +48,10 @@ from sessions.events.events import (
 
 CLIENT = "exuvia chat"
 """The name of this program in the protocol."""
+
+
+UNFOLDED_LINES = 200
+"""Lines of an argument or an output that are shown in full; of a longer one, the beginning and the end."""
 
 
 class Page:
@@ -85,7 +90,7 @@ class Page:
 
 
 class Screen:
-    """A terminal: answers stream, tool calls are one dim line each. `address` is shown at the start."""
+    """A terminal: answers stream, a tool call is one dim line and unfolds on demand. `address` is shown at the start."""
 
     def __init__(self, renderer: Renderer, *, address: str, session: str) -> None:
         self._renderer = renderer
@@ -93,6 +98,9 @@ class Screen:
         self._session = session
         self._greeted = False
         self._verbose = False
+        self._calls = ShownCalls()
+        self._toggled = False
+        """True if the output of running tools is shown although the session is not verbose, or hidden although it is."""
         self._compacts_by_itself = True
         """True if the running compaction was not requested by a person, who would get an answer."""
         self._streaming: tuple[str, int | None, int] | None = None
@@ -116,10 +124,17 @@ class Screen:
                 self._delta(signal)
             case Settings():
                 self._verbose = signal.verbose
+            case Output():
+                self._calls.output(signal)
+                self._show_running()
             case Paused():
                 pass  # the line above the prompt says it, see `Activity`
             case Happened():
-                self._event(signal.session_id, signal.recorded.turn, signal.recorded.event, ours=ours)
+                finished = self._calls.event(signal.recorded.seq, signal.recorded.event)
+                self._event(signal.session_id, signal.recorded, ours=ours)
+                self._show_running()
+                if finished is not None and self._verbose:
+                    self._renderer.dim(returned_line(finished.call, finished.result))
             case _:
                 assert_never(signal)
         self._renderer.flush()
@@ -132,6 +147,18 @@ class Screen:
     def document(self, text: str) -> None:
         """Print Markdown that is not part of the conversation."""
         self._renderer.document(text)
+        self._renderer.flush()
+
+    def unfold(self) -> None:
+        """Show the output of the running tool, or hide it again; if none runs, show the last call in full, and when called
+        again the one before it."""
+        if self._calls.running:
+            self._toggled = not self._toggled
+            self._show_running()
+        elif (finished := self._calls.next_unfolded()) is not None:
+            self._unfold(finished)
+        else:
+            self.say("There is no other tool call to show.")
         self._renderer.flush()
 
     def prompt(self) -> None:
@@ -161,8 +188,9 @@ class Screen:
         )
 
     def _event(  # noqa: PLR0912 - one arm for each kind
-        self, session: str, turn: int | None, event: Event | UnknownEvent, *, ours: bool
+        self, session: str, recorded: Recorded, *, ours: bool
     ) -> None:
+        turn, event = recorded.turn, recorded.event
         match event:
             case MessageReceived():
                 if not ours:
@@ -170,9 +198,6 @@ class Screen:
                     self._renderer.line(f"(from {client}) {event.text}")
             case ModelReplied():
                 self._replied(session, turn, event)
-            case ToolReturned():
-                if self._verbose:
-                    self._renderer.dim(result_line(event))
             case MemoryRecalled():
                 if self._verbose:
                     self._renderer.dim(recalled_line(event))
@@ -211,6 +236,7 @@ class Screen:
                 | TurnJoined()
                 | RequestSent()
                 | ToolCalled()
+                | ToolReturned()
                 | TurnParked()
                 | SettingChanged()
                 | PluginFailed()
@@ -222,13 +248,31 @@ class Screen:
             case _:
                 assert_never(event)
 
+    def _show_running(self) -> None:
+        self._renderer.running(self._calls.tail() if self._verbose != self._toggled else "")
+
+    def _unfold(self, finished: FinishedCall) -> None:
+        """Print a call with its arguments, its changes and its output."""
+        call, result = finished.call, finished.result
+        self._renderer.line(returned_line(call, result))
+        for name, text in arguments_of(call) if call is not None else ():
+            self._renderer.dim(f"{one_line(name, 60)}:")
+            self._renderer.verbatim(_shortened(text))
+        if result.diff:
+            self._renderer.dim("changes:")
+            self._renderer.diff(_shortened(result.diff))
+        self._renderer.dim(f"output, shortened from {result.cut_from:,} bytes:" if result.cut_from else "output:")
+        self._renderer.verbatim(_shortened(result.output) or "(nothing)")
+        for file in result.attachments:
+            self._renderer.dim(
+                f"{one_line(file.name or 'a file', 60)} ({file.media}, {file.bytes:,} bytes): the console shows it"
+            )
+
     def _replied(self, session: str, turn: int | None, event: ModelReplied) -> None:
         self._confirm((session, turn, event.reply), event.text)
         self._done[session] = (turn or 0, event.reply)
         if not self._verbose:
             return
-        for call in event.calls:
-            self._renderer.dim(call_line(call))
         if (usage := event.usage) is not None:
             self._renderer.dim(f"· {usage.input:,} tokens in ({usage.cached:,} cached), {usage.output:,} out")
 
@@ -282,3 +326,12 @@ class Screen:
     def _stream(self, text: str) -> None:
         self._text += text
         self._renderer.stream(text)
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a text with too many lines."""
+    lines = text.rstrip("\n").split("\n")
+    if len(lines) <= UNFOLDED_LINES:
+        return "\n".join(lines)
+    half = UNFOLDED_LINES // 2
+    return "\n".join([*lines[:half], f"[… {len(lines) - 2 * half:,} lines …]", *lines[-half:]])

@@ -164,7 +164,7 @@ class ConversationFactory:
             recorder,
             answering=answering,
             preparation=self._preparation(recorder),
-            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments, gate),
+            calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments, gate, streaming),
             inbox=inbox,
             models=models,
             config=self._config,

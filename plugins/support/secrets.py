@@ -91,6 +91,18 @@ def is_secret(text: str) -> bool:
     return text in _whole
 
 
+def held_back(text: str) -> int:
+    """Return the length of the end of a text that may be the beginning of a secret, so that it must not be shown before the
+    next piece of the text is known."""
+    longest = 0
+    for secret in _parts:
+        for length in range(min(len(secret) - 1, len(text)), longest, -1):
+            if secret[length - 1] == text[-1] and text.endswith(secret[:length]):
+                longest = length
+                break
+    return longest
+
+
 def scrubbed(text: str) -> str:
     """Return the text with secrets replaced. Takes about 20 ns per secret for a short text."""
     for secret in _parts:

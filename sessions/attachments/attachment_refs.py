@@ -15,7 +15,7 @@ from sessions.store.protocols import START, Blobs, Lines
 
 _MARKS = (b'"attachments":[{"', b'"whole":"', b'"changes":[{"')
 """Every line that refers to an attachment contains one of these; inside a text the quotation marks would be escaped."""
-_DIGEST = re.compile(rb'"(?:sha256|whole|before|after)":"([0-9a-f]{64})"')
+_DIGEST = re.compile(rb'"(?:sha256|whole|before)":"([0-9a-f]{64})"')
 
 
 class AttachmentReference(msgspec.Struct, frozen=True):
@@ -40,14 +40,13 @@ def references_in(lines: Lines) -> Iterator[AttachmentReference]:
 
 
 def _kept_by(event: ToolReturned) -> Iterator[Attachment]:
-    """Yield what is kept of a tool's result: its complete output, its files, and the contents of the files it changed."""
+    """Yield what is kept of a tool's result: its complete output, its files, and what it replaced in other files."""
     if event.whole is not None:
         yield Attachment(sha256=event.whole, media=PLAIN, bytes=event.cut_from or 0)
     yield from event.attachments
     for change in event.changes:
-        for digest in (change.before, change.after):
-            if digest is not None:
-                yield Attachment(sha256=digest, media=PLAIN, bytes=0, name=change.path)
+        if change.before is not None:
+            yield Attachment(sha256=change.before, media=PLAIN, bytes=0, name=change.path)
 
 
 def digests_in(lines: Lines) -> set[str]:

@@ -42,8 +42,8 @@ class Attachments:
         self.folder = folder
         self.owners = Owners(folder / "owners")
 
-    async def keep(self, content: bytes, person: str) -> str:
-        return (await asyncio.to_thread(self._keep, content, person, PLAIN, "", named=True)).sha256
+    async def keep(self, content: bytes, person: str, *, media: str = PLAIN, name: str = "") -> Attachment:
+        return await asyncio.to_thread(self._keep, content, person, media, name, named=True)
 
     async def store(self, content: bytes, person: str, *, claimed: str, name: str) -> Attachment:
         return await asyncio.to_thread(self._keep, content, person, claimed, name, named=False)

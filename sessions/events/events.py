@@ -218,8 +218,8 @@ class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):
 
 
 class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace file that a tool changed: the SHA-256 of its content before and after, null where there was no file. Both
-    contents are kept as attachments."""
+    """A workspace file that a tool changed: the SHA-256 of its content before and after, null where there was no file. The
+    content before is kept as an attachment."""
 
     path: str
     before: str | None

@@ -15,6 +15,7 @@ import msgspec
 
 from sessions.events.codec import FIRST
 from sessions.events.errors import StorageFailed
+from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
 
 if TYPE_CHECKING:
@@ -242,8 +243,8 @@ class Blobs(Protocol):
     """All attachments of a home. A content is durable before its hash is returned; for a person who has not sent it, it does
     not exist."""
 
-    async def keep(self, content: bytes, person: str) -> str:
-        """Store a tool's output for a person and return its hexadecimal SHA-256. Raises StorageFailed."""
+    async def keep(self, content: bytes, person: str, *, media: str = PLAIN, name: str = "") -> Attachment:
+        """Store a tool's output or file for a person, with its stated media type and name. Raises StorageFailed."""
         ...
 
     async def store(self, content: bytes, person: str, *, claimed: str, name: str) -> Attachment:

@@ -27,6 +27,7 @@ from sessions.events.events import (
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.state.transcript import Grant
+from tests.pictures import png
 
 ASK = ApprovalsKeys()
 PUSH = ApprovalRequest(what="git push", argv=("git", "push"))
@@ -145,7 +146,8 @@ def test_tools_of_sources_are_offered_after_those_of_plugins() -> None:
     offered = OfferedTools({"a": mine}, settings, [source, Source(denied)])  # type: ignore[dict-item, list-item]
     assert list(offered) == ["a"]
     source.found = {"a": theirs, "b": later}
-    assert [offered["a"], offered["b"]] == [mine, later]
+    chosen: list[Any] = [offered["a"], offered["b"]]
+    assert chosen == [mine, later]
     assert list(offered) == ["a", "b"]
     with pytest.raises(KeyError):
         offered["c"]
@@ -425,7 +427,7 @@ async def test_the_event_of_a_result_holds_what_people_are_shown(tmp_path: Path)
                 text="drawn",
                 exit_code=3,
                 diff="+a",
-                attachments=(OutputFile(content=b"png", media="image/png"),),
+                attachments=(OutputFile(content=png(), media="image/png"),),
                 changes=(FileVersions(path="a", before=None, after=b"a"),),
             )
 

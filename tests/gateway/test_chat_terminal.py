@@ -164,7 +164,7 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
         await terminal.until("Ctrl-D leaves.")
         await terminal.until(PROMPT)
         terminal.types("look\n")
-        for text in ("Let me look.\n", "⚙ read notes.md\n", "wro", "\n(starting again)\n", "right\n", PROMPT):
+        for text in ("Let me look.\n", "⚙ read notes.md · a note · ", "wro", "\n(starting again)\n", "right\n", PROMPT):
             await terminal.until(text)
         terminal.types("again\n")
         await terminal.until("slow")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.client_frames import Delta, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Delta, Output, Refusal, Settings, Welcome
 from gateway.support.printable import one_line, printable
-from gateway.support.sentences import call_line
+from gateway.support.sentences import call_line, returned_line
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Signal
 from gateway.terminal.renderer import PROMPT, PlainRenderer
 from gateway.terminal.screen import CLIENT, Page, Screen
+from gateway.terminal.shown_calls import ShownCalls
 from sessions.events.events import (
     CallRef,
     CommandAnswered,
@@ -27,11 +29,14 @@ from sessions.events.events import (
     RecalledHit,
     Recorded,
     RequestedCall,
+    ToolCalled,
     ToolReturned,
     Trigger,
     TurnEnded,
 )
 from sessions.events.messages import Usage
+
+CALL = CallRef(of=9, index=0)
 
 AGAIN = "(starting again)\n"
 
@@ -123,11 +128,12 @@ def test_whatever_pieces_are_dropped_or_come_again_the_answer_stands_there_once(
 def test_tools_and_tokens_are_shown_where_the_session_is_verbose_and_else_not() -> None:
     verbose = Settings(session="main", session_id="s", queue="followup", verbose=True)
     call = RequestedCall(id="c", tool="read", arguments='{"path":"notes.md"}')
-    fine = ToolReturned(call=CallRef(of=1, index=0), outcome="returned", output="long text")
-    bad = ToolReturned(call=CallRef(of=1, index=0), outcome="failed", output="There is no\nsuch file.")
+    fine = ToolReturned(call=CALL, outcome="returned", output="long text", millis=40)
+    bad = ToolReturned(call=CALL, outcome="failed", output="There is no\nsuch file.")
     assert shown(replied("", call), happened(fine), happened(bad)) == ""
-    assert shown(verbose, replied("", call), happened(fine)) == "⚙ read notes.md\n→ 9 bytes: long text\n"
-    assert shown(verbose, replied("", call), happened(bad)) == "⚙ read notes.md\n✗ 22 bytes: There is no such file.\n"
+    assert shown(verbose, replied("", call), happened(fine)) == "⚙ read notes.md · long text · 40 ms\n"
+    assert shown(verbose, replied("", call), happened(bad)) == "✗ read notes.md · There is no such file.\n"
+    assert shown(verbose, happened(fine)) == "⚙ a tool · long text · 40 ms\n"
     counted = ModelReplied(
         reply=1, model="m", text="hi", calls=(), stop="end", usage=Usage(input=1200, output=3, cached=1000)
     )
@@ -138,6 +144,83 @@ def test_tools_and_tokens_are_shown_where_the_session_is_verbose_and_else_not() 
     off = msgspec.structs.replace(verbose, verbose=False)
     assert shown(verbose, off, recalled) == ""
     assert shown(verbose, off, happened(counted)) == "hi\n"
+
+
+DIFF = "--- notes.md\n+++ notes.md\n@@ -1,2 +1,3 @@\n same\n-old\n--- a list\n+new\n+\x1b[2Jmore\n+++ x\n"
+
+
+@pytest.mark.parametrize(
+    ("returned", "line"),
+    [
+        (
+            ToolReturned(call=CALL, outcome="returned", output="a\nb\n", exit_code=0, millis=3210),
+            "⚙ {} · exit 0 · 2 lines · 3.2 s",
+        ),
+        (
+            ToolReturned(call=CALL, outcome="returned", output="", exit_code=2, millis=65_000),
+            "✗ {} · exit 2 · nothing · 1 min 5 s",
+        ),
+        (ToolReturned(call=CALL, outcome="returned", output="Edited.", diff=DIFF, millis=9), "⚙ {} · +3 −2 · 9 ms"),
+        (ToolReturned(call=CALL, outcome="returned", output="x" * 61, millis=7_500_000), "⚙ {} · 1 line · 2 h 5 min"),
+        (ToolReturned(call=CALL, outcome="returned", output="\x1b]0;title\x07\x1b[31mred\x1b[0m\r\n"), "⚙ {} · red"),
+        (ToolReturned(call=CALL, outcome="unknown", output=""), "✗ {} · unknown"),
+    ],
+)
+def test_a_call_and_its_result_take_one_line(returned: ToolReturned, line: str) -> None:
+    call = RequestedCall(id="c", tool="shell", arguments='{"timeout":9,"command":"make  test"}')
+    assert returned_line(call, returned) == line.format("shell make test")
+
+
+def test_a_call_unfolds_to_its_arguments_changes_and_output_and_then_the_one_before_it() -> None:
+    first = RequestedCall(id="c", tool="shell", arguments='{"command":"make test","limit":3}')
+    second = RequestedCall(id="d", tool="edit", arguments='{"path":"notes.md","old":"a\\nb","new":""}')
+    out = io.StringIO()
+    screen = Screen(PlainRenderer(out, styled=True), address="a", session="main")
+    for signal in (
+        replied("", first, second),
+        happened(
+            ToolReturned(call=CALL, outcome="returned", output="\x1b[1mfine\x1b[0m\n" * 300, cut_from=9000, exit_code=0)
+        ),
+        happened(ToolReturned(call=CallRef(of=9, index=1), outcome="returned", output="Edited.", diff=DIFF)),
+    ):
+        screen.show(signal, ours=True)
+    assert out.getvalue() == ""
+    screen.unfold()
+    assert out.getvalue() == (
+        "⚙ edit notes.md · +3 −2\n\x1b[2mpath:\x1b[0m\nnotes.md\n\x1b[2mold:\x1b[0m\na\nb\n\x1b[2mnew:\x1b[0m\n\n"
+        "\x1b[2mchanges:\x1b[0m\n\x1b[2m--- notes.md\x1b[0m\n\x1b[2m+++ notes.md\x1b[0m\n\x1b[2m@@ -1,2 +1,3 @@\x1b[0m\n"
+        " same\n\x1b[31m-old\x1b[0m\n\x1b[31m--- a list\x1b[0m\n"
+        "\x1b[32m+new\x1b[0m\n\x1b[32m+[2Jmore\x1b[0m\n\x1b[32m+++ x\x1b[0m\n\x1b[2moutput:\x1b[0m\nEdited.\n"
+    )
+    out.truncate(0)
+    out.seek(0)
+    screen.unfold()
+    shown_first = out.getvalue()
+    assert shown_first.startswith("⚙ shell make test · exit 0 · 300 lines\n\x1b[2mcommand:\x1b[0m\nmake test\n")
+    assert "output, shortened from 9,000 bytes:" in shown_first
+    assert (shown_first.count("fine\n"), shown_first.count("[… 100 lines …]\n")) == (200, 1)
+    screen.unfold()
+    assert out.getvalue().endswith("There is no other tool call to show.\n")
+
+
+def output(text: str, offset: int) -> Output:
+    return Output(session="main", session_id="s", turn=1, call=CALL, offset=offset, text=text)
+
+
+def test_the_end_of_a_running_tools_output_is_known_whatever_was_dropped_or_came_again() -> None:
+    calls = ShownCalls()
+    calls.event(9, ToolCalled(call=CALL, repeatable=True))
+    calls.output(output("one\n\x1b[3", 0))
+    calls.output(output("1mtwo\n", 7))
+    assert calls.tail() == "one\ntwo"
+    calls.output(output("one\n\x1b[31mtwo\n", 0))
+    calls.output(output("four\n", 20))
+    assert calls.tail() == "one\ntwo\n\n[…]\nfour"
+    calls.output(output("five\nsix\n", 25))
+    assert calls.tail() == "two\n\n[…]\nfour\nfive\nsix"
+    calls.event(10, ToolReturned(call=CALL, outcome="returned", output="done"))
+    calls.output(output("late", 34))
+    assert calls.tail() == ""
 
 
 def test_a_calls_line_names_several_arguments_and_survives_those_that_are_no_json() -> None:

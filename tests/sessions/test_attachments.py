@@ -169,7 +169,7 @@ async def test_only_an_unused_upload_is_removed_after_a_day(tmp_path: Path) -> N
     attachments, journals = kept(tmp_path), tmp_path / "sessions"
     named = await attachments.store(b"named", "owner", claimed="", name="")
     settled = await attachments.store(b"settled", "owner", claimed="", name="")
-    output = await attachments.keep(b"output of a tool", "owner")
+    output = (await attachments.keep(b"output of a tool", "owner")).sha256
     shared = await attachments.store(b"shared", "owner", claimed="", name="")
     write_journal(journals, 1, naming(named, settled))
     await attachments.settle("owner", (settled,))

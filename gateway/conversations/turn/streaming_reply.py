@@ -1,4 +1,5 @@
-"""The answer that is being streamed: transient state, not events. Subscribers read it at their own pace by index."""
+"""The answer and the tool output that are being streamed: transient state, not events. Subscribers read them at their own
+pace."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+
+from gateway.conversations.turn.live_output import LiveOutput
+from sessions.events.events import CallRef
 
 SHORTEST_PAUSE = 1.0
 """Seconds of the shortest pause that is shown."""
@@ -49,13 +53,17 @@ class Pause(msgspec.Struct, frozen=True, eq=False):
 
 
 class StreamingReplies:
-    """The streaming answer of one session."""
+    """The streaming answer and tool output of one session.
 
-    def __init__(self, changed: Callable[[], None], paused: Callable[[], None]) -> None:
+    `answered` is called after each piece of an answer, `changed` after everything else that subscribers can read.
+    """
+
+    def __init__(self, answered: Callable[[], None], changed: Callable[[], None]) -> None:
         self.current: StreamingReply | None = None
         self.pause: Pause | None = None
+        self.output: LiveOutput | None = None
+        self._answered = answered
         self._changed = changed
-        self._paused = paused
 
     def begin(self, turn: int, reply: int, after: int) -> None:
         """Start a model call; the pieces of the previous call are no longer offered.
@@ -73,7 +81,7 @@ class StreamingReplies:
         if self.current is not None and seconds >= SHORTEST_PAUSE:
             until = asyncio.get_running_loop().time() + seconds
             self.pause = Pause(self.current.turn, after, until, reason)
-            self._paused()
+            self._changed()
 
     def add(self, text: str) -> None:
         reply = self.current
@@ -82,7 +90,7 @@ class StreamingReplies:
         self.pause = None
         reply.pieces.append(text)
         reply.offsets.append(reply.offsets[-1] + len(text))
-        self._changed()
+        self._answered()
 
     def end(self, confirmed: int | None = None) -> str:
         """End the call and return its text; `confirmed` is the seq of the event with the text, if it was recorded. The
@@ -98,3 +106,14 @@ class StreamingReplies:
         """End the turn: pieces that no event confirmed are no longer offered."""
         if self.current is not None and self.current.confirmed is None:
             self.current = None
+
+    def begin_output(self, turn: int, call: CallRef, after: int) -> LiveOutput:
+        """Return the output of a tool call that begins; that of the previous call is no longer offered."""
+        self.output = LiveOutput(turn, call, after, self._changed)
+        return self.output
+
+    def end_output(self) -> None:
+        """End the output of the running call, which has a result now."""
+        if self.output is not None:
+            self.output.close()
+            self.output = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ import structlog
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.approvals.policy import is_withheld
+from gateway.conversations.turn.streaming_reply import StreamingReplies
 from gateway.support.errors import sentence_of
 from plugins.api.tool import ApprovalRequest, FileVersions, OutputFile, Tool, ToolContext, ToolOutput, ToolSource
 from plugins.support import task_leaks
@@ -43,6 +45,12 @@ OUTPUT_LIMIT = 256 * 1024
 DIFF_LIMIT = 64 * 1024
 """Bytes of the longest diff in the log; of a longer one the beginning and the end are shown."""
 
+FILES_LIMIT = 20
+"""Maximum files that a tool returns."""
+
+FILE_BYTES = 20 * 1024 * 1024
+"""Maximum bytes of a file that a tool returns."""
+
 TOOL_SECONDS = 300.0
 """Seconds after which a running tool is stopped."""
 
@@ -61,11 +69,19 @@ _WITHHELD: dict[Access, frozenset[str]] = {
 class ToolCalls:
     """Runs the calls of a session's open turn."""
 
-    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Blobs, gate: ApprovalGate) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        tools: Mapping[str, Tool],
+        attachments: Blobs,
+        gate: ApprovalGate,
+        streaming: StreamingReplies,
+    ) -> None:
         self._recorder = recorder
         self._tools = tools
         self._attachments = attachments
         self._gate = gate
+        self._streaming = streaming
         self._stopping: set[asyncio.Task[ToolOutput | BaseException]] = set()
 
     async def run(self) -> None:
@@ -98,7 +114,12 @@ class ToolCalls:
         else:
             await self._recorder.append_durable(called, turn=ordinal)
         began = asyncio.get_running_loop().time()
-        outcome, output = await self._output(tool, arguments, call, context)
+        live = self._streaming.begin_output(ordinal, call.ref, self._recorder.transcript.head)
+        try:
+            context = msgspec.structs.replace(context, progress=live.add)
+            outcome, output = await self._output(tool, arguments, call, context)
+        finally:
+            self._streaming.end_output()
         await self._record_output(call, outcome, output, round((asyncio.get_running_loop().time() - began) * 1000))
 
     def _context(self, call: OpenCall, ordinal: int) -> ToolContext:
@@ -190,7 +211,7 @@ class ToolCalls:
             changes=await self._keep_versions(output.changes),
         )
         if len(encoded) > OUTPUT_LIMIT:
-            whole = await self._attachments.keep(encoded, person)
+            whole = (await self._attachments.keep(encoded, person)).sha256
             shown = head_and_tail(text, OUTPUT_LIMIT)
             returned = msgspec.structs.replace(returned, output=shown, cut_from=len(encoded), whole=whole)
         self._recorder.append(returned, turn=open_turn(self._recorder.transcript).ordinal)
@@ -198,21 +219,15 @@ class ToolCalls:
     async def _keep_files(self, files: tuple[OutputFile, ...]) -> tuple[Attachment, ...]:
         """Store the files that a tool returned for the person."""
         person = self._recorder.transcript.person
-        kept = []
-        for file in files:
-            digest = await self._attachments.keep(file.content, person)
-            kept.append(Attachment(sha256=digest, media=file.media, bytes=len(file.content), name=file.name))
-        return tuple(kept)
+        return tuple([await self._attachments.keep(f.content, person, media=f.media, name=f.name) for f in files])
 
     async def _keep_versions(self, changes: tuple[FileVersions, ...]) -> tuple[ChangedFile, ...]:
-        """Store the contents of changed files before and after the change."""
+        """Store the contents of changed files before the change, and return both versions by their hashes."""
         person = self._recorder.transcript.person
         kept = []
         for change in changes:
-            before, after = [
-                None if content is None else await self._attachments.keep(content, person)
-                for content in (change.before, change.after)
-            ]
+            before = None if change.before is None else (await self._attachments.keep(change.before, person)).sha256
+            after = None if change.after is None else sha256(change.after).hexdigest()
             kept.append(ChangedFile(path=change.path, before=before, after=after))
         return tuple(kept)
 
@@ -274,7 +289,7 @@ async def _output_or_error(tool: Tool, arguments: dict[str, object], context: To
         output = await tool.run(arguments, context)
         if not isinstance(output, ToolOutput):
             raise TypeError("it did not return a ToolOutput with a text")
-        output = msgspec.convert(msgspec.structs.asdict(output), ToolOutput)  # a plugin may have put anything into it
+        _check(output)
         text = output.text
         if len(text) > OUTPUT_CHARS:
             text = f"{text[:OUTPUT_CHARS]}\n[cut: the tool returned {len(text):,} characters]"
@@ -285,6 +300,13 @@ async def _output_or_error(tool: Tool, arguments: dict[str, object], context: To
         raise
     except BaseException as error:  # a plugin may raise anything
         return error
+
+
+def _check(output: ToolOutput) -> None:
+    """Raise an error if a plugin has put something else into a field, or if there are too many files or too large ones."""
+    msgspec.convert(msgspec.to_builtins(output, builtin_types=(bytes,)), ToolOutput)
+    if len(output.attachments) > FILES_LIMIT or any(len(file.content) > FILE_BYTES for file in output.attachments):
+        raise ValueError(f"it returned more than {FILES_LIMIT} files, or one of more than {FILE_BYTES >> 20} MiB")
 
 
 def record_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:

@@ -25,6 +25,7 @@ from gateway.protocol.client_frames import (
     Delta,
     EventFrame,
     GatewayFrame,
+    Output,
     Paused,
     Refusal,
     SessionList,
@@ -354,7 +355,7 @@ class ChatClient:
             case EventFrame():
                 self._delay = DELAYS[0]
                 await self._event(frame)
-            case Delta() | Paused() | Settings():
+            case Delta() | Output() | Paused() | Settings():
                 await self._signals.put(frame)
             case Refusal():
                 return await self._refused(frame)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.protocol.client_frames import Delta, Paused, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings, Welcome
 from sessions.events.events import Recorded
 
 
@@ -35,4 +35,4 @@ class Happened(msgspec.Struct, frozen=True):
     recorded: Recorded
 
 
-Signal: TypeAlias = Connected | Disconnected | Postponed | Happened | Delta | Paused | Settings | Refusal
+Signal: TypeAlias = Connected | Disconnected | Postponed | Happened | Delta | Output | Paused | Settings | Refusal

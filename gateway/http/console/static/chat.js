@@ -1,7 +1,7 @@
 // The page of a conversation: its messages, updated as they arrive, and the composer.
 //
 //   conversation   follows a session key: reads, sends, reconnects
-//   transcript     reduces its events to entries; timeline draws them
+//   transcript     reduces its events to entries; timeline draws them, with tool_calls and attachments
 //   markdown, verbatim, code, long_text   texts as elements
 //   composer       the input; announcer reads answers to screen readers
 //   welcome        the content of an empty conversation
@@ -12,6 +12,7 @@ import { askLine } from "./controls.js";
 import { h } from "./elements.js";
 import { icon } from "./icons.js";
 import { Timeline } from "./timeline.js";
+import { spoken } from "./tool_calls.js";
 import { welcome } from "./welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet
@@ -66,11 +67,13 @@ function mountKey(element, app, key, [session, seq]) {
   conversation.addEventListener("change", ({ detail }) => {
     draw();
     if (detail?.kind === "model_replied") announce(detail);
+    if (detail?.kind === "tool_returned") announceCall(detail);
   });
   conversation.addEventListener("piece", ({ detail }) => {
     timeline.grow(detail.entry);
     announcer.feed(detail.entry, detail.text);
   });
+  conversation.addEventListener("output", ({ detail }) => timeline.growOutput(detail));
   conversation.addEventListener("earlier", () => {
     timeline.drawEarlier();
     if (wanted) seek();
@@ -111,6 +114,11 @@ function mountKey(element, app, key, [session, seq]) {
     const transcript = conversation.current;
     const entry = transcript.entries.get(transcript.replyId(event.turn, event.reply));
     if (entry) announcer.feed(entry);
+  }
+
+  function announceCall({ call: { of, index } }) {
+    const call = conversation.current.replies.get(of)?.calls[index];
+    if (call) app.announce(spoken(call));
   }
 
   return () => {

@@ -11,8 +11,8 @@ const AGAIN = 1500; // milliseconds before another attempt if the gateway does n
 const TOO_LONG = "This message is too long. Shorten it, or attach it as a file.";
 
 /** Dispatches `change` (entries were added or changed), `piece` (the `entry` that is being written grew by a `text`),
- * `earlier` (an earlier page was added), `settings`, `refused` (a message that was not sent, with the reason as `sentence`)
- * and `fault` (a sentence). */
+ * `output` (a running tool of this entry has written more), `earlier` (an earlier page was added), `settings`, `refused` (a
+ * message that was not sent, with the reason as `sentence`) and `fault` (a sentence). */
 export class Conversation extends EventTarget {
   constructor(app, key) {
     super();
@@ -30,6 +30,7 @@ export class Conversation extends EventTarget {
       app.socket.on("welcome", () => this.resume()),
       app.socket.on("event", mine((frame) => this.take(frame))),
       app.socket.on("delta", mine((frame) => this.piece(frame))),
+      app.socket.on("output", mine((frame) => this.output(frame))),
       app.socket.on("paused", mine((frame) => this.pause(frame))),
       app.socket.on("settings", mine((frame) => this.settings(frame))),
       app.socket.on("accepted", mine((frame) => this.accepted(frame))),
@@ -165,6 +166,11 @@ export class Conversation extends EventTarget {
     if (!entry?.live) return;
     if (known === transcript.entries.size) this.emit("piece", { entry, text: frame.text });
     else this.emit("change", entry);
+  }
+
+  output(frame) {
+    const entry = this.of(frame.session_id).output(frame);
+    if (entry) this.emit("output", entry);
   }
 
   settings({ title }) {

@@ -39,6 +39,14 @@ export function readable(text) {
   return text.replace(UNREADABLE, "");
 }
 
+const SEQUENCES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
+
+/** The output of a program without the escape sequences that it would send to a terminal. A text that a lone carriage
+ * return would let the next one overwrite stays, on a line of its own: nothing that a model reads is hidden. */
+export function withoutEscapes(text) {
+  return readable(text.replace(SEQUENCES, "").replace(/\r\n?/g, "\n"));
+}
+
 /** The page of a citation such as `MEMORY.md#L3-L7` or `sessions/ID.jsonl#L5-L9`; null if the text is none. */
 export function placeOf(text) {
   const [, path, first, last] = /^((?:[^\s#]+\.md|sessions\/[A-Za-z0-9-]{1,64}\.jsonl))#L(\d{1,9})(?:-L?(\d{1,9}))?$/.exec(text) ?? [];

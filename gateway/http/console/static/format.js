@@ -50,6 +50,16 @@ export function seconds(number) {
   return number < 120 ? `${number.toFixed(1)} s` : `${Math.round(number / 60)} min`;
 }
 
+/** A duration in milliseconds, rounded down to whole `unit`s: 340 ms, 2.1 s, 3 min 5 s; "" if unknown. */
+export function duration(milliseconds, unit = 1) {
+  if (milliseconds === undefined || milliseconds === null) return "";
+  const known = milliseconds - (milliseconds % unit);
+  if (known < 1000) return unit < 1000 ? `${known} ms` : "";
+  if (known < 60_000) return `${(Math.floor(known / 100) / 10).toFixed(unit < 1000 ? 1 : 0)} s`;
+  const [hours, minutes] = [Math.floor(known / 3_600_000), Math.floor((known % 3_600_000) / 60_000)];
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${Math.floor((known % 60_000) / 1000)} s`;
+}
+
 /** Return an error's message as a sentence. */
 export function sentence(error) {
   return error instanceof TypeError ? "The gateway is unreachable." : error.message;

@@ -1,15 +1,16 @@
 // The timeline: the entries of a conversation as elements, drawn only when they are added or change.
+import { files } from "./attachments.js";
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { LongText, isLong } from "./long_text.js";
 import { Markdown } from "./markdown.js";
 import { exactly, when } from "./format.js";
+import { ToolCall } from "./tool_calls.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // a position this many pixels above the end counts as the end
 const STRETCH = 100; // events in one stretch; a message and its answer have about four
 const AHEAD = "1500px"; // earlier pages are requested when the top is this far above the window
-const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export class Timeline {
   /** `acts` are the actions of an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`. */
@@ -103,6 +104,14 @@ export class Timeline {
       this.frame = null;
       const drawn = this.drawn.get(this.growing.id);
       if (drawn?.entry === this.growing) drawn.update(this.growing); // else the whole answer has arrived
+    });
+  }
+
+  /** Show new output of an entry's running tool in the next animation frame. */
+  growOutput(entry) {
+    this.outputFrame ??= requestAnimationFrame(() => {
+      this.outputFrame = null;
+      this.drawn.get(entry.id)?.growOutput();
     });
   }
 
@@ -213,6 +222,7 @@ class Assistant extends Entry {
     this.text = h("div", { class: "prose" });
     this.markdown = new Markdown(this.text);
     this.calls = h("div", { class: "calls" });
+    this.drawnCalls = [];
     this.below = h("div", { class: "below" });
     this.element.setAttribute("aria-label", "Assistant");
     this.element.append(this.text, this.calls, this.below);
@@ -247,15 +257,14 @@ class Assistant extends Entry {
 
   drawCalls(calls) {
     calls.forEach((call, at) => {
-      const known = this.calls.children[at];
-      if (known?.dataset.state === call.state) return;
-      const drawn = toolCall(call);
-      if (!known) this.calls.append(drawn);
-      else {
-        drawn.open = known.open;
-        known.replaceWith(drawn);
-      }
+      if (this.drawnCalls[at]) this.drawnCalls[at].update(call);
+      else this.calls.append((this.drawnCalls[at] = new ToolCall(call)).element);
     });
+  }
+
+  /** Show new output of running tools. */
+  growOutput() {
+    for (const call of this.drawnCalls) call.grow();
   }
 }
 
@@ -301,60 +310,3 @@ function stretchOf(entry) {
 }
 
 const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Aside };
-
-const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "failed", refused: "refused", unknown: "outcome unknown" };
-
-/** A tool call: a line that unfolds to its arguments and its result. */
-function toolCall(call) {
-  const inside = h("div", { class: "inside" });
-  const details = h("details", { class: `call ${call.state}`, "data-state": call.state, on: { toggle } },
-    h("summary", {}, icon("tool"), h("b", {}, readable(call.tool)), h("span", { class: "given" }, readable(briefly(call.arguments))),
-      OUTCOMES[call.state] ? h("span", { class: "outcome" }, OUTCOMES[call.state]) : null),
-    inside);
-
-  function toggle() {
-    if (!details.open || inside.childElementCount) return;
-    inside.append(h("p", { class: "label" }, "Arguments"));
-    new LongText(inside).show(readable(pretty(call.arguments)));
-    if (call.state === "asked" || call.state === "running") return;
-    inside.append(h("p", { class: "label" }, call.cutFrom ? `Result (the head and tail of ${call.cutFrom.toLocaleString()} bytes)` : "Result"));
-    new LongText(inside).show(call.output || "(nothing)");
-  }
-
-  return details;
-}
-
-/** The arguments of a call on one line: values, with their names if there are several. */
-function briefly(text) {
-  const given = parsed(text);
-  if (given === null || typeof given !== "object") return text.slice(0, 200);
-  const parts = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
-  const words = parts.length === 1 ? parts[0][1] : parts.map(([name, value]) => `${name}: ${value}`).join(", ");
-  return words.slice(0, 200);
-}
-
-function pretty(text) {
-  const given = parsed(text);
-  return given === null ? text : JSON.stringify(given, null, 2);
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text || "{}");
-  } catch {
-    return null;
-  }
-}
-
-/** The files of a message: pictures are shown, others can be downloaded. */
-export function files(attachments) {
-  if (!attachments?.length) return [];
-  const shown = attachments.map((file) => {
-    const href = `/attachments/${file.sha256}`;
-    const name = readable(file.name || file.media || "file");
-    if (!PICTURES.test(file.media)) return h("a", { class: "file", href, download: readable(file.name || "") }, icon("attach"), name);
-    const size = file.width ? { width: file.width, height: file.height } : {};
-    return h("a", { class: "shot", href, download: readable(file.name || "") }, h("img", { src: href, alt: name, loading: "lazy", ...size }));
-  });
-  return [h("div", { class: "files" }, shown)];
-}

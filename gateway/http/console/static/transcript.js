@@ -2,12 +2,15 @@
 //
 // An entry is `{id, session, kind, seq, at, place, …}`, changed in place by later events; `place` is the sort key. Kinds:
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
-//   assistant  turn, reply, text, model, calls [{tool, arguments, state, output}], usage, live (still being written)
+//   assistant  turn, reply, text, model, calls (see tool_calls.js), usage, live (still being written)
 //   answer     of a command: text, failed
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
 import { counted } from "./format.js";
+
+const OUTPUT = 64 * 1024; // characters of a running tool's output that are kept; its event has all of it
+const MISSING = "\n[…]\n"; // in place of pieces that were dropped
 
 const ENDINGS = {
   cancelled: "Stopped.",
@@ -19,6 +22,7 @@ export class Transcript {
   constructor(session) {
     this.session = session;
     this.events = [];
+    this.outputs = new Map(); // by call, while it runs: its output so far, `{text, end}` with the end in code points
     this.reset();
   }
 
@@ -96,6 +100,20 @@ export class Transcript {
       entry.text = [...entry.text].slice(0, offset).join("") + text;
       entry.points = offset + points;
     } // else pieces were dropped: the event has the whole text
+  }
+
+  /** Add a piece of a running tool's output; return its entry, null if the call does not run. */
+  output({ call: { of, index }, offset, text }) {
+    const entry = this.replies.get(of);
+    const call = entry?.calls[index];
+    if (call?.state !== "running") return null;
+    const known = this.outputs.get(`${of}.${index}`);
+    const [points, overlap] = [[...text], Math.max(0, known.end - offset)]; // after a reconnect pieces may be repeated
+    if (overlap >= points.length) return null;
+    const missing = offset > known.end ? MISSING : "";
+    known.text = (known.text + missing + points.slice(overlap).join("")).slice(-OUTPUT);
+    known.end = offset + points.length;
+    return entry;
   }
 
   forgetLive(but = "") {
@@ -201,10 +219,14 @@ const REDUCERS = {
     this.replies.set(event.seq, entry);
   },
   tool_called(event) {
-    this.call(event.call, { state: "running" });
+    const name = `${event.call.of}.${event.call.index}`;
+    if (!this.outputs.has(name)) this.outputs.set(name, { text: "", end: 0 });
+    this.call(event.call, { state: "running", since: Date.parse(event.at), live: this.outputs.get(name) });
   },
   tool_returned(event) {
-    this.call(event.call, { state: event.outcome, output: event.output, cutFrom: event.cut_from });
+    const { call, outcome: state, output, cut_from: cutFrom, whole, millis, exit_code: exitCode, diff, attachments } = event;
+    this.outputs.delete(`${call.of}.${call.index}`);
+    this.call(call, { state, output, cutFrom, whole, millis, exitCode, diff, attachments, live: null });
   },
   turn_ended(event) {
     this.turn = null;
