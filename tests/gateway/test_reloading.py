@@ -468,7 +468,7 @@ async def test_without_reports_of_the_system_the_files_are_looked_at(
     def refuse(*_: object, **__: object) -> None:
         raise kind("the limit is reached")  # of the whole machine, which a test cannot reach for itself
 
-    monkeypatch.setattr("watchfiles.awatch", refuse)
+    monkeypatch.setattr("watchfiles.watch", refuse)
     monkeypatch.setattr(reloading, "POLL_SECONDS", 0.05)
     async with stage(tmp_path, ECHO) as on:
         assert await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}

@@ -127,6 +127,21 @@ def test_what_changes_is_searched_as_it_is(way: str, tmp_path: Path) -> None:
         assert texts(reader, reader.nearest(MODEL, vector_of("77", 16), 1)) == ["77"]
 
 
+def test_vectors_that_the_cache_no_longer_holds_are_missing_again(way: str, tmp_path: Path) -> None:
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        refresh(index, [Lines(30)])
+        for identity in (MODEL, ODD):
+            embed_all(index, identity)
+            assert index.count_unembedded(identity) == 0
+        index.trim_cache(ODD, 10)
+        assert (index.count_unembedded(MODEL), index.count_unembedded(ODD)) == (20, 0)
+        assert len(index.nearest(MODEL, vector_of("question", MODEL.dimensions), 30)) == 10
+        assert index.is_intact()
+        embed_all(index, MODEL)
+        assert index.count_unembedded(MODEL) == 0
+        assert index.is_intact()
+
+
 @pytest.mark.parametrize("first", WAYS)
 def test_either_goes_on_with_what_the_other_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     source, path = Lines(30), tmp_path / "memory.sqlite"

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from plugins.support.file_watcher import changes
 from tests.faults.gateway_process import ROOT
-from tests.waiting import DEADLINE, deadline
+from tests.open_files import watched_inodes
+from tests.waiting import DEADLINE, deadline, until
 
 WITHOUT = """
 import asyncio, contextlib, os, resource, sys
@@ -25,9 +27,11 @@ async def watched():
 
 def limit(what):
     if what == "threads":
-        if os.getuid() == 0:  # to whom this limit does not apply
-            os.setuid(65534)
-        resource.setrlimit(resource.RLIMIT_NPROC, (1, hard(resource.RLIMIT_NPROC)))
+        others = 0
+        if os.getuid() == 0:  # to whom this limit does not apply; so another user, who has no other process
+            os.setuid(20_000 + os.getpid() % 40_000)
+            others = 1  # the watcher of Python gets a thread, that of the library none
+        resource.setrlimit(resource.RLIMIT_NPROC, (1 + others, hard(resource.RLIMIT_NPROC)))
     else:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard(resource.RLIMIT_AS)))
@@ -37,6 +41,8 @@ def hard(what):
 
 async def main():
     print(await watched())
+    while len(os.listdir("/proc/self/task")) > 1:
+        await asyncio.sleep(0.01)
     limit(sys.argv[2])
     try:
         await watched()
@@ -57,6 +63,30 @@ async def test_changes_below_a_folder_are_reported(tmp_path: Path) -> None:
         while not (found := await anext(watch)):
             await asyncio.sleep(0)
     assert {path for _, path in found} == {str(note)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_nothing_is_watched_after_the_end(tmp_path: Path) -> None:
+    before = watched_inodes()
+    watching = asyncio.create_task(anext(changes(tmp_path, step=10)))
+    await until(lambda: watched_inodes() != before)
+    watching.cancel()
+    await asyncio.wait({watching})
+    assert watched_inodes() == before
+    await until(lambda: not any(each.name.startswith("watching") for each in threading.enumerate()))
+
+
+def test_watching_imports_no_event_loop_of_another_library(tmp_path: Path) -> None:
+    program = WITHOUT.partition("def limit")[0] + "asyncio.run(watched()); print('anyio._backends._asyncio' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=DEADLINE,
+        check=True,
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("what", ["threads", "memory"])

@@ -188,11 +188,14 @@ class MemoryIndex:
         return {digest: chunks[key].embedded() for key, digest in rows}
 
     def count_unembedded(self, identity: Identity) -> int:
+        number = self._number(identity)
+        if number and self._vectors and self._vectors.has_all(number, self.size()[1]):
+            return 0
         found = self._db.execute(
             # The index has no vectors, which would be read with the table.
             "SELECT count(*) FROM (SELECT digest FROM chunks"
             " EXCEPT SELECT digest FROM embeddings INDEXED BY embeddings_by_digest WHERE identity = ?)",
-            (self._number(identity),),
+            (number,),
         ).fetchone()
         return int(found[0])
 
@@ -222,7 +225,7 @@ class MemoryIndex:
     def trim_cache(self, identity: Identity | None, limit: int) -> None:
         number = self._number(identity) if identity else None
         (stored,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
-        if stored <= limit:
+        if stored <= limit or stored - (self._count_needed(identity) if identity else 0) <= limit:
             return
         needed = "(identity = ? AND digest IN (SELECT digest FROM chunks))"
         with self._transaction():
@@ -236,6 +239,13 @@ class MemoryIndex:
                 if self._vectors:
                     self._vectors.remove_identity(each)
                 self._db.execute("DELETE FROM identities WHERE id = ?", (each,))
+            if self._vectors:
+                self._vectors.remove_trimmed()
+
+    def _count_needed(self, identity: Identity) -> int:
+        """Return the number of the chunks' texts that have a vector of an identity."""
+        (texts,) = self._db.execute("SELECT count(DISTINCT digest) FROM chunks").fetchone()
+        return int(texts) - self.count_unembedded(identity)
 
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING

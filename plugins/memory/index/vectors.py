@@ -74,11 +74,28 @@ class VecTables:
         for number in self._dimensions():
             self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
 
+    def remove_trimmed(self) -> None:
+        """Remove the chunks whose vectors are no longer stored."""
+        for number in self._dimensions():
+            gone = self._db.execute(
+                f"SELECT rowid FROM vectors_{number:d}_rowids WHERE rowid NOT IN (SELECT chunks.id FROM chunks"  # noqa: S608
+                " JOIN embeddings USING (digest) WHERE identity = ?)",
+                (number,),
+            ).fetchall()
+            self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", gone)  # noqa: S608 - a name of ours
+
+    def has_all(self, identity: int, chunks: int) -> bool:
+        """Return True if all chunks, given their number, have a vector."""
+        return self._count(identity) == chunks
+
+    def _count(self, identity: int) -> int:
+        (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
+        return int(count)
+
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
         """Return the keys of the nearest chunks in the scope with their cosines, nearest first."""
-        (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
         roughly = _has_bits(self._dimensions()[identity])
-        if roughly and count <= EXACT_LIMIT:
+        if roughly and self._count(identity) <= EXACT_LIMIT:
             return _first(self._all_cosines(identity, packed, scope), limit)
         many = max(limit, min(limit * RESCORED, RESCORED_LIMIT)) if roughly else limit
         if not scope.condition()[0]:
@@ -207,9 +224,16 @@ class VecMatrix:
     def remove(self, keys: Sequence[int]) -> None:
         self._changed()
 
+    def remove_trimmed(self) -> None:
+        self._changed()
+
     def _changed(self) -> None:
         self._changes += 1
         self._db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (_STALE,))
+
+    def has_all(self, identity: int, chunks: int) -> bool:
+        """Return False: only the rows themselves tell."""
+        return False
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
         np = self._np

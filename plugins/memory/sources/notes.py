@@ -49,16 +49,17 @@ class Notes:
         """
         stamps: dict[str, str] = {}
         large: list[str] = []
+        start = len(_prefix(self._workspace))
         for place in self._places():
-            path = place.relative_to(self._workspace)
+            path = place[start:]
             stamp, size = stamp_of(place)
             if size > LARGEST:
-                large.append(path.as_posix())
+                large.append(path)
             elif stamp:
-                stamps[path.as_posix()] = f"{stamp}.{belongs_to(path.parts)}"
+                stamps[path] = f"{stamp}.{belongs_to(tuple(path.split('/')))}"
         return Listing(stamps=stamps, large=tuple(large))
 
-    def _places(self) -> Iterator[Path]:
+    def _places(self) -> Iterator[str]:
         yield from _own_notes(self._workspace)
         yield from markdown_in(self._workspace / SHARED)
         for folder in _folders(self._workspace / PEOPLE):
@@ -103,8 +104,8 @@ class ExtraNotes:
             if reason := _unusable(root):
                 remarks.append(f"memory.extra_paths: {given} {reason}.")
                 continue
-            for place in [root] if root.is_file() else markdown_in(root):
-                path, (stamp, size) = self._called(place), stamp_of(place)
+            for place in [str(root)] if root.is_file() else markdown_in(root):
+                path, (stamp, size) = place.removeprefix(_prefix(self._workspace)), stamp_of(place)
                 if size > LARGEST:
                     remarks.append(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed.")
                 elif stamp and not _is_elsewhere(path):
@@ -113,9 +114,6 @@ class ExtraNotes:
 
     def _root(self, given: str) -> Path:
         return Path(os.path.normpath(self._workspace / os.path.expanduser(given)))
-
-    def _called(self, place: Path) -> str:
-        return (place.relative_to(self._workspace) if place.is_relative_to(self._workspace) else place).as_posix()
 
     def read(self, path: str, state: str) -> Reading | None:
         text = self._text(path)
@@ -155,8 +153,8 @@ def is_note(path: str) -> bool:
     return _NOTE.fullmatch(path) is not None and not hidden and "\0" not in path
 
 
-def _own_notes(folder: Path) -> Iterator[Path]:
-    yield folder / MAIN
+def _own_notes(folder: Path) -> Iterator[str]:
+    yield str(folder / MAIN)
     yield from markdown_in(folder / FOLDER)
 
 
@@ -189,10 +187,13 @@ def _unusable(root: Path) -> str:
 # --- files --------------------------------------------------------------------------------------------------------------
 
 
-def markdown_in(folder: Path) -> Iterator[Path]:
-    """Yield the Markdown files below a folder in order, without hidden ones; none if it cannot be listed. Blocks."""
+def markdown_in(folder: Path) -> Iterator[str]:
+    """Yield the Markdown files below a folder in order, without hidden ones; none if it cannot be listed. Blocks.
+
+    They are strings, since a `Path` for each takes most of the time.
+    """
     for place, names in _walk(folder):
-        yield from (Path(place, name) for name in sorted(names) if is_markdown(name))
+        yield from (os.path.join(place, name) for name in sorted(names) if is_markdown(name))
 
 
 def folders_in(folder: Path) -> Iterator[Path]:
@@ -200,9 +201,14 @@ def folders_in(folder: Path) -> Iterator[Path]:
     return (Path(place) for place, _ in _walk(folder))
 
 
+def _prefix(folder: Path) -> str:
+    """Return what the paths below a folder begin with."""
+    return os.path.join(folder, "")
+
+
 def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the folders that are read, each with the names of its files."""
-    for place, folders, names in os.walk(folder, onerror=lambda _: None):
+    for place, folders, names in os.walk(str(folder), onerror=lambda _: None):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield place, names
 
@@ -212,10 +218,10 @@ def is_markdown(name: str) -> bool:
     return name.endswith(".md") and not name.startswith(".")
 
 
-def stamp_of(place: Path) -> tuple[str, int]:
+def stamp_of(place: str | Path) -> tuple[str, int]:
     """Return a stamp that changes when a file is written or replaced, and its size; "" and 0 if it is not a regular file."""
     try:
-        there = place.lstat()
+        there = os.lstat(place)
     except OSError:
         return "", 0
     if not stat.S_ISREG(there.st_mode):
