@@ -21,7 +21,7 @@ from plugins.api.memory_settings import NONE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.embedder import Embedder, reason_of
 from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, import_search_modules
-from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors
+from plugins.memory.search.diagnostics import nothing_found, outdated, remarks_on, without_vectors
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.watcher import Watcher
 from plugins.support.errors import ProviderError
@@ -131,13 +131,9 @@ class Memory:
             IndexUnusable: The index cannot be used.
         """
         self._indexer.on_change = progress
-        while True:
-            await self._indexer.update()
-            try:
-                await self._embedder.embed_all()
-            except IndexRebuilt:
-                continue
-            return self._indexer.state
+        await self._indexer.update()
+        await self._embedder.embed_all()
+        return self._indexer.state
 
     def _watched_folders(self) -> WatchedFolders:
         return reduce(or_, (source.watched() for source in self._enabled_sources()), WatchedFolders())
@@ -153,9 +149,11 @@ class Memory:
         return self._backend
 
     def problems(self) -> list[str]:
-        """Return sentences about a backend that cannot be used and vectors that cannot be made."""
+        """Return sentences about an index that cannot be used or updated, and vectors that cannot be made or stored."""
         found = [self._backend.problem] if self._backend and self._backend.problem else []
-        if why := self._embedder.failing if self.provider() else self.why_no_provider():
+        if self._indexer.state.problem:
+            found.append(outdated(self._indexer.state))
+        if why := (self._embedder.failing or self._embedder.not_stored) if self.provider() else self.why_no_provider():
             found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
         if notice := self._keys().embedding.fallback_notice(self._providers):
             found.append(notice)
@@ -219,7 +217,7 @@ class Memory:
         if vector is not None and not can:
             missed = "neither sqlite-vec, which this Python's SQLite cannot load, nor numpy is available"
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
-        remarks += self.problems()
+        remarks += [problem for problem in self.problems() if problem not in remarks]
         return SearchResult(
             hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._indexer.state, scope)]))
         )

@@ -10,7 +10,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plugins.api.memory.scope import EVERYTHING
+from plugins.api.plugin_services import IndexUnusable
+from plugins.memory.index import embedder, indexer
 from plugins.memory.index.index_file import IndexFile
 from plugins.memory.index.indexer import IndexRebuilt
 from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
 from plugins.testing.memory_backend_checks import document
+from sessions.catalog.sqlite import Error
 from tests.memory.places import Place
+from tests.waiting import until
 
 NOTES = {
     "MEMORY.md": "# Home\n\nThe door code is 4711.\n",
@@ -196,6 +202,79 @@ async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_
     async with place.memory() as memory:
         assert (await memory.search("door", EVERYTHING)).hits
     assert looked
+
+
+@pytest.fixture
+def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times of the rebuilds of the index."""
+    times: list[float] = []
+    rebuild = IndexFile._rebuild
+
+    def count(file: IndexFile) -> IndexRebuilt:
+        times.append(time.monotonic())
+        return rebuild(file)
+
+    monkeypatch.setattr(IndexFile, "_rebuild", count)
+    return times
+
+
+def pauses(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (indexer, embedder):
+        monkeypatch.setattr(module, "PAUSE_SECONDS", seconds)
+
+
+def fail(*_: object) -> None:
+    raise Error[0]("disk I/O error")
+
+
+WRITES = pytest.mark.parametrize(
+    ("write", "effect"),
+    [("store", "The index is not up to date"), ("store_vectors", "Notes are found by keywords only")],
+    ids=["notes", "vectors"],
+)
+
+
+@WRITES
+async def test_an_index_whose_writes_always_fail_is_not_rebuilt_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuilt: list[float], write: str, effect: str
+) -> None:
+    place = Place(tmp_path)
+    place.put("MEMORY.md", NOTES["MEMORY.md"])
+    pauses(10_000, monkeypatch)
+    monkeypatch.setattr(MemoryIndex, write, fail)
+    async with place.memory("counted") as memory:
+        await memory.refresh()
+        await until(memory.problems)
+        problem = f"{effect}: The memory index is damaged again after each rebuild: disk I/O error."
+        assert memory.problems() == [problem]
+        for number in range(10):
+            place.put("memory/more.md", f"the window number {number}\n")
+            found = await memory.search("window", EVERYTHING)
+            assert [hit.chunk.text for hit in found.hits] == ([] if write == "store" else [f"the window number {number}"])
+            assert found.remarks.count(problem) == 1
+        assert len(rebuilt) == indexer.TRIES
+        with pytest.raises(IndexUnusable, match=r"damaged again after each rebuild: disk I/O error\.$"):
+            await memory.update(lambda _: None)
+        assert len(rebuilt) == 2 * indexer.TRIES
+
+
+@WRITES
+async def test_an_index_whose_writes_failed_is_tried_again_less_and_less_often_and_complete_once_they_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuilt: list[float], write: str, effect: str
+) -> None:
+    place = Place(tmp_path)
+    place.put("MEMORY.md", NOTES["MEMORY.md"])
+    pauses(0.05, monkeypatch)
+    async with place.memory("counted") as memory:
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryIndex, write, fail)
+            await memory.refresh()
+            await until(lambda: len(rebuilt) > 3 * indexer.TRIES)
+            assert memory.problems()[0].startswith(effect)
+        attempts = rebuilt[:: indexer.TRIES]
+        assert [later - before >= 0.05 * 2**n for n, (before, later) in enumerate(pairwise(attempts))] == [True] * 3
+        await until(lambda: memory.state.chunks == 1 and not memory.state.unembedded and not memory.problems())
+        assert (await memory.search("door", EVERYTHING)).remarks == ()
 
 
 @pytest.mark.parametrize("gone", ["", "-wal", "-shm"])

@@ -16,7 +16,15 @@ from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import Identity
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
-from plugins.memory.index.indexer import Indexer, IndexRebuilt, identity_of
+from plugins.memory.index.indexer import (
+    LONGEST_PAUSE,
+    PAUSE_SECONDS,
+    TRIES,
+    DamagedAgain,
+    Indexer,
+    IndexRebuilt,
+    identity_of,
+)
 from plugins.providers.hosted.batch_limits import BatchLimits
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, Unreachable
 from plugins.support.untrusted import call_failure, error_text
@@ -25,9 +33,6 @@ from sessions.events.tokens import estimate
 
 BATCH, AHEAD = 16, 320
 """Chunks embedded before their vectors are stored, which a crash loses at most; and chunks looked up at once."""
-
-PAUSE_SECONDS, LONGEST_PAUSE = 15.0, 900.0
-"""Seconds before a failed provider is retried, doubled each time; a change retries it at once."""
 
 REQUEST_TEXTS = 256
 """Maximum texts per request if `batch_size` is not set, the same as for `context.embed`."""
@@ -75,6 +80,8 @@ class Embedder:
         """By identity and digest, why a text cannot be embedded. A changed text is a new one."""
         self.failing = ""
         """Why embedding fails for other reasons than the texts, "" if it does not."""
+        self.not_stored = ""
+        """Why vectors cannot be stored, "" if they can."""
 
     async def run(self) -> None:
         """Embed new chunks until cancelled."""
@@ -91,8 +98,12 @@ class Embedder:
                 self._log_failure(reason_of(error))
                 await self._pause(error.retry_after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except IndexRebuilt:
-                self._indexer.wake()
+            except DamagedAgain as error:
+                self.not_stored = str(error)
+                log.warning("vectors_not_stored", reason=self.not_stored, seconds_until_next_try=pause)
+                await asyncio.sleep(pause)  # also if notes change: each attempt is a rebuild
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self._indexer.stored.set()
             except IndexUnusable as error:
                 self._indexer.report(problem=str(error))
             except Exception as error:  # an error of the provider must not stop the embedder
@@ -114,20 +125,29 @@ class Embedder:
             self._indexer.stored.set()
 
     async def embed_all(self) -> None:
-        """Embed all chunks without a vector.
+        """Embed all chunks without a vector. If the index is rebuilt meanwhile, index all documents again first.
 
         Raises:
             ProviderError: The provider failed.
-            IndexRebuilt: The index is empty.
             IndexUnusable: The index cannot be used.
         """
         async with self._embedding:
-            while await self._embed_some():
-                pass
-            provider, limit = self._provider(), self._keys().cache
-            identity = identity_of(provider) if provider else None
-            self._indexer.report(vector_problem=self._describe_failed_texts(identity))
-            await self._indexer.write(lambda index: index.trim_cache(identity, limit))
+            for _ in range(TRIES):
+                try:
+                    return await self._embed_all()
+                except IndexRebuilt as error:
+                    last = error
+                    await self._indexer.update()
+            raise DamagedAgain(last)
+
+    async def _embed_all(self) -> None:
+        while await self._embed_some():
+            pass
+        provider, limit = self._provider(), self._keys().cache
+        identity = identity_of(provider) if provider else None
+        self._indexer.report(vector_problem=self._describe_failed_texts(identity))
+        await self._indexer.write(lambda index: index.trim_cache(identity, limit))
+        self.not_stored = ""
 
     async def _embed_some(self) -> bool:
         """Embed some chunks, the newest first; return False if there are none."""
@@ -135,9 +155,11 @@ class Embedder:
         if provider is None or not await write(lambda index: index.searches_vectors):
             return False
         identity = identity_of(provider)
+        await self._indexer.count()
+        if not self._indexer.state.unembedded:
+            return False
         unembedded = await write(lambda index: index.unembedded(identity, AHEAD))
         texts = {digest: text for digest, text in unembedded.items() if (identity, digest) not in self._failed_texts}
-        await self._indexer.count()
         if texts and not identity.dimensions:
             await self.embed([PLAIN], "query")  # determines the dimensions, which identify the vectors
             return True

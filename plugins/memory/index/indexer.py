@@ -19,7 +19,7 @@ from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import Document, Identity, MemoryBackend
 from plugins.api.memory.source import Source
 from plugins.api.plugin_services import IndexUnusable
-from plugins.support.untrusted import call_failure
+from plugins.support.untrusted import call_failure, error_text
 
 T = TypeVar("T")
 
@@ -30,7 +30,10 @@ STEP_SECONDS = 0.25
 """Maximum seconds of indexing before other work on the index gets its turn."""
 
 TRIES = 3
-"""Maximum rebuilds of the index in a row."""
+"""Maximum rebuilds of the index in a row before a pause."""
+
+PAUSE_SECONDS, LONGEST_PAUSE = 15.0, 900.0
+"""Seconds before what failed is tried again, doubled each time."""
 
 _SEARCH_MODULES = (
     "plugins.memory.index.backend_lifecycle",
@@ -47,6 +50,14 @@ class BackendFailed(Exception):
 
 class IndexRebuilt(Exception):
     """The index was damaged or deleted and is empty now: everything has to be indexed again."""
+
+
+class DamagedAgain(IndexUnusable):
+    """The index was rebuilt `TRIES` times in a row, such as on a disk on which it cannot be written."""
+
+    def __init__(self, last: IndexRebuilt) -> None:
+        reason = f": {error_text(last.__cause__)}" if last.__cause__ else ""
+        super().__init__(f"The memory index is damaged again after each rebuild{reason}.")
 
 
 class OpenBackend(Protocol):
@@ -111,6 +122,7 @@ class Indexer:
         self._wanted = asyncio.Event()
         self._updating = asyncio.Lock()
         self._waiting: list[asyncio.Future[None]] = []
+        self._pausing = False
         self.state = IndexState()
         self.on_change: Callable[[IndexState], None] = lambda _: None
         """Called whenever the state changes."""
@@ -122,7 +134,12 @@ class Indexer:
         self._wanted.set()
 
     async def refresh(self, patience: float) -> None:
-        """Check the sources and index a few changes now, waiting at most `patience` seconds."""
+        """Check the sources and index a few changes now, waiting at most `patience` seconds.
+
+        Does nothing while the index is damaged again after each rebuild.
+        """
+        if self._pausing:
+            return
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self.wake()
@@ -130,12 +147,19 @@ class Indexer:
 
     async def run(self) -> None:
         """Index changes until cancelled."""
+        pause = PAUSE_SECONDS
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             waiting, self._waiting = self._waiting, []
             try:
                 await self.update(partial(_answer, waiting))
+                pause = PAUSE_SECONDS
+            except DamagedAgain as error:
+                self.report(problem=str(error))
+                _answer(waiting)
+                await self._pause(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
             except IndexUnusable as error:
                 self.report(problem=str(error))
             except Exception as error:  # an error of one source must not stop the indexer
@@ -145,6 +169,15 @@ class Indexer:
             finally:
                 _answer(waiting)
             self.stored.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Try again after a pause, in which no search causes another rebuild."""
+        self._pausing = True
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._pausing = False
+            self.wake()
 
     async def update(self, soon: Callable[[], None] = lambda: None) -> None:
         """Index all changes.
@@ -160,9 +193,10 @@ class Indexer:
             for _ in range(TRIES):
                 try:
                     return await self._update(soon)
-                except IndexRebuilt:
+                except IndexRebuilt as error:
+                    last = error
                     self.report(documents=0, by_source={}, chunks=0)
-            raise IndexUnusable("The memory index cannot be used: it is damaged again after each rebuild.")
+            raise DamagedAgain(last)
 
     async def _update(self, soon: Callable[[], None]) -> None:
         sources = self._sources()
@@ -175,9 +209,8 @@ class Indexer:
             pending=len(due),
             large=changes.large,
             remarks=changes.remarks,
-            problem="",
+            checked_at=time.monotonic(),
         )
-        self.report(checked_at=time.monotonic())
         if len(due) > MANY_CHANGES:
             soon()
         if changes.gone:
@@ -190,7 +223,7 @@ class Indexer:
             self.stored.set()
         if len(changes.due) > MANY_CHANGES:
             await self.write(lambda index: index.optimize())
-        self.report(unreadable=tuple(unreadable))
+        self.report(unreadable=tuple(unreadable), problem="")
         await self.count()
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:

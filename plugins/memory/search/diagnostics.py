@@ -27,7 +27,7 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
         *(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed." for path in state.large if scope.reads(path)),
     ]
     if state.problem:
-        remarks.append(f"The index is not up to date: {state.problem}")
+        remarks.append(outdated(state))
     if state.pending:
         remarks.append(f"The index is behind: {_count(state.pending, 'note')} of {state.documents} not indexed yet.")
     if state.unreadable:
@@ -43,6 +43,11 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
             + (f". {state.vector_problem}" if state.vector_problem else ".")
         )
     return remarks
+
+
+def outdated(state: IndexState) -> str:
+    """Return why the index could not be updated, as a sentence."""
+    return f"The index is not up to date: {state.problem}"
 
 
 def how_found(vectors: str, *, by_words: bool) -> str:
