@@ -10,13 +10,13 @@ module never pays for the others.
     host/       Loading plugins and calling their hooks.
     http/       The one outbound HTTP client, its connections and its streams.
     languages/  The texts that models are sent, one file per language.
+    mcp/        The client of the Model Context Protocol.
     memory/     The memory: notes and conversations, indexed and searched.
     policies/   The built-in pruning, summarizers and memory flush.
     providers/  The built-in chat and embedding providers.
     skills/     Skills in the Agent Skills convention.
     support/    What every package of `plugins` may use: errors, secrets, text, safe file access.
-    templates/  Templates for new plugins.
-    testing/    The conformance kit: tests that a plugin author inherits.
+    testing/    The conformance kit for plugin authors, and templates for new plugins.
     tools/      The built-in file tools.
 """
 

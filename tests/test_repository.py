@@ -49,6 +49,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert provider_settings(config, section.partition(".")[2], form) == form(), section
         elif section.startswith("people."):
             assert config.people == {}
+        elif section.startswith("mcp."):
+            assert config.mcp == {}
         else:
             assert attrgetter(section)(config) == form(), section
 
@@ -74,7 +76,7 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people."))
+    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people.").replace("#[mcp.", "[mcp."))
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():
@@ -82,6 +84,9 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
         match table:
             case "people":
                 chosen: Any = config.people[name]
+            case "mcp":
+                server, _, inner = name.partition(".")
+                chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]
             case "providers":
                 chosen = provider_settings(config, name, form)
             case _:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plugins.host.loading import PluginFolder
 
 KINDS = ("provider", "embedding", "tool", "command", "policy")
-"""The kinds of `plugins new`, as in `plugins.templates.packages`, which is not imported here to keep `--help` fast."""
+"""The kinds of `plugins new`, as in `plugins.testing.templates.packages`; that is not imported here, for quick help."""
 
 
 @click.group()
@@ -272,6 +272,35 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
         return context_command.show_context(existing_home(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
 
     end(show)
+
+
+@cli.group()
+def mcp() -> None:
+    """List and check the servers of the Model Context Protocol."""
+
+
+@mcp.command("list")
+@home_option
+@config_option
+@json_option
+def list_servers(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """List the configured servers. None of them is started or contacted."""
+    from gateway.cli import mcp as commands
+
+    end(lambda: commands.list_servers(invocation(home_at(home), file, as_json=as_json)))
+
+
+@mcp.command("check")
+@click.argument("name", required=False)
+@home_option
+@config_option
+@json_option
+def check_servers(name: str | None, home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Connect to the server NAME, or to all, and list their tools. Exit code 1 if one is not available or offers a tool
+    that cannot be used."""
+    from gateway.cli import mcp as commands
+
+    end(lambda: commands.check_servers(invocation(home_at(home), file, as_json=as_json), name))
 
 
 @cli.group()

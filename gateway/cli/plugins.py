@@ -17,7 +17,7 @@ from gateway.support.printable import one_line
 from plugins.host.hooks import Hooks
 from plugins.host.loading import NoPlugin, PluginFolder, installed_plugins, load_one, load_plugins
 from plugins.support.untrusted import PluginCallFailed, attempt
-from plugins.templates.packages import NotWritten, write_package
+from plugins.testing.templates.packages import NotWritten, write_package
 
 WORDS = {
     "register_chat_providers": "chat provider",

@@ -23,6 +23,7 @@ from plugins.api.compaction import IdentifierPolicy
 from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.api.pruning import PruningRules
 from plugins.languages import prompts as language
+from plugins.mcp.mcp_settings import ServerKeys, faults_of
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
@@ -170,6 +171,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     skills: SkillsKeys = SkillsKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
+    mcp: dict[str, ServerKeys] = {}
     people: dict[str, PersonKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
     log: LogKeys = LogKeys()
@@ -198,10 +200,12 @@ def load_config(path: Path | None, *, environment: Mapping[str, str], overrides:
 
 def fit_config(sources: Sources, references: References) -> Config:
     """Validate the merged sources; ConfigRefused at the first invalid key."""
-    people = sources.tree.get("people")
-    for name, table in (people if isinstance(people, dict) else {}).items():
-        # Validated again below, where msgspec would not name the table of a fault.
-        Validator(sources, references).fit(table, PersonKeys, f"people.{name}")
+    forms: dict[str, type[msgspec.Struct]] = {"people": PersonKeys, "mcp": ServerKeys}
+    for section, form in forms.items():
+        tables = sources.tree.get(section)
+        for name, table in (tables if isinstance(tables, dict) else {}).items():
+            # Validated again below, where msgspec would not name the table of a fault.
+            Validator(sources, references).fit(table, form, f"{section}.{name}")
     validator = Validator(sources, references)
     sections = validator.fit(_with_plugin_tables(sources.tree), Sections)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
@@ -272,6 +276,12 @@ def check_summarizers(config: Config, summarizers: Collection[str], flushes: Col
     ):
         if name not in known:
             raise _unknown_name(config, key, name, sorted(known))
+
+
+def check_servers(config: Config) -> None:
+    """Raise ConfigRefused if an entry of `[mcp]` is neither a program nor an address, or its name cannot be used."""
+    for key, reason in faults_of(config.mcp):
+        raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}.", key=key)
 
 
 def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:

@@ -16,6 +16,7 @@ from gateway.config.keys import (
     check_backend,
     check_embedding,
     check_providers,
+    check_servers,
     check_summarizers,
     fit_config,
     fit_provider,
@@ -82,6 +83,7 @@ def check(
     _collect_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
     _collect_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
     _collect_faults(lambda: check_summarizers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
+    _collect_faults(lambda: check_servers(config), {"mcp": config.mcp}, faults)
     faults += [
         *_token_faults(config),
         *_people_faults(config),

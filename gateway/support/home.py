@@ -61,6 +61,8 @@ class Home(msgspec.Struct, frozen=True):
     """The parent of the plugins' own folders."""
     admitted_skills = _Entry("admitted_skills")
     """The log of the admitted skills, with copies of them."""
+    mcp_logins = _Entry("mcp_logins")
+    """The tokens of logins to MCP servers."""
     held_up = _Entry("held_up.json")
     """The plugin that blocked the event loop of the previous process."""
     signed_out = _Entry("signed_out.json")

@@ -11,7 +11,14 @@ from typing import Any
 import structlog
 
 from gateway import VERSION
-from gateway.config.keys import Config, check_backend, check_embedding, check_providers, check_summarizers
+from gateway.config.keys import (
+    Config,
+    check_backend,
+    check_embedding,
+    check_providers,
+    check_servers,
+    check_summarizers,
+)
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
@@ -48,6 +55,7 @@ from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
+from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
 from plugins.skills.skill_tools import SkillTools
@@ -105,11 +113,13 @@ class RunningPlugins:
     opened: OpenedPlugins
     lifecycle: Lifecycle
     channels: ChannelRunner
+    mcp: McpServers
     development: tuple[PluginDevelopment, ...]
 
     def problems(self) -> list[str]:
         """Return the problems of all parts, as sentences."""
-        return [*self.channels.problems(), *(sentence for each in self.development for sentence in each.problems())]
+        developed = [sentence for each in self.development for sentence in each.problems()]
+        return [*self.channels.problems(), *self.mcp.problems(), *developed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,12 +308,21 @@ class ApplicationBuilder:
             )
             for folder in self.folders
         )
+        mcp = McpServers(
+            log=services.of("mcp", knowledge.memory, knowledge.facts).log,
+            workspace=self.context.workspace,
+            folder=self.context.home.mcp_logins,
+            environment=os.environ,
+            reserved=lambda: opened.tools,
+        )
+        self.stack.push_async_callback(mcp.close)
         return RunningPlugins(
             hooks=hooks,
             services=services,
             opened=opened,
             lifecycle=lifecycle,
             channels=ChannelRunner(hooks.channels(), channel_context),
+            mcp=mcp,
             development=development,
         )
 
@@ -346,7 +365,9 @@ class ApplicationBuilder:
             models=models.registry,
             caller=models.caller,
             providers=models.providers,
-            tools=OfferedTools(opened.tools, context.settings, [SkillTools(knowledge.skills, plugins.services.embed)]),
+            tools=OfferedTools(
+                opened.tools, context.settings, [SkillTools(knowledge.skills, plugins.services.embed), plugins.mcp]
+            ),
             commands=opened.commands,
             attachments=attachments_of(context.home),
             notes=WorkspaceNotes(context.workspace),
@@ -371,3 +392,4 @@ def check(config: Config, hooks: Hooks) -> None:
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     check_summarizers(config, hooks.summarizers(), hooks.flushes())
+    check_servers(config)

@@ -199,6 +199,7 @@ class Daemon:
             asyncio.create_task(gateway.knowledge.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.plugins.lifecycle.run()),
+            asyncio.create_task(gateway.plugins.mcp.reconfigure(self.config.mcp)),
             asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway))),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
@@ -278,6 +279,7 @@ class Daemon:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.models.open_providers(config)
         changed = self.context.settings.offer(config)
+        await gateway.plugins.mcp.reconfigure(self.config.mcp)
         gateway.models.registry.reconfigure(self.config.agent)
         if any(key.startswith("memory.") for key in changed):
             gateway.knowledge.memory.wake()  # the sources or the embedding provider may have changed

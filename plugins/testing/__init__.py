@@ -17,6 +17,7 @@ For use in tests:
     contexts              Plugin and provider contexts, `PluginServices` in memory, and a manual clock.
     recording             Recording and replaying the responses of a real service.
     servers/              Fake servers that can simulate failures.
+    templates/            Templates for new plugins.
 """
 
 import sys

@@ -14,6 +14,7 @@ from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
 from plugins.host.loading import load_plugins
+from plugins.mcp.mcp_settings import ServerKeys
 from plugins.support.addresses import FAULT, host_fault, origin_fault, server_fault, web_fault
 from plugins.support.secrets import Secret
 
@@ -24,7 +25,9 @@ KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
+    named_tables = ("providers", "people", "mcp")
+    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
+    sections["mcp.files"] = ServerKeys
     deeper = sections
     while deeper:
         deeper = {f"{name}.{inner}": form for name, kind in deeper.items() for inner, form in tables_in(kind).items()}
@@ -66,7 +69,7 @@ def keys_section() -> str:
         row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
         told.setdefault(section, []).append(row)
     return "\n".join(
-        f"### `[{section.replace('people.ana', 'people.NAME')}]`\n\n"
+        f"### `[{section.replace('people.ana', 'people.NAME').replace('mcp.files', 'mcp.NAME')}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()

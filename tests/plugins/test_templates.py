@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from exuvia import EmbeddingKeys, make_provider_context
 from gateway.cli.main import KINDS, cli
-from plugins.templates.packages import KINDS as TEMPLATES
-from plugins.templates.packages import NotWritten, write_package
+from plugins.testing.templates.packages import KINDS as TEMPLATES
+from plugins.testing.templates.packages import NotWritten, write_package
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,122 @@
+"""`exuvia mcp list|check`: the configured servers of the Model Context Protocol.
+
+Each function prints and returns an exit code: 0 success, 1 a server cannot be used as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
+from gateway.config.keys import Config
+from gateway.config.keys import check_servers as check_keys
+from gateway.plugin_runtime.plugin_loading import allowed_plugins
+from gateway.support import logs
+from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
+from plugins.api.plugin_services import LogEntry
+from plugins.mcp.mcp_servers import McpServers, ServerReport
+from plugins.mcp.mcp_settings import ServerKeys
+
+
+class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured server: its command or address, and whether it is trusted and a login is kept."""
+
+    name: str
+    where: str
+    trust: bool
+    login: bool
+
+
+def list_servers(call: Invocation) -> int:
+    """Print the configured servers."""
+    config = _config(call)
+    folder = call.home.mcp_logins
+    listed = [
+        ListedServer(
+            name=name,
+            where=keys.url or " ".join(keys.command),
+            trust=keys.trust,
+            login=(folder / f"{name}.json").is_file(),
+        )
+        for name, keys in config.mcp.items()
+    ]
+    if call.as_json:
+        print_json(listed, call.out)
+    else:
+        call.out.writelines(f"{line}\n" for line in _list(listed))
+    return SUCCESS
+
+
+def check_servers(call: Invocation, name: str | None) -> int:
+    """Connect to servers, and print what they offer."""
+    config = _config(call)
+    if name is not None and name not in config.mcp:
+        known = f"the servers are {', '.join(config.mcp)}" if config.mcp else "none is configured"
+        raise click.ClickException(f"There is no server {name!r} in [mcp]; {known}.")
+    servers = {each: keys for each, keys in config.mcp.items() if name in (None, each)}
+    reports = asyncio.run(_check(call, config, servers))
+    if call.as_json:
+        print_json(reports, call.out)
+    else:
+        call.out.writelines(f"{line}\n" for report in reports for line in _lines(report))
+    return SUCCESS if all(report.ready and not report.refused for report in reports) else PROBLEM
+
+
+async def _check(call: Invocation, config: Config, servers: Mapping[str, ServerKeys]) -> Sequence[ServerReport]:
+    others = allowed_plugins(config).tools()
+    workspace = call.home.workspace(config.agent.workspace)
+    opened = McpServers(
+        log=_NoLog(),
+        workspace=workspace if workspace.is_dir() else call.home.root.parent,
+        folder=call.home.mcp_logins,
+        environment=call.environment,
+        reserved=lambda: others,
+    )
+    try:
+        await opened.reconfigure(servers)
+        await opened.settled()
+        return opened.reports()
+    finally:
+        await opened.close()
+
+
+class _NoLog:
+    """A log that keeps nothing: a check pins no definition."""
+
+    async def append(self, entry: Any) -> int:
+        return 0
+
+    async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
+        return ()
+
+
+def _config(call: Invocation) -> Config:
+    logs.configure("error", "auto")
+    config = call.config()
+    check_keys(config)
+    return config
+
+
+def _list(listed: Sequence[ListedServer]) -> Iterator[str]:
+    if not listed:
+        yield "No server is configured: add a table [mcp.NAME] to the configuration."
+    for each in listed:
+        remarks = [*(["trusted"] if each.trust else []), *(["logged in"] if each.login else [])]
+        remark = f" ({', '.join(remarks)})" if remarks else ""
+        yield one_line(f"{each.name:20} {each.where}{remark}", 400)
+
+
+def _lines(report: ServerReport) -> Iterator[str]:
+    if not report.ready:
+        yield one_line(f"{report.name} is not available: {report.problem}.", 600)
+        return
+    about = f"{report.server or 'without a name'}, protocol {report.protocol}"
+    counts = f"{count_of(len(report.tools), 'tool')}, {count_of(len(report.prompts), 'prompt')}"
+    yield one_line(f"{report.name}: {about}, {counts}.", 600)
+    yield from (f"  {one_line(line, 600)}" for line in (*report.tools, *report.refused))

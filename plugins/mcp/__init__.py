@@ -1,0 +1,15 @@
+"""The client of the Model Context Protocol: tools of servers that are programs or addresses.
+
+Of these modules a gateway without a configured server imports only `mcp_settings`.
+
+connection       The connection to one server, kept up by one task.
+definitions      Names, descriptions and schemas as they are offered, and their digests.
+elicitation      Questions of servers, asked as approvals.
+http_transport   The HTTP client, with bounds and a guard on addresses.
+mcp_servers      All configured servers, as one source of tools.
+mcp_settings     The keys of `[mcp.NAME]`.
+oauth            Logins.
+results          What servers return, as outputs of tools.
+stdio_transport  Messages over the standard streams of a program.
+supervisor       A program that runs a server, and ends it with the gateway.
+"""
