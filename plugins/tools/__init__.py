@@ -2,6 +2,7 @@
 
 edit          The `edit` tool
 file_changes  Changes of workspace files by tools, and the lines that each session has read
+file_diff     The difference of two versions of a file
 file_target   Atomic writes below an open directory
 read          The `read` tool
 write         The `write` tool

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from plugins.api.context import PluginContext
-from plugins.api.tool import ToolContext, ToolOutput
+from plugins.api.tool import ApprovalRequest, ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.tools.file_changes import FileChange, FileChanges, check_size, convert, encode_text
 from sessions.events.messages import ToolDefinition
@@ -75,11 +76,25 @@ class Edit:
         Raises:
             ToolFailed: Nothing was changed; the message says why.
         """
-        request = convert(arguments, EditArguments)
-        encode_text(request.new)
-        if request.old == request.new:
-            raise ToolFailed("The old and the new passage are the same.")
-        return await self._changes.apply(request.path, call, lambda file: _edit(file, request), new=False)
+        request = _checked(arguments)
+        return await self._changes.apply(request.path, call, partial(_edit, request=request), new=False)
+
+    async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest:
+        """Describe the edit by the difference that it makes.
+
+        Raises:
+            ToolFailed: The edit would fail.
+        """
+        request = _checked(arguments)
+        return await self._changes.describe(request.path, call, partial(_edit, request=request))
+
+
+def _checked(arguments: dict[str, Any]) -> EditArguments:
+    request = convert(arguments, EditArguments)
+    encode_text(request.new)
+    if request.old == request.new:
+        raise ToolFailed("The old and the new passage are the same.")
+    return request
 
 
 def _edit(file: FileChange, request: EditArguments) -> str:

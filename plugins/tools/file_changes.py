@@ -10,7 +10,8 @@ import asyncio
 import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +20,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from plugins.api.context import PluginContext
-from plugins.api.tool import ToolContext, ToolOutput
+from plugins.api.tool import ApprovalRequest, FileVersions, ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.support.safe_open import OutsideFolder
+from plugins.tools.file_diff import unified_diff
 from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target, writable_parts
 
 MAX_FILES = 4096
@@ -29,6 +31,9 @@ MAX_FILES = 4096
 
 MAX_RANGES = 100
 """Maximum line ranges remembered per file; beyond that the last ones are dropped."""
+
+MAX_DESCRIBED = 100
+"""Maximum descriptions remembered until their calls run."""
 
 _shared: WeakValueDictionary[Path, SeenFiles] = WeakValueDictionary()
 
@@ -147,28 +152,38 @@ class ChangeAborted(Exception):
 class FileChange:
     """A pending change of one file.
 
-    `before` is the current content, None if the file does not exist; `known` is what the session has read of it.
+    `before` is the current content, None if the file does not exist; `known` is what the session has read of it. Without a
+    `target` nothing is written, so that a change can be described before it is made.
     """
 
-    def __init__(self, path: str, target: FileTarget, known: KnownFile | None, check_cancelled: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        before: bytes | None,
+        known: KnownFile | None,
+        target: FileTarget | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
-        self.before = target.content()
+        self.before = before
         self.known = known
-        self.after = self.before
+        self.after = before
         self._target = target
         self._check_cancelled = check_cancelled
 
     def replace(self, content: bytes) -> None:
         """Replace the whole content atomically."""
         check_size(len(content))
-        self._target.replace(content, self._check_cancelled)
+        if self._target is not None:
+            self._target.replace(content, self._check_cancelled)
         self.after = content
 
     def append(self, content: bytes) -> None:
         """Append to the existing content."""
         assert self.before is not None
         check_size(len(self.before) + len(content))
-        self._target.append(content, self._check_cancelled)
+        if self._target is not None:
+            self._target.append(content, self._check_cancelled)
         self.after = self.before + content
 
 
@@ -179,11 +194,14 @@ class FileChanges:
         self._workspace = context.workspace
         self._protected = context.protected
         self._seen = seen_files(context.workspace)
+        self._described: OrderedDict[str, bytes | None] = OrderedDict()
+        """By call, the content on which a description of the change is based."""
 
     async def apply(self, path: str, call: ToolContext, change: Callable[[FileChange], str], *, new: bool) -> ToolOutput:
-        """Run `change` on a file and return its message as the tool's output.
+        """Run `change` on a file and return its message as the tool's output, with the difference of the file.
 
-        A cancellation before the change takes effect undoes it; afterwards the change stands.
+        A cancellation before the change takes effect undoes it; afterwards the change stands. If the change was described
+        before, it is made only to the content that the description was based on.
 
         Args:
             path: The path as the model wrote it.
@@ -196,38 +214,78 @@ class FileChanges:
         """
         cancelled = threading.Event()
         try:
-            return ToolOutput(text=await asyncio.to_thread(self._apply, path, call, change, cancelled, new))
+            return await asyncio.to_thread(self._apply, path, call, change, cancelled, new)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
+    async def describe(self, path: str, call: ToolContext, change: Callable[[FileChange], str]) -> ApprovalRequest:
+        """Describe what `apply` would do with the same arguments: the path, and the difference of the file.
+
+        Raises:
+            ToolFailed: The change would fail; the message says why.
+        """
+        return await asyncio.to_thread(self._describe, path, call, change)
+
+    def _describe(self, path: str, call: ToolContext, change: Callable[[FileChange], str]) -> ApprovalRequest:
+        with _as_tool_failure():
+            parts = self._parts(path, call)
+            try:
+                with open_target(self._workspace, parts, make=False) as target:
+                    before = target.content()
+            except FileNotFoundError:  # not even its folder exists
+                before = None
+        file = FileChange("/".join(parts), before, self._seen.known(call.session, parts))
+        change(file)
+        self._described[call.call] = before
+        while len(self._described) > MAX_DESCRIBED:
+            self._described.popitem(last=False)
+        state = "" if before is None else _digest(before).hex()
+        return ApprovalRequest(
+            what=file.path, detail=unified_diff(file.path, before, file.after), path=file.path, state=state
+        )
+
     def _apply(
         self, path: str, call: ToolContext, change: Callable[[FileChange], str], cancelled: threading.Event, new: bool
-    ) -> str:
+    ) -> ToolOutput:
         session = call.session
 
         def check_cancelled() -> None:
             if cancelled.is_set():
                 raise ChangeAborted
 
-        try:
-            parts = writable_parts(self._workspace, path, self._protected(), person=call.person, group=call.group)
+        with _as_tool_failure():
+            parts = self._parts(path, call)
             with self._seen.changing, open_target(self._workspace, parts, make=new) as target:
                 check_cancelled()
-                file = FileChange("/".join(parts), target, self._seen.known(session, parts), check_cancelled)
+                before = target.content()
+                if self._described.pop(call.call, before) != before:
+                    raise ToolFailed("The file has changed since this was approved; read it again.")
+                file = FileChange("/".join(parts), before, self._seen.known(session, parts), target, check_cancelled)
                 message = change(file)
-                if file.before is None and file.after is not None:
+                if before is None and file.after is not None:
                     self._seen.record_read(session, parts, file.after, (1, count_lines(file.after) + 1))
-                elif file.before is not None and file.after is not None:
-                    self._seen.record_change(session, parts, file.before, file.after)
-                return message
-        except (OutsideFolder, ChangeAborted) as error:
-            raise ToolFailed(str(error)) from error
-        except FileChanged as error:
-            raise ToolFailed("The file was changed by another process and nothing was written; read it again.") from error
-        except OSError as error:
-            why = "the disk is full" if error.errno in _FULL else error.strerror
-            raise ToolFailed(f"The file was not written: {why}.") from error
+                elif before is not None and file.after is not None:
+                    self._seen.record_change(session, parts, before, file.after)
+        versions = FileVersions(path=file.path, before=before, after=file.after)
+        return ToolOutput(text=message, diff=unified_diff(file.path, before, file.after), changes=(versions,))
+
+    def _parts(self, path: str, call: ToolContext) -> tuple[str, ...]:
+        return writable_parts(self._workspace, path, self._protected(), person=call.person, group=call.group)
+
+
+@contextmanager
+def _as_tool_failure() -> Iterator[None]:
+    """Turn the reasons why a file cannot be changed into a ToolFailed with a message for the model."""
+    try:
+        yield
+    except (OutsideFolder, ChangeAborted) as error:
+        raise ToolFailed(str(error)) from error
+    except FileChanged as error:
+        raise ToolFailed("The file was changed by another process and nothing was written; read it again.") from error
+    except OSError as error:
+        why = "the disk is full" if error.errno in _FULL else error.strerror
+        raise ToolFailed(f"The file was not written: {why}.") from error
 
 
 def convert(arguments: dict[str, Any], form: type[T]) -> T:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from plugins.api.context import PluginContext
-from plugins.api.tool import ToolContext, ToolOutput
+from plugins.api.tool import ApprovalRequest, ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
 from plugins.tools.file_changes import FileChange, FileChanges, convert, describe_size, encode_text
 from plugins.tools.read import MAX_TEXT_BYTES
@@ -62,10 +63,24 @@ class Write:
         Raises:
             ToolFailed: Nothing was written; the message says why.
         """
-        request = convert(arguments, WriteArguments)
-        ways = {"create": _create, "replace": _replace, "append": _append}
-        change = partial(ways[request.mode], content=encode_text(request.content))
-        return await self._changes.apply(request.path, call, change, new=True)
+        path, change = _requested(arguments)
+        return await self._changes.apply(path, call, change, new=True)
+
+    async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest:
+        """Describe the difference that it makes.
+
+        Raises:
+            ToolFailed: Nothing would be written.
+        """
+        path, change = _requested(arguments)
+        return await self._changes.describe(path, call, change)
+
+
+def _requested(arguments: dict[str, Any]) -> tuple[str, Callable[[FileChange], str]]:
+    """Return the path and the change that the arguments request."""
+    request = convert(arguments, WriteArguments)
+    ways = {"create": _create, "replace": _replace, "append": _append}
+    return request.path, partial(ways[request.mode], content=encode_text(request.content))
 
 
 def _create(file: FileChange, content: bytes) -> str:

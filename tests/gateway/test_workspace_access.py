@@ -55,7 +55,7 @@ async def test_a_model_writes_edits_and_reads_its_notes_but_not_its_orders(tmp_p
             ("returned", "The meeting is on Tuesday.\n"),
             ("returned", "You are kind.\n"),
             (
-                "failed",
+                "refused",
                 "This file holds the operator's instructions; only the operator may change it (agent.protected_files).",
             ),
         ]
