@@ -77,6 +77,48 @@ def new_plugin(kind: str, name: str, into: Path | None) -> None:
     end(lambda: commands.new_plugin(kind, name, into, sys.stdout))
 
 
+@click.group()
+def skills() -> None:
+    """List, add and check skills. The gateway may be running."""
+
+
+@skills.command("list")
+@home_option
+@config_option
+@json_option
+def list_skills(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """List all skills: what they are for, and whether they are admitted. Exit code 1 if one is not used."""
+    from gateway.cli import skills as commands
+
+    end(lambda: commands.list_skills(invocation(existing_home(home), file, as_json=as_json)))
+
+
+@skills.command("add")
+@click.argument("source")
+@home_option
+@config_option
+@json_option
+@click.option("--yes", is_flag=True, help="Admit without a question what is shown.")
+def add_skills(source: str, home: Path | None, file: Path | None, *, as_json: bool, yes: bool) -> None:
+    """Show the skills of SOURCE, ask, copy them to the first folder of skills.paths, and admit them. SOURCE is a folder
+    that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a folder
+    of skills.paths already is only admitted. Exit code 1 if a skill was not admitted."""
+    from gateway.cli import skills as commands
+
+    end(lambda: commands.add_skills(invocation(existing_home(home), file, as_json=as_json), source, yes=yes))
+
+
+@skills.command("check")
+@click.argument("source", type=click.Path(path_type=Path, exists=True))
+@json_option
+def check_skills(source: Path, *, as_json: bool) -> None:
+    """Compare the skills of SOURCE with the convention. SOURCE is a folder or an archive, as for `add`. Exit code 1 if
+    there is a fault."""
+    from gateway.cli import skills as commands
+
+    end(lambda: commands.check_skills(source, sys.stdout, as_json=as_json))
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="exuvia", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -85,6 +127,7 @@ def cli() -> None:
 
 cli.add_command(memory)
 cli.add_command(plugins)
+cli.add_command(skills)
 
 
 def _import_without(extra: str, module: str) -> None:

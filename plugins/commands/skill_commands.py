@@ -52,12 +52,12 @@ def one_text(text: str) -> str:
     lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
     whole = "\n".join(lines).replace("```", "´´´")
     more = len(whole) - MAX_SHOWN
-    return f"{whole[:MAX_SHOWN]}\n… ({more:,} more characters)" if more > 0 else whole
+    return f"{whole[:MAX_SHOWN]}\n… ({more:,} more characters: `exuvia skills add` shows them)" if more > 0 else whole
 
 
 def _listing(skills: Sequence[SkillEntry]) -> str:
     if not skills:
-        return "There are no skills. A folder with a `SKILL.md` below `skills/` in the workspace is one."
+        return "There are no skills. `exuvia skills add` adds some, or put folders with a `SKILL.md` into `skills/`."
     usable = sum(skill.state == "admitted" for skill in skills)
     lines = [f"**Skills**: {usable:,} of {len(skills):,} are admitted.", ""]
     for skill in skills:

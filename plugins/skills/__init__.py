@@ -1,7 +1,9 @@
 """Skills in the Agent Skills convention: a folder with a `SKILL.md`, used after a person has admitted exactly its files.
 
 admissions      The log of admitted skills.
+archives        Unpacking archives with skills.
 catalogue       The names and descriptions in a model's instructions.
+installation    Adding skills from a folder or an archive.
 inventory       The skills of a gateway, and loading them.
 persons_skills  The skills as one person may see and admit them.
 skill_file      Reading `SKILL.md`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +19,9 @@ import msgspec
 import structlog
 
 from plugins.skills.admissions import SEARCHED, Admission, Admissions, Admitted, Stamp
-from plugins.skills.catalogue import Catalogue, FoundSkill, catalogue_of, problems_of
+from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, problems_of
 from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill
-from plugins.skills.skill_folder import SkillFiles, describe_changes, read_folder
+from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder
 from plugins.skills.skill_names import name_fault, skeleton
 from plugins.skills.skill_settings import SkillsKeys
 
@@ -72,7 +72,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         ]
         lines += [f"  {path} ({len(content):,} bytes)" for path, content in files.items()]
         if self.skill.state == "changed":
-            return "\n".join([*lines, "", "Changes since it was admitted:", self.changes])
+            return "\n".join([*lines, "", "Changes:", self.changes])
         return "\n".join([*lines, "", files[NAME].decode()])
 
 
@@ -109,7 +109,10 @@ class Skills:
         if not self.found and not any(map(os.path.isdir, self._keys().folders(self._workspace))):
             return
         async with self._scanning:
+            before = self.version
             await asyncio.to_thread(self.scan)
+            for sentence in problems_of(self.found, (), 0) if self.version != before else ():
+                log.warning("skills", reason=sentence)
 
     def scan(self) -> None:
         """Look for changes, like `refresh`. Blocks."""
@@ -121,8 +124,6 @@ class Skills:
         if found != self.found:
             self.found = found
             self.version += 1
-            for sentence in problems_of(found, (), 0):
-                log.warning("skills", reason=sentence)
 
     def catalogue(self, window: int | None) -> Catalogue:
         """Return the catalogue for a model with this window (tokens; None if unknown)."""
@@ -177,12 +178,36 @@ class Skills:
     def preview(self, name: str) -> Preview:
         """Return a skill as it is on disk now. Blocks. Raises SkillInvalid."""
         skill = self.get(name)
-        files = self._read(skill)
+        if skill.state == "refused":
+            raise SkillInvalid(skill.reason)
+        return self.shown(Path(skill.folder), self._read(skill))
+
+    def shown(self, folder: Path, files: SkillFiles) -> Preview:
+        """Return a skill that has these files, in a folder that need not exist yet. Blocks. Raises SkillInvalid."""
         text = parse_skill(files.content[NAME])
-        named = text.usable_name(Path(skill.folder).name)
-        before = self._admissions.copy_of(named)
-        changes = describe_changes(before, files.content) if skill.state == "changed" and before else ""
-        return Preview(skill=skill, name=named, description=text.description, files=files, changes=changes)
+        name = text.usable_name(folder.name)
+        self._check_name(name, folder)
+        admitted = files.digest in self._admissions.current().by_name.get(name, {})
+        before = {} if admitted else self._admissions.copy_of(name) or _present(folder)
+        changes = describe_changes(before, files.content) if before else ""
+        state: State = "admitted" if admitted else "changed" if changes else "new"
+        skill = FoundSkill(name=name, folder=str(folder), place=self._place(str(folder)), state=state)
+        return Preview(skill=skill, name=name, description=text.description, files=files, changes=changes)
+
+    def folder_for(self, place: str, name: str) -> Path:
+        """Return where a skill that was found in a place belongs: there, if it is in a folder of skills already.
+
+        Raises SkillInvalid if none is configured.
+        """
+        folders = self._keys().folders(self._workspace)
+        if not folders:
+            raise SkillInvalid("No folder for skills is configured (skills.paths).")
+        return Path(place) if Path(place).parent in folders else folders[0] / name
+
+    def _check_name(self, name: str, folder: Path) -> None:
+        for other in self.found:
+            if other.admission is not None and other.folder != str(folder) and skeleton(other.name) == skeleton(name):
+                raise SkillInvalid(f"{alike(name, other)} Remove that one first.")
 
     def admit(self, preview: Preview, by: str, origin: str = "") -> Admission:
         """Admit exactly the files that were shown. Blocks; durable when it returns.
@@ -198,10 +223,7 @@ class Skills:
         files = self._read(preview.skill)
         if files.digest != preview.files.digest:
             raise SkillInvalid(f"The files of {preview.name!r} have changed since they were shown; look at them again.")
-        others = (skill for skill in self.found if skill.admission is not None and skill.folder != preview.skill.folder)
-        for other in others:
-            if skeleton(other.name) == skeleton(preview.name):
-                raise SkillInvalid(f"{alike(preview.name, other)} Remove that one first.")
+        self._check_name(preview.name, Path(preview.skill.folder))
         text = parse_skill(files.content[NAME])
         admission = Admission(
             at=self._now().isoformat(timespec="seconds"),
@@ -241,21 +263,24 @@ class Skills:
                 yield self._found(folder, stamp, admitted)
 
     def _found(self, folder: str, stamp: Stamp, admitted: Admitted) -> FoundSkill:
-        place = str(Path(folder).relative_to(self._workspace)) if Path(folder).is_relative_to(self._workspace) else folder
+        place = self._place(folder)
         before = admitted.by_folder.get(folder)
         examined = self._examined.get(folder)
         if examined is None or examined.stamp != stamp:
             unchanged = before is not None and before.stamp == stamp
-            examined = _Examined(stamp=stamp, digest=before.digest) if before and unchanged else _examine(folder, stamp)
+            known = _Examined(stamp=stamp, digest=before.digest, name=before.name) if before and unchanged else None
+            examined = known or _examine(folder, stamp)
             self._examined[folder] = examined
         if (admission := admitted.by_digest.get(examined.digest)) is not None:
             return FoundSkill(name=admission.name, folder=folder, place=place, state="admitted", admission=admission)
-        name = before.name if before else os.path.basename(folder)
-        if examined.reason or (fault := name_fault(name)):
-            reason = examined.reason or f"The name {name!r} {fault}."
-            return FoundSkill(name=name, folder=folder, place=place, state="refused", reason=reason)
+        name = before.name if before else examined.name
+        if examined.reason:
+            return FoundSkill(name=name, folder=folder, place=place, state="refused", reason=examined.reason)
         changed = before is not None or bool(admitted.by_name.get(name))
         return FoundSkill(name=name, folder=folder, place=place, state="changed" if changed else "new")
+
+    def _place(self, folder: str) -> str:
+        return _printable(folder.removeprefix(f"{self._workspace}/"))
 
     def _read(self, skill: FoundSkill) -> SkillFiles:
         """Return the files of a skill, and remember their digest. Raises SkillInvalid."""
@@ -265,7 +290,7 @@ class Skills:
         except OSError as error:
             raise SkillInvalid(f"The skill in {skill.place} cannot be read: {error.strerror}.") from error
         if stamp is not None:
-            self._examined[skill.folder] = _Examined(stamp=stamp, digest=files.digest)
+            self._examined[skill.folder] = _Examined(stamp=stamp, digest=files.digest, name=skill.name)
         return files
 
     def _last_used(self) -> dict[str, str]:
@@ -282,16 +307,34 @@ class _Examined(msgspec.Struct, frozen=True, kw_only=True):
 
     stamp: Stamp
     digest: str = ""
+    name: str = ""
     reason: str = ""
 
 
 def _examine(folder: str, stamp: Stamp) -> _Examined:
+    """Digest a folder. Its `SKILL.md` is parsed only if the folder's name is none for a skill."""
+    name = os.path.basename(folder)
     try:
-        return _Examined(stamp=stamp, digest=read_folder(Path(folder)).digest)
+        check_names([name])
+        files = read_folder(Path(folder))
+        named = parse_skill(files.content[NAME]).usable_name(name) if name_fault(name) else name
+        return _Examined(stamp=stamp, digest=files.digest, name=named)
     except SkillInvalid as error:
-        return _Examined(stamp=stamp, reason=str(error))
+        return _Examined(stamp=stamp, name=_printable(name), reason=str(error))
     except OSError as error:
-        return _Examined(stamp=stamp, reason=f"It cannot be read: {error.strerror}.")
+        return _Examined(stamp=stamp, name=_printable(name), reason=f"It cannot be read: {error.strerror}.")
+
+
+def _present(folder: Path) -> Mapping[str, bytes]:
+    """Return the files that a new skill would replace."""
+    try:
+        return read_folder(folder).content
+    except (OSError, SkillInvalid):
+        return {}
+
+
+def _printable(name: str) -> str:
+    return "".join(character if character.isprintable() else "�" for character in name)
 
 
 def _folders(path: Path) -> Iterator[tuple[str, Stamp]]:

@@ -63,7 +63,7 @@ def read_folder(folder: Path) -> SkillFiles:
         raise SkillInvalid("It is a symbolic link; name the folder to which it leads in skills.paths.") from error
     try:
         paths = sorted(_paths(root, ()))
-        check_names(paths)
+        check_names(paths, MOST_FILES)
         content, left = {}, MOST_BYTES
         for path in paths:
             content[path] = _read(root, path, left)
@@ -96,12 +96,15 @@ def _paths(folder: int, above: tuple[str, ...]) -> Iterator[str]:
                 os.close(below)
 
 
-def check_names(paths: Iterable[str]) -> None:
-    """Refuse paths that cannot be told apart, or that mean something else on another system. Raises SkillInvalid."""
+def check_names(paths: Iterable[str], most: int = MOST_FILES) -> None:
+    """Refuse paths that cannot be told apart, or that mean something else on another system, and more than `most`.
+
+    Raises SkillInvalid.
+    """
     seen: dict[str, str] = {}
     for count, path in enumerate(paths, 1):
-        if count > MOST_FILES:
-            raise SkillInvalid(f"The folder has more than {MOST_FILES:,} files.")
+        if count > most:
+            raise SkillInvalid(f"There are more than {most:,} files.")
         for part in path.split("/"):
             if part in ("", ".", "..") or "\\" in part or ":" in part or len(part) > _LONGEST_NAME:
                 raise SkillInvalid(f"The name {path[:200]!r} is not that of a file in a folder.")

@@ -30,6 +30,10 @@ FILES = 100
 """Maximum files of a skill that are listed."""
 
 
+QUESTION = 60_000
+"""Maximum characters of a question to a person."""
+
+
 class SkillArguments(msgspec.Struct, frozen=True):
     """Arguments of the `skill` tool."""
 
@@ -96,9 +100,12 @@ class LoadSkill:
         if call.person != OWNER or call.group:
             raise SkillInvalid(f"The skill {skill.name!r} is not admitted; only the owner can admit it.")
         preview = await asyncio.to_thread(self._skills.preview, skill.name)
+        detail = preview.text()
+        if len(detail) > QUESTION:
+            raise SkillInvalid(f"The skill {skill.name!r} is too long for a question; `exuvia skills add` shows it.")
         question = ApprovalRequest(
             what=f"Admit the skill {preview.name} in {skill.place}",
-            detail=preview.text(),
+            detail=detail,
             why="It has changed since it was admitted." if skill.state == "changed" else "It has not been admitted yet.",
             state=preview.files.digest,
             rememberable=False,
