@@ -10,5 +10,6 @@ models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands
 plugins           `exuvia plugins list|check|new`
 session_commands  `exuvia sessions`
+skills            `exuvia skills list|add|check`
 status            `exuvia status`
 """
