@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from plugins.api.memory_settings import DecayKeys, Fusion, SearchKeys
 from plugins.memory.search.candidates import Candidate, Part, Rules, ranked
 from plugins.memory.search.fusion import fuse, phrase_score
-from plugins.memory.search.ranking import decay_of, diverse, rank
+from plugins.memory.search.ranking import ALIKE, decay_of, diverse, jaccard, rank
 from plugins.memory.search.relevance import answering
 from plugins.memory.search.search import rules_of
 from plugins.memory.search.weighted_fusion import WEIGHTS
+from plugins.support.text.words import word_set
 
 TODAY = date(2026, 11, 21)
 
@@ -110,6 +111,21 @@ def test_what_is_noted_twice_is_found_once_among_the_first() -> None:
     ]
     assert [each.candidate.key for each in rank(candidates, Rules(results=2), TODAY)] == [0, 20]
     assert [each.candidate.key for each in rank(candidates, Rules(results=2, mmr_lambda=None), TODAY)] == [0, 10]
+
+
+def test_sections_about_one_subject_are_no_repetitions_for_measured_alone() -> None:
+    about = "to change the admin site override its template"
+    texts = [f"{about} of every page in this project", f"{about} for login and set another name", "Cats sleep", "Dogs bark"]
+    assert 0.25 < jaccard(word_set(texts[0]), word_set(texts[1])) < ALIKE
+    candidates = [
+        Candidate(key=10 * key, note=str(key), text=text, cosine=cosine, keywords=keywords)
+        for key, (text, cosine, keywords) in enumerate(zip(texts, [0.9, 0.7, 0.68, 0.1], [3, 2, 2, 0], strict=True))
+    ]
+    first = {
+        fusion: [each.candidate.key for each in rank(candidates, Rules(results=2, fusion=fusion), TODAY)]
+        for fusion in ("measured", "openclaw")
+    }
+    assert first == {"measured": [0, 10], "openclaw": [0, 20]}
 
 
 def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:

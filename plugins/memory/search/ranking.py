@@ -18,6 +18,9 @@ from plugins.memory.search.fusion import fuse
 POOL = 4
 """Candidates per result from which diversity chooses."""
 
+ALIKE = 0.5
+"""Jaccard index up to which texts are no near-duplicates: sections about a subject share many words, and each may answer."""
+
 
 def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ranked]:
     """Return the best candidates, best first, at most `rules.results`."""
@@ -29,7 +32,8 @@ def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ran
         if one.fused >= rules.min_score:
             scored.append(one)
     scored.sort(key=lambda each: (-each.score, each.candidate.key))
-    return diverse(scored[: POOL * rules.results], rules.results, rules.mmr_lambda)
+    alike = ALIKE if rules.fusion == "measured" else 0.0
+    return diverse(scored[: POOL * rules.results], rules.results, rules.mmr_lambda, alike=alike)
 
 
 def decay_of(day: date | None, today: date, half_life_days: float | None) -> float:
@@ -39,7 +43,9 @@ def decay_of(day: date | None, today: date, half_life_days: float | None) -> flo
     return math.pow(0.5, max(0, (today - day).days) / half_life_days)
 
 
-def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, scaled: bool = True) -> list[Ranked]:
+def diverse(
+    found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, alike: float = 0.0, scaled: bool = True
+) -> list[Ranked]:
     """Select by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
 
     Each step takes the result with the largest λ × relevance − (1 − λ) × similarity, the latter being the largest Jaccard
@@ -49,6 +55,7 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
         found: The candidates, best first.
         results: Number of results.
         mmr_lambda: λ from 0 to 1, None to disable.
+        alike: Jaccard index that counts as 0, below 1; those above are scaled to 0–1.
         scaled: Scale the scores to 0–1 over all candidates first.
     """
     if mmr_lambda is None or mmr_lambda >= 1 or len(found) < 2:
@@ -66,7 +73,8 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
         if compared[best] == len(taken):
             taken.append(best)
             continue
-        likeness[best] = max(likeness[best], *(jaccard(words(best), words(other)) for other in taken[compared[best] :]))
+        nearest = max(jaccard(words(best), words(other)) for other in taken[compared[best] :])
+        likeness[best] = max(likeness[best], (nearest - alike) / (1 - alike))
         compared[best] = len(taken)
         heappush(left, ((1 - mmr_lambda) * likeness[best] - mmr_lambda * relevance[best], best))
     return [found[at] for at in taken]
