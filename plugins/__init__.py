@@ -4,8 +4,7 @@ An author imports the public names from `exuvia` (or from here). Each is importe
 module never pays for the others.
 
     api/        All that a plugin author imports: protocols, values and hooks.
-    builtin     The built-in plugins, registered through the same hooks as third-party ones.
-    commands/   The built-in slash commands.
+    commands/   The built-in slash commands, and the plugin that registers all that is built in.
     facts/      Facts: small statements that are extracted, distilled and recalled.
     host/       Loading plugins and calling their hooks.
     http/       The one outbound HTTP client, its connections and its streams.
@@ -14,6 +13,7 @@ module never pays for the others.
     memory/     The memory: notes and conversations, indexed and searched.
     policies/   The built-in pruning, summarizers and memory flush.
     providers/  The built-in chat and embedding providers.
+    sandbox/    Commands that a model chose, confined.
     skills/     Skills in the Agent Skills convention.
     support/    What every package of `plugins` may use: errors, secrets, text, safe file access.
     testing/    The conformance kit for plugin authors, and templates for new plugins.

@@ -45,6 +45,7 @@ CHECKS: Mapping[str, Check] = {
     "address space": machine_checks.address_space_limit,
     "watching": machine_checks.watching,
     "sqlite": machine_checks.sqlite_extensions,
+    "sandbox": machine_checks.sandbox,
     "service": machine_checks.unit,
     "port": machine_checks.port,
     "models": provider_checks.models,

@@ -24,6 +24,7 @@ from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.api.pruning import PruningRules
 from plugins.languages import prompts as language
 from plugins.mcp.mcp_settings import ServerKeys, faults_of
+from plugins.sandbox.policy import SandboxKeys
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
@@ -174,6 +175,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mcp: dict[str, ServerKeys] = {}
     people: dict[str, PersonKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
+    sandbox: SandboxKeys = SandboxKeys()
     log: LogKeys = LogKeys()
 
 

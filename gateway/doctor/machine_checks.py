@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import importlib
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
+from plugins.sandbox.detection import detect
 from plugins.support.file_watcher import library
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
@@ -239,6 +241,28 @@ def _is_exuvia(host: str, number: int) -> bool:
 
 def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def sandbox(context: DoctorContext) -> Iterator[Finding]:
+    """Report the level of the sandbox for commands if it is not the best one, and settings that it cannot honour."""
+    status = asyncio.run(detect())
+    if status.level != "full":
+        yield Finding(
+            f"The sandbox for commands reaches the level `{status.level}`: {status.reason}", status.fix, level="note"
+        )
+    if context.config is None:
+        return
+    keys = context.config.sandbox
+    if keys.level == "none":
+        yield Finding(
+            "Commands run without a sandbox: they can do whatever the user that runs the gateway can.",
+            "Set `sandbox.level` to `auto`.",
+        )
+    elif keys.network and status.level != "full":
+        yield Finding(
+            "`sandbox.network` has no effect: only a sandbox of the level `full` has a network.",
+            status.fix,
+        )
 
 
 def _listener(number: int) -> int | None:

@@ -27,7 +27,7 @@ from plugins.support.untrusted import PluginCallFailed, attempt, within
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-BUILT_IN = {"builtin": "plugins.builtin", "tool_pruning": "plugins.policies.tool_pruning"}
+BUILT_IN = {"builtin": "plugins.commands.builtin", "tool_pruning": "plugins.policies.tool_pruning"}
 """The built-in plugins and their modules."""
 
 IMPORT_SECONDS = 30.0

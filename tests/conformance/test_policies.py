@@ -29,7 +29,7 @@ from exuvia import (
     Trim,
     hookimpl,
 )
-from plugins.builtin import LazyExtract, LazyMemoryFlush, LazyModelSummary
+from plugins.commands.builtin import LazyExtract, LazyMemoryFlush, LazyModelSummary
 from plugins.policies import tool_pruning
 from sessions.events.messages import ToolMessage
 from tests.conformance.biting import bites, checks_of

@@ -436,6 +436,26 @@ def test_an_sqlite_without_full_text_search_is_a_note_that_names_the_backend_in_
     assert found("memory index", context_of(tmp_path)) == []
 
 
+def test_a_sandbox_below_the_best_level_is_a_note_that_says_how_to_raise_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found("sandbox", context_of(tmp_path / "home")) == []
+    monkeypatch.setenv("PATH", "/nowhere")
+    (finding,) = found("sandbox", context_of(tmp_path / "home"))
+    assert finding.level == "note"
+    assert finding.mend.startswith("Install bubblewrap: `apt install bubblewrap`")
+    assert finding.what.startswith("The sandbox for commands reaches the level `partial`: bubblewrap is not installed")
+
+
+def test_a_sandbox_that_cannot_do_what_is_configured_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unconfined = wrong("sandbox", context_of(tmp_path / "home", '[sandbox]\nlevel = "none"\n'))
+    assert "Commands run without a sandbox" in unconfined.what
+    monkeypatch.setenv("PATH", "/nowhere")
+    network = found("sandbox", context_of(tmp_path / "home", '[sandbox]\nnetwork = ["example.org"]\n'))
+    assert [each.level for each in network] == ["note", "wrong"]
+    assert "`sandbox.network` has no effect" in network[1].what
+
+
 def test_an_outdated_service_and_one_without_its_program_are_reported(tmp_path: Path) -> None:
     context = context_of(tmp_path / "home", XDG_CONFIG_HOME=str(tmp_path))
     program = tmp_path / "exuvia"

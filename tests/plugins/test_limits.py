@@ -9,7 +9,7 @@ import pytest
 
 from plugins.api.chat import ChatProvider
 from plugins.api.models import ModelLimits, ReportedLimits
-from plugins.builtin import register_chat_providers
+from plugins.commands.builtin import register_chat_providers
 from plugins.providers.anthropic.chat import Anthropic
 from plugins.providers.gemini.chat import Gemini
 from plugins.providers.hosted.known_models import LIMITS, bare_address, known_limits, reported_limits
