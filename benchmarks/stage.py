@@ -41,9 +41,10 @@ from plugins.api.tool import ToolContext, ToolOutput
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import load_plugins
+from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
-from plugins.testing.contexts import ManualClock
+from plugins.testing.contexts import ManualClock, in_memory_services
 from sessions.attachments.store import Attachments
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import decode
@@ -300,6 +301,7 @@ class Stage:
             facts=facts,
             fact_extraction=extraction,
             skills=self.skills,
+            mcp=McpServers(log=in_memory_services().log, workspace=workspace, folder=NOWHERE, environment={}),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

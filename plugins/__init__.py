@@ -52,12 +52,15 @@ if TYPE_CHECKING:
     from plugins.api.command import ConversationView as ConversationView
     from plugins.api.command import FactsView as FactsView
     from plugins.api.command import HistoryEntry as HistoryEntry
+    from plugins.api.command import McpServerEntry as McpServerEntry
+    from plugins.api.command import McpView as McpView
     from plugins.api.command import MemoryMatches as MemoryMatches
     from plugins.api.command import MemoryReport as MemoryReport
     from plugins.api.command import NoteEntry as NoteEntry
     from plugins.api.command import OfferedModels as OfferedModels
     from plugins.api.command import PruningReport as PruningReport
     from plugins.api.command import QueueState as QueueState
+    from plugins.api.command import ShownChanges as ShownChanges
     from plugins.api.command import ShownSkill as ShownSkill
     from plugins.api.command import SkillEntry as SkillEntry
     from plugins.api.command import SkillsView as SkillsView
@@ -197,7 +200,7 @@ _NAMES = {
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem ContextReport"
     " ConversationView FactsView HistoryEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport QueueState"
-    " ShownSkill SkillEntry SkillsView",
+    " McpServerEntry McpView ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

@@ -4,7 +4,7 @@ config_commands   `exuvia config`
 context           `exuvia context`
 doctor            `exuvia doctor`
 main              The entry point and its commands
-mcp               `exuvia mcp list|check`
+mcp               `exuvia mcp list|check|login`
 memory/           `exuvia memory`
 models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands

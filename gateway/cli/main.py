@@ -346,6 +346,21 @@ def check_servers(name: str | None, home: Path | None, file: Path | None, *, as_
     end(lambda: commands.check_servers(invocation(home_at(home), file, as_json=as_json), name))
 
 
+@mcp.command("login")
+@click.argument("name")
+@home_option
+@config_option
+@click.option("--paste", is_flag=True, help="Read the address that the browser is sent back to from the standard input.")
+@click.option("--forget", is_flag=True, help="Delete the login instead.")
+def log_in(name: str, home: Path | None, file: Path | None, *, paste: bool, forget: bool) -> None:
+    """Log in to the server NAME in a browser. The tokens are kept in the home, where a running gateway finds them. With
+    --paste the browser may be on another machine."""
+    from gateway.cli import mcp as commands
+
+    call = invocation(home_at(home), file)
+    end(lambda: commands.forget_login(call, name) if forget else commands.log_in(call, name, paste=paste))
+
+
 @cli.group()
 def config() -> None:
     """Write, check and show the configuration."""

@@ -1,4 +1,4 @@
-"""`exuvia mcp list|check`: the configured servers of the Model Context Protocol.
+"""`exuvia mcp list|check|login`: the configured servers of the Model Context Protocol.
 
 Each function prints and returns an exit code: 0 success, 1 a server cannot be used as it is.
 """
@@ -6,8 +6,9 @@ Each function prints and returns an exit code: 0 success, 1 a server cannot be u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -22,6 +23,9 @@ from gateway.support.session_status import count_of
 from plugins.api.plugin_services import LogEntry
 from plugins.mcp.mcp_servers import McpServers, ServerReport
 from plugins.mcp.mcp_settings import ServerKeys
+
+if TYPE_CHECKING:
+    from plugins.mcp.oauth import OAuthFlow
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +60,8 @@ def list_servers(call: Invocation) -> int:
 def check_servers(call: Invocation, name: str | None) -> int:
     """Connect to servers, and print what they offer."""
     config = _config(call)
-    if name is not None and name not in config.mcp:
-        known = f"the servers are {', '.join(config.mcp)}" if config.mcp else "none is configured"
-        raise click.ClickException(f"There is no server {name!r} in [mcp]; {known}.")
+    if name is not None:
+        _server(config, name)
     servers = {each: keys for each, keys in config.mcp.items() if name in (None, each)}
     reports = asyncio.run(_check(call, config, servers))
     if call.as_json:
@@ -68,7 +71,59 @@ def check_servers(call: Invocation, name: str | None) -> int:
     return SUCCESS if all(report.ready and not report.refused for report in reports) else PROBLEM
 
 
-async def _check(call: Invocation, config: Config, servers: Mapping[str, ServerKeys]) -> Sequence[ServerReport]:
+def log_in(call: Invocation, name: str, *, paste: bool) -> int:
+    """Log in to a server, and print the tools that it then offers."""
+    config = _config(call)
+    keys = _server(config, name)
+    if not keys.url or keys.auth != "oauth":
+        raise click.ClickException(f'The server {name!r} has no login: it needs a url, and auth = "oauth".')
+    return asyncio.run(_log_in(call, config, name, paste=paste))
+
+
+async def _log_in(call: Invocation, config: Config, name: str, *, paste: bool) -> int:
+    from plugins.mcp import oauth  # noqa: PLC0415 - imports the SDK
+
+    flows: list[oauth.OAuthFlow] = []
+    async with oauth.callback_listener() as (redirect, browser):
+
+        async def show(url: str) -> None:
+            call.out.write(f"Open this address in a browser, and log in:\n\n{url}\n\n")
+            if paste:
+                call.out.write("Paste the address that the browser was sent back to, and press Enter:\n")
+            call.out.flush()
+
+        async def pasted() -> Any:
+            return oauth.authorization_result((await asyncio.to_thread(sys.stdin.readline)).strip())
+
+        def prepare(flow: oauth.OAuthFlow) -> None:
+            flow.interactive(show, pasted if paste else browser, redirect)
+            flows.append(flow)
+
+        (report,) = await _check(call, config, {name: config.mcp[name]}, prepare)
+    call.out.writelines(f"{line}\n" for line in _lines(report))
+    if report.ready:
+        there = any(flow.logged_in for flow in flows)
+        call.out.write("You are logged in.\n" if there else "The server asks for no login.\n")
+    return SUCCESS if report.ready else PROBLEM
+
+
+def forget_login(call: Invocation, name: str) -> int:
+    """Delete the login to a server."""
+    _server(_config(call), name)
+    file = call.home.mcp_logins / f"{name}.json"
+    if not file.is_file():
+        raise click.ClickException(f"There is no login to {name!r}.")
+    file.unlink()
+    call.out.write(f"The login to {name} was deleted; the server may still accept its tokens until they expire.\n")
+    return SUCCESS
+
+
+async def _check(
+    call: Invocation,
+    config: Config,
+    servers: Mapping[str, ServerKeys],
+    prepare_login: Callable[[OAuthFlow], None] | None = None,
+) -> Sequence[ServerReport]:
     others = allowed_plugins(config).tools()
     workspace = call.home.workspace(config.agent.workspace)
     opened = McpServers(
@@ -77,6 +132,7 @@ async def _check(call: Invocation, config: Config, servers: Mapping[str, ServerK
         folder=call.home.mcp_logins,
         environment=call.environment,
         reserved=lambda: others,
+        prepare_login=prepare_login,
     )
     try:
         await opened.reconfigure(servers)
@@ -84,6 +140,14 @@ async def _check(call: Invocation, config: Config, servers: Mapping[str, ServerK
         return opened.reports()
     finally:
         await opened.close()
+
+
+def _server(config: Config, name: str) -> ServerKeys:
+    """Return the keys of a server. Raises ClickException if it is not configured."""
+    if name not in config.mcp:
+        known = f"the servers are {', '.join(config.mcp)}" if config.mcp else "none is configured"
+        raise click.ClickException(f"There is no server {name!r} in [mcp]; {known}.")
+    return config.mcp[name]
 
 
 class _NoLog:

@@ -356,6 +356,7 @@ class ApplicationBuilder:
             fact_extraction=knowledge.extraction,
             skills=knowledge.skills,
             plugins_spent=plugins.services.spent,
+            mcp=plugins.mcp,
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),
         )
         return ConversationDependencies(

@@ -244,6 +244,55 @@ class SkillsView(Protocol):
         ...
 
 
+class McpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An MCP server in a list.
+
+    Attributes:
+        name: Its name in the configuration.
+        ready: It is connected.
+        about: The name and version that it reports, and the version of the protocol.
+        problem: Why it is not connected; "" if it is, or for others than the owner.
+        tools: The names of its tools, as they are offered.
+        changed: The server's own names of tools that are withheld because their definitions changed.
+        prompts: Its prompts with their arguments, such as `review PATH [STYLE]`.
+    """
+
+    name: str
+    ready: bool
+    about: str = ""
+    problem: str = ""
+    tools: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+
+
+class ShownChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The changed definitions of a server's tools, as a unified diff, and the beginning of their digest."""
+
+    text: str
+    digest: str
+
+
+class McpView(Protocol):
+    """The MCP servers as one person may see them. Its methods raise CommandFailed."""
+
+    def listed(self) -> Sequence[McpServerEntry]:
+        """Return the configured servers."""
+        ...
+
+    async def changes(self, server: str) -> ShownChanges:
+        """Return the changed definitions that are withheld."""
+        ...
+
+    async def accept(self, server: str, digest: str) -> Sequence[str]:
+        """Offer changed tools if their digest begins with `digest`, at least twelve digits. Return their names."""
+        ...
+
+    async def run_prompt(self, server: str, prompt: str, arguments: Mapping[str, str]) -> None:
+        """Send a prompt of a server as a message of the person."""
+        ...
+
+
 class ConversationView(Protocol):
     """The conversation that a command was typed in."""
 
@@ -381,6 +430,11 @@ class ConversationView(Protocol):
     @property
     def skills(self) -> SkillsView:
         """The skills, as the person may see and admit them."""
+        ...
+
+    @property
+    def mcp(self) -> McpView:
+        """The MCP servers, as the person may see them."""
         ...
 
     async def message(self, session: str, seq: int) -> str:

@@ -3,6 +3,7 @@
 builtin              The built-in plugin, which registers them and all other built-in parts
 compaction_commands  `/compact`, `/compactions` and `/revert`
 markdown             Escaping of untrusted text in Markdown
+mcp_commands         `/mcp`
 memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
 session_commands     `/new` and its alias `/reset`, `/stop`, `/model`, `/queue` and `/verbose`
 skill_commands       `/skills`

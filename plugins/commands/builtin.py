@@ -16,6 +16,7 @@ from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.plugin_services import AskModel
 from plugins.api.tool import Tool
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
+from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.session_commands import Model, New, Queue, Reset, Stop, Verbose
 from plugins.commands.skill_commands import SkillsCommand
@@ -118,6 +119,7 @@ def register_commands() -> Sequence[type[Command]]:
         Forget,
         Help,
         History,
+        McpCommand,
         Memory,
         Model,
         New,

@@ -9,6 +9,7 @@ http_transport   The HTTP client, with bounds and a guard on addresses.
 mcp_servers      All configured servers, as one source of tools.
 mcp_settings     The keys of `[mcp.NAME]`.
 oauth            Logins.
+persons_servers  The servers as one person may see them.
 results          What servers return, as outputs of tools.
 stdio_transport  Messages over the standard streams of a program.
 supervisor       A program that runs a server, and ends it with the gateway.

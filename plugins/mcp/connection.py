@@ -232,13 +232,15 @@ class Connection:
                 cache=None,
             )
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(
+                    CONNECT_SECONDS if self._oauth is None else self._oauth.patience(CONNECT_SECONDS)
+                ):
                     await stack.enter_async_context(client)
                     # A schema of the server, with patterns of the server, would be run on the event loop.
                     setattr(client.session, "validate_tool_result", _accept)  # noqa: B010 - it is a method
                     await self._listed(await self._list(client))
             except TimeoutError:
-                raise Unavailable(f"it did not introduce itself within {CONNECT_SECONDS:.0f} seconds") from None
+                raise Unavailable("it did not introduce itself in time") from None
             except Exception as error:
                 cause = _cause(error)
                 if not isinstance(cause, MCPError) or cause.code != mcp_types.CONNECTION_CLOSED:

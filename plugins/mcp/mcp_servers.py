@@ -7,6 +7,8 @@ digest when the tool is first offered; a tool whose definition changed is withhe
 from __future__ import annotations
 
 import asyncio
+import difflib
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -28,17 +30,22 @@ if TYPE_CHECKING:
 EXTRA = "exuvia[mcp]"
 """The extra that installs the SDK."""
 
+TEXT_LENGTH = 8_000
+"""Characters of a definition that are kept, to show what changed."""
+
 log = structlog.get_logger("exuvia.mcp")
 
 Connect: TypeAlias = Callable[..., "Connection"]
 
 
 class PinnedTool(msgspec.Struct, frozen=True, kw_only=True, tag="tool_pinned", tag_field="kind"):
-    """A definition was offered for the first time, or accepted again: its server, its own name and its digest."""
+    """A definition was offered for the first time, or accepted again: its server, its own name, its digest, and the
+    beginning of its text."""
 
     server: str
     tool: str
     digest: str
+    text: str = ""
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +144,11 @@ class McpServer:
         """Return the state of the connection; None before there is one."""
         return None if self._connection is None else self._connection.health
 
+    @property
+    def prompts(self) -> Sequence[dict[str, Any]]:
+        """The prompts that the server lists."""
+        return self._listing.prompts if self._listing else ()
+
     def report(self) -> ServerReport:
         """Return the state for people."""
         health, listing = self.health(), self._listing
@@ -154,14 +166,29 @@ class McpServer:
             starts=health.starts if health else 0,
         )
 
-    async def accept(self) -> list[str]:
-        """Offer the tools whose definitions changed; return their names. Raises LogUnusable."""
-        changed, names = self._changed, [tool.name for tool in self._changed]
+    async def changes(self) -> tuple[str, str]:
+        """Return the changed definitions as a unified diff, and their digest; both are empty if there are none."""
+        changed = self._changed
+        if not changed:
+            return "", ""
+        known = [await self._pins.text(self.name, tool) for tool in changed]
+        texts = [_difference(tool, before) for tool, before in zip(changed, known, strict=True)]
+        return "\n".join(texts), _digest_of(changed)
+
+    async def accept(self, digest: str) -> list[str]:
+        """Offer the tools whose definitions changed, if their digest begins with this; return their names.
+
+        Raises:
+            LogUnusable: It cannot be recorded.
+        """
+        changed = self._changed
+        if not changed or not _digest_of(changed).startswith(digest):
+            return []
         for tool in changed:
             await self._pins.pin(self.name, tool)
         if self._listing is not None:
             await self._take(self._listing)
-        return names
+        return [one_visible_line(tool.name, 100) for tool in changed]
 
     async def _take(self, listing: Listing) -> None:
         """Offer the tools of a new listing, as far as they are allowed, valid, and the same as before."""
@@ -196,7 +223,7 @@ class Pins:
 
     def __init__(self, log_: PluginLog) -> None:
         self._log = log_
-        self._known: dict[tuple[str, str], str] | None = None
+        self._known: dict[tuple[str, str], PinnedTool] | None = None
         self._reading = asyncio.Lock()
 
     async def admit(self, server: str, tool: ServerTool, *, trusted: bool) -> bool:
@@ -205,8 +232,8 @@ class Pins:
         Raises:
             LogUnusable: It cannot be recorded.
         """
-        known = (await self._digests()).get((server, tool.name))
-        if known == tool.digest:
+        known = (await self._pinned()).get((server, tool.name))
+        if known is not None and known.digest == tool.digest:
             return True
         if known is not None and not trusted:
             return False
@@ -215,19 +242,25 @@ class Pins:
 
     async def pin(self, server: str, tool: ServerTool) -> None:
         """Record a definition as offered. Raises LogUnusable."""
-        digests = await self._digests()
-        await self._log.append(msgspec.to_builtins(PinnedTool(server=server, tool=tool.name, digest=tool.digest)))
-        digests[server, tool.name] = tool.digest
+        known = await self._pinned()
+        pinned = PinnedTool(server=server, tool=tool.name, digest=tool.digest, text=_text(tool)[:TEXT_LENGTH])
+        await self._log.append(msgspec.to_builtins(pinned))
+        known[server, tool.name] = pinned
 
-    async def _digests(self) -> dict[tuple[str, str], str]:
+    async def text(self, server: str, tool: ServerTool) -> str:
+        """Return the text of the definition that was offered; "" if there was none. Raises LogUnusable."""
+        known = (await self._pinned()).get((server, tool.name))
+        return "" if known is None else known.text
+
+    async def _pinned(self) -> dict[tuple[str, str], PinnedTool]:
         async with self._reading:
             if self._known is None:
-                known: dict[tuple[str, str], str] = {}
+                known: dict[tuple[str, str], PinnedTool] = {}
                 after = 0
                 while entries := await self._log.entries(after):
                     for entry in entries:
                         pinned = msgspec.convert(entry.entry, PinnedTool)
-                        known[pinned.server, pinned.tool] = pinned.digest
+                        known[pinned.server, pinned.tool] = pinned
                     after = entries[-1].seq
                 self._known = known
             return self._known
@@ -242,6 +275,7 @@ class McpServers:
         folder: The folder for logins.
         environment: The gateway's environment.
         reserved: Returns the names of all other tools.
+        prepare_login: Prepares the login to each server, for example for a person who is there to log in.
     """
 
     def __init__(
@@ -252,7 +286,9 @@ class McpServers:
         folder: Path,
         environment: Mapping[str, str],
         reserved: Callable[[], Collection[str]] = tuple,
+        prepare_login: Callable[[OAuthFlow], None] | None = None,
     ) -> None:
+        self._prepare_login = prepare_login
         self._pins = Pins(log)
         self._workspace = workspace
         self._folder = folder
@@ -282,7 +318,7 @@ class McpServers:
             if report.changed:
                 found.append(
                     f"The MCP server {report.name} changed the definitions of {', '.join(report.changed[:5])}, which are"
-                    f" withheld: see `exuvia mcp check {report.name}`, then `/mcp accept {report.name}`."
+                    f" withheld until you accept them: `/mcp show {report.name}`."
                 )
             found += report.refused
         return found
@@ -304,26 +340,40 @@ class McpServers:
                     self._servers[name].problem = f"the SDK is not installed ({error}): pip install '{EXTRA}'"
                 return
             for name, keys in new.items():
-                oauth = login(name, keys, self.login_file(name)) if keys.url and keys.auth == "oauth" else None
+                oauth = login(name, keys, self._folder / f"{name}.json") if keys.url and keys.auth == "oauth" else None
+                if oauth is not None and self._prepare_login is not None:
+                    self._prepare_login(oauth)
                 self._servers[name].start(self._connector(connect), oauth)
 
-    async def accept(self, name: str) -> list[str]:
-        """Offer a server's changed tools; return their names. Raises KeyError for an unknown server, and LogUnusable."""
-        return await self._servers[name].accept()
+    def server(self, name: str) -> McpServer | None:
+        """Return a configured server."""
+        return self._servers.get(name)
 
     async def close(self) -> None:
         """Stop all servers."""
         await self.reconfigure({})
-
-    def login_file(self, name: str) -> Path:
-        """Return the file that keeps the login to a server."""
-        return self._folder / f"{name}.json"
 
     def _connector(self, connect: Connect) -> Connect:
         def connection(name: str, keys: ServerKeys, **others: Any) -> Connection:
             return connect(name, keys, workspace=self._workspace, environment=self._environment, **others)
 
         return connection
+
+
+def _text(tool: ServerTool) -> str:
+    """Return a definition for people."""
+    schema = msgspec.json.format(msgspec.json.encode(tool.definition.parameters)).decode()
+    return f"{tool.definition.description}\n{schema}\n"
+
+
+def _difference(tool: ServerTool, before: str) -> str:
+    now = _text(tool)[:TEXT_LENGTH]
+    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), "before", "now", lineterm="", n=1)
+    return "\n".join([f"{one_visible_line(tool.name, 100)}:", *lines])
+
+
+def _digest_of(tools: Sequence[ServerTool]) -> str:
+    return hashlib.sha256("".join(tool.digest for tool in tools).encode()).hexdigest()
 
 
 def _load() -> tuple[Connect, Callable[..., OAuthFlow]]:

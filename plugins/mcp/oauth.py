@@ -94,6 +94,10 @@ class OAuthFlow:
         """
         self._show, self._answer, self._redirect = show, answer, redirect
 
+    def patience(self, seconds: float) -> float:
+        """Return the seconds for a connection: more than `seconds` if a person may log in meanwhile."""
+        return seconds if self._show is None else LOGIN_SECONDS + seconds
+
     async def provider(self) -> httpx2.Auth:
         """Return what authenticates requests, from the login that is kept."""
         login = await asyncio.to_thread(self.read)

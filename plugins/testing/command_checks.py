@@ -27,6 +27,7 @@ from plugins.api.command import (
     ConversationView,
     FactsView,
     HistoryEntry,
+    McpView,
     MemoryMatches,
     MemoryReport,
     NoteEntry,
@@ -84,6 +85,20 @@ class NoSkills:
         raise CommandFailed(f"There is no skill {name!r}.")
 
     admit = revoke = show
+
+
+class NoServers:
+    """An `McpView` without servers."""
+
+    def listed(self) -> list[object]:
+        """Return no servers."""
+        return []
+
+    async def changes(self, server: str, *_: object) -> object:
+        """Find no server."""
+        raise CommandFailed(f"There is no MCP server {server!r}.")
+
+    accept = run_prompt = changes
 
 
 class StaticConversation:
@@ -195,6 +210,10 @@ class StaticConversation:
     @property
     def skills(self) -> SkillsView:
         return cast("SkillsView", NoSkills())
+
+    @property
+    def mcp(self) -> McpView:
+        return cast("McpView", NoServers())
 
     async def message(self, session: str, seq: int) -> str:
         return ""

@@ -15,6 +15,7 @@ from plugins.api.plugin_services import LogEntry
 from plugins.api.tool import ApprovalRequest, ToolContext, ToolOutput
 from plugins.mcp.mcp_servers import McpServers, ServerReport
 from plugins.mcp.mcp_settings import ServerKeys
+from plugins.mcp.oauth import OAuthFlow
 
 SERVER = str(Path(__file__).with_name("stdio_server.py"))
 
@@ -48,7 +49,11 @@ def call_context(
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, log: MemoryLog | None = None, reserved: Sequence[str] = (), **servers: ServerKeys
+    tmp_path: Path,
+    log: MemoryLog | None = None,
+    reserved: Sequence[str] = (),
+    prepare_login: Callable[[OAuthFlow], None] | None = None,
+    **servers: ServerKeys,
 ) -> AsyncIterator[McpServers]:
     """Provide the servers, connected or failed, in a `with` block."""
     workspace = tmp_path / "workspace"
@@ -59,6 +64,7 @@ async def opened(
         folder=tmp_path / "logins",
         environment=os.environ,
         reserved=lambda: reserved,
+        prepare_login=prepare_login,
     )
     try:
         await source.reconfigure(servers)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from msgspec.structs import replace
+
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
@@ -30,6 +32,7 @@ from plugins.api.command import (
     QueueState,
 )
 from plugins.api.context import Clock
+from plugins.mcp.persons_servers import PersonsServers
 from plugins.skills.persons_skills import PersonsSkills
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
@@ -148,6 +151,19 @@ class CommandContext(MemoryView):
     @property
     def skills(self) -> PersonsSkills:
         return PersonsSkills(self._services.skills, self.person, group=self._group)
+
+    @property
+    def mcp(self) -> PersonsServers:
+        return PersonsServers(self._services.mcp, self.person, self._send, group=self._group)
+
+    async def _send(self, text: str) -> None:
+        """Receive a message of the person, once for this command, as after a crash."""
+        # Not for a command: the text is somebody else's.
+        message = replace(self._waiting.message, id=f"command:{self.session}:{self._waiting.seq}", text=text, attachments=())
+        try:
+            await self._chat.receive(message, None)
+        except GatewayError as error:
+            raise CommandFailed(str(error)) from error
 
     def model(self) -> str:
         return self._explain_choice(self._conversation.models.choice)

@@ -14,6 +14,7 @@ from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
+from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
 from sessions.events.messages import Usage
@@ -35,4 +36,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts
     fact_extraction: FactExtraction
     skills: Skills
+    mcp: McpServers
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict
