@@ -73,6 +73,19 @@ def test_several_files_are_shown_side_by_side_and_what_must_find_nothing_has_a_c
         assert row.split()[:5] == ["measured", "1.000", "1.000", "1.000", "0.667"]
 
 
+def test_a_file_may_have_only_questions_that_must_find_nothing(home: Path) -> None:
+    other = home.parent / "other.jsonl"
+    other.write_text('{"question": "zzzqqq", "answers": []}\n{"question": "Rust", "answers": []}\n')
+    done = exuvia(home, "eval", str(home.parent / "q.jsonl"), "--sets", str(other), "--k", "1")
+    assert done.returncode == 0, done.stderr
+    heads, row = done.stdout.splitlines()[-2:]
+    assert heads.split()[:4] == ["recall@1", "nDCG@1", "MRR", "nothing"]
+    assert row.split()[:2] == ["measured", "0.500"]
+    assert row.index("0.500") + len("0.500") == heads.index("nothing") + len("nothing")
+    (alone,) = json.loads(exuvia(home, "eval", str(other), "--json").stdout)["ways"]
+    assert set(alone) == {"file", "fusion", "questions", "nothing", "p50_ms", "p95_ms"}
+
+
 def test_without_a_file_there_is_nothing_to_evaluate(home: Path) -> None:
     done = exuvia(home, "eval")
     assert (done.returncode, done.stdout) == (2, "")
@@ -97,7 +110,6 @@ def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
         ("q.jsonl", "", "contains no questions"),
         ("q.jsonl", GOOD + "{", "line 4: invalid JSON"),
         ("q.jsonl", "[" * 100_000, "line 1: invalid JSON"),
-        ("q.jsonl", '{"question": "?", "answers": []}', "contains no questions with an answer"),
         ("q.jsonl", GOOD + '{"question": "?", "answers": [""]}', "line 4: .*length >= 1"),
         ("q.jsonl", '{"question": "?", "answer": ["a.md"]}', "line 1: .*`answer`"),
         ("q.jsonl", '{"question": "?", "answers": ["a.md#L5-L3"]}', "line 1: a.md#L5-L3 ends before it begins"),

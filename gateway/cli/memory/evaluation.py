@@ -39,14 +39,14 @@ MOST = 50
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     """The metrics of one fusion method for one file, with the median and 95th percentile latency in milliseconds.
 
-    The latency includes embedding the question. `nothing` is the share of the questions without an answer for which nothing
-    was found; None if there are no such questions.
+    The latency includes embedding the question. `judged` is None if no question has an answer. `nothing` is the share of the
+    questions without an answer for which nothing was found; None if there are no such questions.
     """
 
     file: Path
     fusion: str
     questions: int
-    judged: EvalMetrics
+    judged: EvalMetrics | None
     nothing: float | None
     p50: float
     p95: float
@@ -96,7 +96,7 @@ async def _evaluated(
                     file=file,
                     fusion=config.memory.search.fusion,
                     questions=len(asked),
-                    judged=mean(judged),
+                    judged=mean(judged) if judged else None,
                     nothing=sum(nothing) / len(nothing) if nothing else None,
                     p50=millis[len(millis) // 2],
                     p95=millis[min(len(millis) - 1, len(millis) * 95 // 100)],
@@ -106,15 +106,13 @@ async def _evaluated(
 
 
 def _row(each: EvalResult) -> dict[str, float | str]:
-    recall = {f"recall@{cutoff}": value for cutoff, value in each.judged.recall.items()}
-    depth = max(each.judged.recall)
+    judged = each.judged
     return {
         "file": str(each.file),
         "fusion": each.fusion,
         "questions": each.questions,
-        **recall,
-        f"ndcg@{depth}": each.judged.ndcg,
-        "mrr": each.judged.reciprocal,
+        **({f"recall@{cutoff}": value for cutoff, value in judged.recall.items()} if judged else {}),
+        **({f"ndcg@{max(judged.recall)}": judged.ndcg, "mrr": judged.reciprocal} if judged else {}),
         **({} if each.nothing is None else {"nothing": each.nothing}),
         "p50_ms": round(each.p50, 1),
         "p95_ms": round(each.p95, 1),
@@ -122,7 +120,8 @@ def _row(each: EvalResult) -> dict[str, float | str]:
 
 
 def _print(done: Sequence[EvalResult], cutoffs: Sequence[int], out: TextIO) -> None:
-    """Print a table for each file; the column `nothing` only if there are questions without an answer."""
+    """Print a table for each file, with the column `nothing` if there are questions without an answer, and without figures
+    that need answers where there are none."""
     unanswered = any(each.nothing is not None for each in done)
     heads = [*(f"recall@{cutoff}" for cutoff in cutoffs), f"nDCG@{max(cutoffs)}", "MRR", *["nothing"] * unanswered]
     heads += ["p50 ms", "p95 ms"]
@@ -134,10 +133,11 @@ def _print(done: Sequence[EvalResult], cutoffs: Sequence[int], out: TextIO) -> N
         out.write("".join(f"{head:>11}" for head in heads) + "\n")
         for each in rows:
             judged = each.judged
-            shares = [*(judged.recall[cutoff] for cutoff in cutoffs), judged.ndcg, judged.reciprocal]
-            cells = "".join(f"{share:11.3f}" for share in shares)
-            if unanswered:
-                cells += f"{'':11}" if each.nothing is None else f"{each.nothing:11.3f}"
+            shares: list[float | None] = [None] * (len(cutoffs) + 2)
+            if judged:
+                shares = [*(judged.recall[cutoff] for cutoff in cutoffs), judged.ndcg, judged.reciprocal]
+            shares += [each.nothing] * unanswered
+            cells = "".join(f"{'':11}" if share is None else f"{share:11.3f}" for share in shares)
             out.write(f"{each.fusion:10}{cells}{each.p50:11.1f}{each.p95:11.1f}\n")
 
 
@@ -187,7 +187,7 @@ class EvalQuestion(msgspec.Struct, frozen=True):
 
 
 def read_questions(file: Path) -> list[EvalQuestion]:
-    """Return the questions of a file, at least one with an answer. Raises OSError or InvalidQuestions."""
+    """Return the questions of a file, at least one. Raises OSError or InvalidQuestions."""
     try:
         content = read_at_most(file, LARGEST_FILE)
         if content is None:
@@ -197,8 +197,8 @@ def read_questions(file: Path) -> list[EvalQuestion]:
         raise InvalidQuestions(f"{file} is not UTF-8.") from error
     entries = _tables(file, text) if file.suffix == ".toml" else _json_lines(file, text)
     asked = [_asked(file, line, entry) for line, entry in entries]
-    if not any(each.answers for each in asked):
-        raise InvalidQuestions(f"{file} contains no questions{' with an answer' * bool(asked)}.")
+    if not asked:
+        raise InvalidQuestions(f"{file} contains no questions.")
     return asked
 
 
