@@ -49,6 +49,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert provider_settings(config, section.partition(".")[2], form) == form(), section
         elif section.startswith("people."):
             assert config.people == {}
+        elif section.startswith("mcp_access."):
+            assert config.mcp_access == {}
         elif section.startswith("mcp."):
             assert config.mcp == {}
         else:
@@ -76,7 +78,7 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people.").replace("#[mcp.", "[mcp."))
+    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people.").replace("#[mcp", "[mcp"))
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():
@@ -84,6 +86,8 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
         match table:
             case "people":
                 chosen: Any = config.people[name]
+            case "mcp_access":
+                chosen = config.mcp_access[name]
             case "mcp":
                 server, _, inner = name.partition(".")
                 chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]

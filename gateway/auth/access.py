@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.auth.limits import AuthThrottle
-from gateway.auth.people import Admission, People, token_digest
+from gateway.auth.people import Admission, People, ProgramGrant, token_digest
 from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner
 from gateway.config.keys import GatewayKeys
 from plugins.api.context import Clock
@@ -76,6 +76,11 @@ class Access:
         if "Authorization" in request.headers or (admission := self.caller_by_cookie(request)) is None:
             return self.admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
         return admission
+
+    def program(self, request: web.Request) -> ProgramGrant | None:
+        """Return what the header `Authorization` grants to a program of `[mcp_access]`; None if it is no program's token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        return self._people.program(token.strip()) if scheme.lower() == "bearer" else None
 
     def caller_by_cookie(self, request: web.Request) -> Admission | None:
         """Return the admission that a request's cookie grants, if one of our own pages sent it; None otherwise."""

@@ -16,7 +16,7 @@ from plugins.support.secrets import Secret
 from plugins.support.workspace import OWNER, PERSON_ID
 
 if TYPE_CHECKING:
-    from gateway.config.keys import Config
+    from gateway.config.keys import Config, Permission
 
 _KEY = secrets.token_bytes(32)
 
@@ -36,15 +36,32 @@ class Admission(msgspec.Struct, frozen=True):
     cookie: SignedToken | None = None
 
 
-class People:
-    """Everybody who may use the gateway now. Each token belongs to one person."""
+class ProgramGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that was authenticated by a token of `[mcp_access]`: its name, the person that it acts for, and what it may
+    do. Such a token is accepted at `/mcp` only."""
 
-    def __init__(self, tokens: Iterable[tuple[Secret, Person]]) -> None:
+    name: str
+    person: str
+    allow: frozenset[Permission]
+
+
+class People:
+    """Everybody who may use the gateway now, and the programs that act for them. Each token belongs to one person or
+    program."""
+
+    def __init__(
+        self, tokens: Iterable[tuple[Secret, Person]], programs: Mapping[bytes, ProgramGrant] | None = None
+    ) -> None:
         known = [(token.reveal(), person) for token, person in tokens]
         self._by_digest = {token_digest(token): person for token, person in known}
         self._digests = {person.id: token_digest(token) for token, person in known}
         self.keys = {person.id: signing_key(token) for token, person in known}
         """The key that signs each person's cookies and links, by the person's id."""
+        self._programs = programs or {}
+
+    def program(self, token: str) -> ProgramGrant | None:
+        """Return what a program's token grants; None if it is no program's."""
+        return self._programs.get(token_digest(token)) if self._programs else None
 
     def admit(self, token: str) -> Admission | None:
         """Return the admission that this token grants; None if it is nobody's."""
@@ -86,7 +103,28 @@ def people_of(config: Config, owner: Secret) -> People:
         names[person] = keys.name or person
         if keys.token is not None:
             tokens[person] = keys.token
-    return People((token, Person(person, names[person])) for person, token in tokens.items())
+    programs = _programs(config, frozenset(token_digest(token.reveal()) for token in tokens.values()))
+    return People(((token, Person(person, names[person])) for person, token in tokens.items()), programs)
+
+
+def _programs(config: Config, taken: frozenset[bytes]) -> dict[bytes, ProgramGrant]:
+    """Return the programs in `[mcp_access]` by the digests of their tokens; `taken` are those of people."""
+    grants: dict[bytes, ProgramGrant] = {}
+    for name, keys in config.mcp_access.items():
+        digest = b"" if keys.token is None else token_digest(keys.token.reveal())
+        key, reason = f"mcp_access.{name}.token", ""
+        if keys.token is None:
+            reason = "is missing"
+        elif weakness := token_weakness(keys.token.reveal()):
+            reason = f"{weakness}. {HOW_TO_GENERATE}"
+        elif digest in grants or digest in taken:
+            reason = "is also the token of somebody else; each program needs its own"
+        elif keys.person != OWNER and keys.person not in config.people:
+            key, reason = f"mcp_access.{name}.person", f"is {keys.person!r}, who is not in [people]"
+        if reason:
+            raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}.", key=key)
+        grants[digest] = ProgramGrant(name=name, person=keys.person, allow=frozenset(keys.allow))
+    return grants
 
 
 def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ context           `exuvia context`
 doctor            `exuvia doctor`
 main              The entry point and its commands
 mcp               `exuvia mcp list|check|login`
+mcp_serve         `exuvia mcp serve`
 memory/           `exuvia memory`
 models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands

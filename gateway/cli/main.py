@@ -319,7 +319,7 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
 
 @cli.group()
 def mcp() -> None:
-    """List and check the servers of the Model Context Protocol."""
+    """List and check the servers of the Model Context Protocol, and be one."""
 
 
 @mcp.command("list")
@@ -359,6 +359,18 @@ def log_in(name: str, home: Path | None, file: Path | None, *, paste: bool, forg
 
     call = invocation(home_at(home), file)
     end(lambda: commands.forget_login(call, name) if forget else commands.log_in(call, name, paste=paste))
+
+
+@mcp.command("serve")
+@home_option
+@click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
+@click.option("--token", help="A token of [mcp_access], or a person's [$EXUVIA_TOKEN, or the file HOME/token].")
+def serve_mcp(home: Path | None, url: str | None, token: str | None) -> None:
+    """Serve this gateway's memory and conversations to a program, over standard input and output."""
+    from gateway.cli import mcp_serve
+    from gateway.terminal.client import local_gateway
+
+    end(lambda: mcp_serve.run(local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)))
 
 
 @cli.group()

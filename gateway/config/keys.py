@@ -153,6 +153,20 @@ class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: _Text | None = None
 
 
+Permission: TypeAlias = Literal["search", "read", "send"]
+
+
+class McpAccessKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp_access.NAME]`: a program that uses the gateway's own MCP server at `/mcp` for a person.
+
+    `allow` is what its token permits: to search the memory, to read notes and conversations, to send messages.
+    """
+
+    token: Secret | None = None
+    person: _Text = "owner"
+    allow: tuple[Permission, ...] = ("search", "read")
+
+
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`: level and format; `auto` is text on a terminal and JSON elsewhere."""
 
@@ -174,6 +188,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     plugins: PluginsKeys = PluginsKeys()
     mcp: dict[str, ServerKeys] = {}
     people: dict[str, PersonKeys] = {}
+    mcp_access: dict[str, McpAccessKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
     sandbox: SandboxKeys = SandboxKeys()
     log: LogKeys = LogKeys()

@@ -3,6 +3,7 @@
 concurrency           Limits for what is in use at the same time.
 console/              The web console.
 listener              The listening sockets and their limits.
+mcp/                  The gateway as a server of the Model Context Protocol.
 openai/               The OpenAI-compatible API.
 outbox                Frames that wait to be sent to one client.
 request_bodies        Reading request bodies within limits.

@@ -44,7 +44,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder, check
-from gateway.wiring.endpoints import console_endpoints, openai_endpoints
+from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
@@ -252,7 +252,7 @@ class Daemon:
             commands=command_help(dependencies.commands),
         )
         server = WebsocketServer(services)
-        instruments = self._instruments(gateway)
+        instruments, mcp_server = self._instruments(gateway), LazyMcpServer(gateway, services)
         app = application(
             services,
             server,
@@ -261,7 +261,7 @@ class Daemon:
                 *console_endpoints(gateway, context, lambda: instruments.overview(server.connections)),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
-            routes=console_routes(services),
+            routes=[*console_routes(services), mcp_server.route],
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:
@@ -269,6 +269,7 @@ class Daemon:
                 yield services
         finally:
             await server.close()
+            await mcp_server.close()
             await listener.close()
 
     async def _admit(self, config: Config, access: Access) -> None:

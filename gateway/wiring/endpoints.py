@@ -1,4 +1,4 @@
-"""The endpoints for authenticated requests: the console's, and the OpenAI-compatible one.
+"""The endpoints for authenticated requests: the console's, the OpenAI-compatible one, and the MCP server's.
 
 They are imported at the first request, which keeps the start fast.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
+    from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
     from gateway.wiring.app import Application
     from gateway.wiring.self_examination import SelfExamination
@@ -140,3 +141,31 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
         return refused_response(refusal_of(error))
 
     return [Endpoint("*", "/v1/{path:.*}", serve, refuse)]
+
+
+class LazyMcpServer:
+    """The endpoint `/mcp`, which authenticates its requests itself: programs have tokens that nothing else accepts."""
+
+    def __init__(self, gateway: Application, services: ConnectionServices) -> None:
+        self._gateway = gateway
+        self._services = services
+        self._server: McpServer | None = None
+
+    @property
+    def route(self) -> web.RouteDef:
+        return web.route("*", "/mcp", self._serve)
+
+    async def close(self) -> None:
+        """End the requests in flight."""
+        if self._server is not None:
+            await self._server.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        from gateway.http.mcp.gateway_tools import GatewayTools  # noqa: PLC0415 - not at the start
+        from gateway.http.mcp.mcp_server import McpServer  # noqa: PLC0415
+
+        if self._server is None:
+            services, tools = self._services, self._gateway.dependencies.tools
+            offered = GatewayTools(services.switchboard, tools.get, lambda: services.readiness.refuses)
+            self._server = McpServer(services.access, services.unauthenticated, offered)
+        return await self._server.serve(request)

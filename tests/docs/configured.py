@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from gateway.config.keys import PersonKeys, Sections
+from gateway.config.keys import McpAccessKeys, PersonKeys, Sections
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
@@ -25,7 +25,7 @@ KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    named_tables = ("providers", "people", "mcp")
+    named_tables = ("providers", "people", "mcp", "mcp_access")
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
     sections["mcp.files"] = ServerKeys
     deeper = sections
@@ -34,7 +34,7 @@ def forms() -> dict[str, type]:
         sections |= deeper
     providers = load_plugins(()).chat_providers()
     named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
-    return sections | named | {"people.ana": PersonKeys}
+    return sections | named | {"people.ana": PersonKeys, "mcp_access.editor": McpAccessKeys}
 
 
 def tables_in(form: type) -> dict[str, type]:
@@ -69,7 +69,7 @@ def keys_section() -> str:
         row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
         told.setdefault(section, []).append(row)
     return "\n".join(
-        f"### `[{section.replace('people.ana', 'people.NAME').replace('mcp.files', 'mcp.NAME')}]`\n\n"
+        f"### `[{re.sub(r'[.](ana|files|editor)', '.NAME', section)}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()
