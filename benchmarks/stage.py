@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from gateway.config.approval_rules import ApprovalsKeys
-from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, load_config
+from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, execution_keys, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_services import CommandServices
@@ -45,6 +45,7 @@ from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
 from plugins.testing.contexts import ManualClock, in_memory_services
+from plugins.tools.execution.command_source import CommandSource
 from sessions.attachments.store import Attachments
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import decode
@@ -302,6 +303,14 @@ class Stage:
             fact_extraction=extraction,
             skills=self.skills,
             mcp=McpServers(log=in_memory_services().log, workspace=workspace, folder=NOWHERE, environment={}),
+            command_source=CommandSource(
+                lambda: execution_keys(self.settings.current),
+                workspace=workspace,
+                protected=tuple,
+                folder=NOWHERE,
+                now=self.clock.now,
+                path="",
+            ),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from plugins.api.command import ConversationView as ConversationView
     from plugins.api.command import FactsView as FactsView
     from plugins.api.command import HistoryEntry as HistoryEntry
+    from plugins.api.command import JobEntry as JobEntry
     from plugins.api.command import McpServerEntry as McpServerEntry
     from plugins.api.command import McpView as McpView
     from plugins.api.command import MemoryMatches as MemoryMatches
@@ -199,8 +200,8 @@ _NAMES = {
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem ContextReport"
-    " ConversationView FactsView HistoryEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport QueueState"
-    " McpServerEntry McpView ShownChanges ShownSkill SkillEntry SkillsView",
+    " ConversationView FactsView HistoryEntry JobEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport"
+    " QueueState McpServerEntry McpView ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

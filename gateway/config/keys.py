@@ -28,6 +28,7 @@ from plugins.sandbox.policy import SandboxKeys
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
+from plugins.tools.execution.command_source import CommandKeys, ExecutionKeys
 
 if TYPE_CHECKING:
     from plugins.api.chat import ChatProvider
@@ -129,6 +130,13 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     memory_flush: FlushKeys = FlushKeys()
 
 
+class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tools]`: the optional tools."""
+
+    shell: CommandKeys = CommandKeys()
+    python: CommandKeys = CommandKeys()
+
+
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points.
 
@@ -184,6 +192,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compaction: CompactionKeys = CompactionKeys()
     memory: MemoryKeys = MemoryKeys()
     skills: SkillsKeys = SkillsKeys()
+    tools: ToolsKeys = ToolsKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     mcp: dict[str, ServerKeys] = {}
@@ -203,6 +212,14 @@ class Config(Sections, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Config({self.sources.file!r})"  # the providers' tables may hold secrets
+
+
+def execution_keys(config: Config) -> ExecutionKeys:
+    """Return what concerns the tools that run commands."""
+    tools, agent = config.tools, config.agent
+    return ExecutionKeys(
+        shell=tools.shell.enabled, python=tools.python.enabled, sandbox=config.sandbox, access=agent.workspace_access
+    )
 
 
 def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:

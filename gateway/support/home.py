@@ -65,6 +65,8 @@ class Home(msgspec.Struct, frozen=True):
     """The tokens of logins to MCP servers."""
     held_up = _Entry("held_up.json")
     """The plugin that blocked the event loop of the previous process."""
+    jobs = _Entry("jobs")
+    """The names of running background jobs."""
     signed_out = _Entry("signed_out.json")
     """The browser cookies that were signed out."""
 

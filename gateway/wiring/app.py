@@ -18,6 +18,7 @@ from gateway.config.keys import (
     check_providers,
     check_servers,
     check_summarizers,
+    execution_keys,
 )
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import ChannelRunner
@@ -61,6 +62,7 @@ from plugins.skills.inventory import Skills
 from plugins.skills.skill_tools import SkillTools
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
+from plugins.tools.execution.command_source import CommandSource
 from sessions.store.catalog import Catalog, SoleClaims
 from sessions.store.protocols import Store
 
@@ -114,12 +116,13 @@ class RunningPlugins:
     lifecycle: Lifecycle
     channels: ChannelRunner
     mcp: McpServers
+    commands: CommandSource
     development: tuple[PluginDevelopment, ...]
 
     def problems(self) -> list[str]:
         """Return the problems of all parts, as sentences."""
         developed = [sentence for each in self.development for sentence in each.problems()]
-        return [*self.channels.problems(), *self.mcp.problems(), *developed]
+        return [*self.channels.problems(), *self.mcp.problems(), *self.commands.problems(), *developed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +294,16 @@ class ApplicationBuilder:
             return context(owner, hooks.settings(owner))
 
         opened, lifecycle = OpenedPlugins(hooks, context), Lifecycle(hooks, context)
+        commands = CommandSource(
+            lambda: execution_keys(self.context.config),
+            workspace=self.context.workspace,
+            protected=self._protected,
+            folder=self.context.home.jobs,
+            now=self.context.clock.now,
+            path=os.environ.get("PATH", ""),
+        )
+        await self.stack.enter_async_context(commands)
+        await commands.prepare(execution_keys(self.context.config))
 
         async def reloaded(name: str) -> None:
             await models.open_providers(self.context.config)
@@ -323,6 +336,7 @@ class ApplicationBuilder:
             lifecycle=lifecycle,
             channels=ChannelRunner(hooks.channels(), channel_context),
             mcp=mcp,
+            commands=commands,
             development=development,
         )
 
@@ -355,6 +369,7 @@ class ApplicationBuilder:
             facts=knowledge.facts,
             fact_extraction=knowledge.extraction,
             skills=knowledge.skills,
+            command_source=plugins.commands,
             plugins_spent=plugins.services.spent,
             mcp=plugins.mcp,
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),
@@ -367,7 +382,9 @@ class ApplicationBuilder:
             caller=models.caller,
             providers=models.providers,
             tools=OfferedTools(
-                opened.tools, context.settings, [SkillTools(knowledge.skills, plugins.services.embed), plugins.mcp]
+                opened.tools,
+                context.settings,
+                [SkillTools(knowledge.skills, plugins.services.embed), plugins.commands, plugins.mcp],
             ),
             commands=opened.commands,
             attachments=attachments_of(context.home),

@@ -20,7 +20,7 @@ from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
 from gateway.auth.token import gateway_token
-from gateway.config.keys import Config, load_config
+from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
 from gateway.conversations.channels import GatewayChannelInbox
@@ -279,6 +279,7 @@ class Daemon:
     async def _apply(self, config: Config, gateway: Application) -> set[str]:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.models.open_providers(config)
+        await gateway.plugins.commands.prepare(execution_keys(config))
         changed = self.context.settings.offer(config)
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
         gateway.models.registry.reconfigure(self.config.agent)

@@ -43,7 +43,7 @@ from plugins.api.context import Clock
 from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
-from sessions.events.events import MessageReceived, Recorded, TurnEnded
+from sessions.events.events import MessageReceived, Recorded, SessionClosed, TurnEnded
 from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
@@ -85,6 +85,7 @@ class ConversationFactory:
         dependencies = self._dependencies
         recorder.on_event(self._index_trigger.on_event)
         recorder.on_event(lambda recorded: self._queue_extraction(recorder, recorded))
+        recorder.on_event(lambda recorded: self._end_jobs(recorder.transcript.session, recorded))
         recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
         dependencies.delivery.opened(recorder)
         meter = SessionMeter(recorder, dependencies.counters)
@@ -133,6 +134,10 @@ class ConversationFactory:
             summarization=summarization,
             hooks=dependencies.hooks,
         )
+
+    def _end_jobs(self, session: str, recorded: Recorded) -> None:
+        if isinstance(recorded.event, SessionClosed):
+            self._dependencies.command_services.command_source.end_session(session)
 
     def _queue_extraction(self, recorder: Recorder, recorded: Recorded) -> None:
         """Queue an ended turn, or an explicit request to remember, for fact extraction."""

@@ -56,6 +56,24 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class JobEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that runs, or ran, in the background of the session.
+
+    Attributes:
+        number: Its number in the session.
+        what: The command on one line.
+        state: Its state in words, such as `running` or `exit code 0`.
+        running: It has not ended.
+        output: The path of its output in the workspace.
+    """
+
+    number: int
+    what: str
+    state: str
+    running: bool
+    output: str
+
+
 class PruningReport(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of pruning on the next request: trimmed messages, cleared messages, and characters saved."""
 
@@ -465,6 +483,18 @@ class ConversationView(Protocol):
 
     def stop_turn(self) -> bool:
         """Cancel the running turn. Return False if no turn is running."""
+        ...
+
+    async def jobs(self) -> Sequence[JobEntry]:
+        """Return the commands in the background of this session, oldest first."""
+        ...
+
+    async def stop_job(self, number: int) -> None:
+        """Stop a command in the background, with all its processes.
+
+        Raises:
+            CommandFailed: There is none with this number.
+        """
         ...
 
     async def start_anew(self) -> str:

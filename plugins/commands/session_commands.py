@@ -1,4 +1,4 @@
-"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/model`, `/queue` and `/verbose`."""
+"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/jobs`, `/model`, `/queue`, `/verbose`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,33 @@ class Stop:
         if argument:
             raise CommandFailed("/stop takes no argument.")
         return "Stopped." if conversation.stop_turn() else "Nothing was running."
+
+
+class Jobs:
+    """The `/jobs` command, which lists and stops the commands in the background."""
+
+    name: ClassVar[str] = "jobs"
+    usage: ClassVar[str] = "/jobs [stop NUMBER|stop all]"
+    summary: ClassVar[str] = "List the commands that run in the background, or stop them."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """List the jobs of this session, after stopping one or all of those that run."""
+        match argument.split():
+            case []:
+                pass
+            case ["stop", "all"]:
+                for job in await conversation.jobs():
+                    if job.running:
+                        await conversation.stop_job(job.number)
+            case ["stop", number] if number.isascii() and number.isdecimal():
+                await conversation.stop_job(int(number[:9]))
+            case _:
+                raise CommandFailed("Write /jobs, /jobs stop NUMBER or /jobs stop all.")
+        lines = [
+            f"{job.number}. {job.state}: {code(job.what)} (output: {code(job.output)})" for job in await conversation.jobs()
+        ]
+        return "\n".join(lines) or "Nothing runs in the background."
 
 
 class Model:

@@ -60,6 +60,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         workspace: The folder that the command works in and may change.
+        read_only: The command may change nothing in the workspace.
         protected: Paths relative to the workspace that the command may read only, whether they exist or not. The hooks and
             the configuration of each git repository in the workspace are always protected.
         readable: Files and folders outside of the workspace that the command may read too.
@@ -69,6 +70,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     workspace: Path
+    read_only: bool = False
     protected: tuple[str, ...] = ("AGENTS.md", "SOUL.md", "skills")
     readable: tuple[Path, ...] = ()
     private: tuple[Path, ...] = ()

@@ -49,9 +49,10 @@ def guarded_paths(policy: SandboxPolicy, workspace: Path) -> GuardedPaths:
     Raises:
         SandboxFailed: A path leads through a symbolic link, which could be replaced.
     """
-    read_only = {_existing_part(workspace, path): (b"" if PurePath(path).suffix else None) for path in policy.protected}
+    protected = () if policy.read_only else policy.protected
+    read_only = {_existing_part(workspace, path): (b"" if PurePath(path).suffix else None) for path in protected}
     fixed, git_folders = set[str](), []
-    for folder, names in _folders(workspace):
+    for folder, names in () if policy.read_only else _folders(workspace):
         found = dict(_of_git(folder, names))
         read_only |= {f"{folder}/{name}": content for name, content in found.items()}
         if "hooks" in found:
@@ -61,6 +62,8 @@ def guarded_paths(policy: SandboxPolicy, workspace: Path) -> GuardedPaths:
         os.path.relpath(path, workspace) for path in policy.private if path != workspace and path.is_relative_to(workspace)
     ]
     private = [path for path in private if (workspace / path).exists()]
+    if policy.read_only:
+        read_only["."] = None
     for path in (*read_only, *private):
         _refuse_links(workspace, path)
     fixed |= {str(above) for path in (*read_only, *private, *fixed) for above in PurePath(path).parents if str(above) != "."}
@@ -135,7 +138,12 @@ def writable_parts(workspace: Path, guarded: GuardedPaths) -> Iterable[str]:
     For a protection that knows no exceptions below a folder: where something is guarded, every other entry is writable, but
     none can be added, renamed or removed. The data of a repository is guarded as a whole.
     """
+    if "." in guarded.read_only:
+        return
     closed = {*guarded.read_only, *guarded.private, *guarded.git_folders}
+    if not closed:
+        yield "."
+        return
     mixed = {".", *guarded.fixed}
     waiting = ["."]
     while waiting:

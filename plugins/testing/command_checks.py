@@ -27,6 +27,7 @@ from plugins.api.command import (
     ConversationView,
     FactsView,
     HistoryEntry,
+    JobEntry,
     McpView,
     MemoryMatches,
     MemoryReport,
@@ -126,6 +127,7 @@ class StaticConversation:
         self.counted: int | None = None
         self.reserve: int | None = None
         self.made: tuple[CompactionEntry, ...] = ()
+        self.background: tuple[JobEntry, ...] = ()
 
     def commands(self) -> Sequence[CommandHelp]:
         return [CommandHelp(name="status", usage="/status", summary="Say how it is.")]
@@ -158,6 +160,15 @@ class StaticConversation:
 
     async def choose_queue(self, mode: str | None) -> None:
         self.mode = mode or "followup"
+
+    async def jobs(self) -> Sequence[JobEntry]:
+        return self.background
+
+    async def stop_job(self, number: int) -> None:
+        """Record the request. Raise CommandFailed if there is no such job."""
+        if number not in [job.number for job in self.background]:
+            raise CommandFailed(f"There is no job {number}.")
+        self.done.append(("stop_job", number))
 
     def verbose(self) -> bool:
         return self.is_verbose

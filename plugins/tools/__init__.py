@@ -1,6 +1,7 @@
-"""The built-in file tools.
+"""The built-in tools: those for files, and those that run commands.
 
 edit          The `edit` tool
+execution     The tools that run commands
 file_changes  Changes of workspace files by tools, and the lines that each session has read
 file_diff     The difference of two versions of a file
 file_target   Atomic writes below an open directory

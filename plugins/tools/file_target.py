@@ -77,6 +77,10 @@ class FileTarget:
         self._stamp, self._mode = _stamp(found), stat.S_IMODE(found.st_mode) & 0o777
         return content
 
+    def create(self) -> int:
+        """Create the file and return a descriptor for writing, which the caller closes. OSError if it exists."""
+        return os.open(self._name, _CREATE, 0o600, dir_fd=self._folder)
+
     def replace(self, content: bytes, check_cancelled: Callable[[], object]) -> None:
         """Replace the content atomically, keeping the permissions.
 

@@ -28,12 +28,14 @@ from plugins.api.command import (
     CompactionEntry,
     ContextReport,
     HistoryEntry,
+    JobEntry,
     OfferedModels,
     QueueState,
 )
 from plugins.api.context import Clock
 from plugins.mcp.persons_servers import PersonsServers
 from plugins.skills.persons_skills import PersonsSkills
+from plugins.support.errors import ToolFailed
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
@@ -291,9 +293,24 @@ class CommandContext(MemoryView):
     def stop_turn(self) -> bool:
         return self._chat.stop_turns()
 
+    async def jobs(self) -> Sequence[JobEntry]:
+        jobs = self._services.command_source.jobs
+        return [] if jobs is None else [job.entry for job in await jobs.of_session(self.session)]
+
+    async def stop_job(self, number: int) -> None:
+        jobs = self._services.command_source.jobs
+        try:
+            if jobs is None:
+                raise ToolFailed("There are no jobs.")
+            await jobs.stop(await jobs.find(self.session, number))
+        except ToolFailed as error:
+            raise CommandFailed(str(error)) from error
+
     async def start_anew(self) -> str:
         with as_command_failure():
-            return await self._chat.start_anew(self._conversation, self._waiting.seq)
+            successor = await self._chat.start_anew(self._conversation, self._waiting.seq)
+        self._services.command_source.end_session(self.session)
+        return successor
 
     def _size(self, model: str | None, vision: VisionSupport | None) -> int | None:
         """Return the estimated tokens of the next request; None before the first one."""

@@ -17,6 +17,7 @@ from plugins.host.hooks import Hooks
 from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
+from plugins.tools.execution.command_source import CommandSource
 from sessions.events.messages import Usage
 
 
@@ -37,4 +38,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     fact_extraction: FactExtraction
     skills: Skills
     mcp: McpServers
+    command_source: CommandSource
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

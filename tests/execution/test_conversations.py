@@ -1,0 +1,255 @@
+"""Commands in whole conversations: a scripted model runs them through a real gateway, its gate and its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from plugins.http import public_addresses
+from plugins.tools.execution import running as commands
+from tests.execution.test_command_tools import running_below
+from tests.execution.test_network_proxy import Origin, certificate  # noqa: F401 - a fixture
+from tests.faults.gateway_process import gateway_process
+from tests.gateway.gateways import Client, Frame, gateway
+from tests.waiting import deadline, until
+
+ENABLED = {"tools.shell.enabled": True, "tools.python.enabled": True}
+
+
+def asks(tool: str, **arguments: object) -> dict[str, Any]:
+    return {"text": "", "calls": [{"tool": tool, "arguments": arguments}]}
+
+
+def returned(client: Client) -> list[Frame]:
+    return [event for _, event in client.events() if event["kind"] == "tool_returned"]
+
+
+async def turn(client: Client, text: str = "go on") -> str:
+    """Send a message, wait for the end of its turn, and return the last result of a tool."""
+    await client.send(text)
+    await client.until_event("turn_ended")
+    return str(returned(client)[-1]["output"])
+
+
+def offered(client: Client) -> list[str]:
+    last = [event for _, event in client.events() if event["kind"] == "instructions_set"][-1]
+    return [tool["name"] for tool in last["tools"]]
+
+
+def configured(folder: Path, *script: dict[str, Any], more: str = "") -> str:
+    story = folder / "story.jsonl"
+    story.write_text("".join(json.dumps(line) + "\n" for line in script))
+    return f'{more}\n[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscript = "{story}"\n'
+
+
+async def test_a_model_works_with_files_by_commands(tmp_path: Path) -> None:
+    script = [
+        asks("shell", command="git init -q . && echo 'print(6 * 8)' > sum.py && ls *.py"),
+        asks("python", code="import runpy; runpy.run_path('sum.py')"),
+        asks("edit", path="sum.py", old="8", new="7"),
+        asks("shell", command="python3 sum.py; false"),
+        {"text": "It is 42."},
+    ]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        assert await turn(client) == "42\n[exit code 1]"
+        assert [(event["outcome"], event.get("exit_code")) for event in returned(client)] == [
+            ("returned", 0),
+            ("returned", 0),
+            ("returned", None),
+            ("returned", 1),
+        ]
+        assert returned(client)[0]["output"] == "sum.py\n"
+        assert offered(client)[-3:] == ["shell", "python", "jobs"]
+
+
+async def test_commands_are_offered_only_when_enabled_from_the_next_turn_on(tmp_path: Path) -> None:
+    script = [asks("shell", command="echo ran"), {"text": "So."}] * 3
+    async with gateway(tmp_path, file=configured(tmp_path, *script)) as running:
+        client = await running.connect()
+        assert (await turn(client)).startswith("There is no tool 'shell'; available: read,")
+        assert "jobs" not in offered(client)
+        (tmp_path / "config.toml").write_text(configured(tmp_path, *script, more="[tools.shell]\nenabled = true"))
+        await until(lambda: running.daemon.config.tools.shell.enabled)
+        assert await turn(client) == "ran\n"
+        assert offered(client)[-2:] == ["shell", "jobs"]
+        more = '[tools.shell]\nenabled = true\n[agent]\nworkspace_access = "none"'
+        (tmp_path / "config.toml").write_text(configured(tmp_path, *script).replace("[agent]", more))
+        await until(lambda: running.daemon.config.agent.workspace_access == "none")
+        assert await turn(client) == "There is no tool 'shell'; available: none."
+
+
+async def test_a_person_is_asked_first_in_the_background_too(tmp_path: Path) -> None:
+    script = [asks("shell", command="touch ran", background=True), {"text": "Done."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED | {"approvals.default": "ask"}) as running:
+        client = await running.connect()
+        await client.send("go on")
+        asked = await client.until_event("approval_asked")
+        await client.until_event("turn_parked")
+        assert (asked["what"], asked["detail"]) == ("touch ran", "In the background, for at most 3,600 seconds.")
+        assert asked["pattern"] == {"argv": ["touch", "ran"]}
+        assert asked["choices"] == ["once", "session", "always"]
+        assert await client.command("/stop") == "Stopped."
+        assert await client.command("/jobs") == "Nothing runs in the background."
+        assert not (tmp_path / "workspace" / "ran").exists()
+
+
+async def test_a_rule_allows_the_beginning_of_a_command_and_no_script(tmp_path: Path) -> None:
+    script = [asks("shell", command="echo one two"), asks("shell", command="echo one; echo two"), {"text": "So."}]
+    rule = '[tools.shell]\nenabled = true\n[approvals]\ndefault = "deny"\n[[approvals.rules]]\ntool = "shell"\n'
+    file = configured(tmp_path, *script, more=f'{rule}argv = ["echo", "one"]\ndecision = "allow"')
+    async with gateway(tmp_path, file=file) as running:
+        client = await running.connect()
+        await turn(client)
+        first, second = returned(client)
+        assert (first["outcome"], first["output"], second["outcome"]) == ("returned", "one two\n", "refused")
+
+
+async def test_stop_ends_a_command_with_all_its_processes(tmp_path: Path) -> None:
+    script = [asks("shell", command="(setsid sleep 1000) & echo > begun; sleep 1000"), {"text": "So."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        await client.send("go on")
+        await until((tmp_path / "workspace" / "begun").exists)
+        assert await client.command("/stop") == "Stopped."
+        ended = await client.until_event("turn_ended")
+        assert ended["outcome"] == "cancelled"
+        assert running_below(tmp_path / "workspace") == []
+
+
+async def test_jobs_are_listed_and_stopped_by_a_person(tmp_path: Path) -> None:
+    script = [
+        asks("shell", command="echo one > one; sleep 1000", background=True),
+        asks("python", code="import time\ntime.sleep(1000)", background=True),
+        {"text": "Started."},
+    ]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        assert await client.command("/jobs") == "Nothing runs in the background."
+        await turn(client)
+        first, second = (await client.command("/jobs")).splitlines()
+        assert first.startswith("1. running: `echo one > one; sleep 1000` (output: `outputs/")
+        assert second.startswith("2. running: `import time (and 1 more lines)` (output: `outputs/")
+        assert (await client.command("/jobs stop 2")).splitlines() == [first, second.replace("running", "stopped")]
+        assert await client.command("/jobs stop 7") == "There is no job 7; jobs: 1, 2."
+        assert await client.command("/jobs stop all") == "\n".join((first, second)).replace("running", "stopped")
+        assert running_below(tmp_path / "workspace") == []
+
+
+async def test_a_job_ends_with_its_session(tmp_path: Path) -> None:
+    script = [asks("shell", command="sleep 1000", background=True), {"text": "Started."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        await turn(client)
+        assert running_below(tmp_path / "workspace") != []
+        assert (await client.command("/new")).startswith("Started a new session")
+        await until(lambda: running_below(tmp_path / "workspace") == [])
+        assert await client.command("/jobs") == "Nothing runs in the background."
+
+
+async def test_a_job_ends_with_the_gateway(tmp_path: Path) -> None:
+    script = [asks("shell", command="sleep 1000", background=True), {"text": "Started."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        await turn(client)
+        assert running_below(tmp_path / "workspace") != []
+    assert running_below(tmp_path / "workspace") == []
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("level", ["auto", "none"])
+async def test_a_killed_gateway_leaves_no_process_and_its_jobs_are_said_to_be_gone(level: str, tmp_path: Path) -> None:
+    script = [asks("shell", command="(setsid sleep 1000) & sleep 1000", background=True), {"text": "Started."}]
+    settings = {
+        "EXUVIA__TOOLS__SHELL__ENABLED": "true",
+        "EXUVIA__SANDBOX__LEVEL": json.dumps(level),
+    }
+    async with aiohttp.ClientSession() as http:
+        async with gateway_process(tmp_path, script=script, settings=settings) as killed:
+            client = await killed.connect(http)
+            await turn(client)
+            await until(lambda: len(running_below(tmp_path / "workspace")) >= 2)
+            os.kill(killed.process.pid, signal.SIGKILL)
+            await killed.process.wait()
+            await until(lambda: running_below(tmp_path / "workspace") == [])
+        async with gateway_process(tmp_path, script=script, settings=settings) as again:
+            client = await again.connect(http)
+            gone = "1. gone, because the gateway stopped while it ran: `(setsid sleep 1000) & sleep 1000`"
+            assert (await client.command("/jobs")).startswith(gone)
+
+
+async def test_a_note_that_a_command_writes_is_found_by_the_memory(tmp_path: Path) -> None:
+    script = [
+        asks(
+            "shell", command="mkdir -p memory; echo 'The password of the lighthouse is Periwinkle.' > memory/2026-11-20.md"
+        ),
+        {"text": "Noted."},
+        asks("memory_search", query="lighthouse Periwinkle"),
+        {"text": "Found."},
+    ]
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        client = await running.connect()
+        await turn(client)
+        async with deadline():
+            while "Periwinkle" not in await client.command("/memory lighthouse"):
+                await asyncio.sleep(0.05)
+        assert "memory/2026-11-20.md" in await turn(client)
+
+
+async def test_a_command_reaches_the_hosts_that_are_listed_and_no_other(
+    tmp_path: Path,
+    certificate: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        if host != "files.example.org":
+            raise public_addresses.AddressRefused(f"{host!r} has the address 10.0.0.1, which is not public.")
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(commands, "resolve_public", resolve)
+    async with Origin().serving(certificate) as origin:
+        authority = (certificate / "ca.pem").read_text()
+        listed = [f"files.example.org:{origin.https}", "inside.example.org"]
+        url = f"https://files.example.org:{origin.https}/a"
+        trust = "ssl.create_default_context(cafile='ca.pem')"
+        fetch = f"import ssl, urllib.request as u\nprint(u.urlopen('{url}', context={trust}).read())"
+        script = [
+            asks("shell", command=f"curl -sS --cacert ca.pem {url}"),
+            asks("python", code=fetch),
+            asks("shell", command="curl -sS http://inside.example.org/; curl -sS http://other.example.org/"),
+            asks(
+                "shell",
+                command=f"curl -sS --noproxy '*' http://127.0.0.1:{origin.http}/; curl -sS --noproxy '*' http://1.1.1.1/",
+            ),
+            {"text": "So."},
+        ]
+        async with gateway(tmp_path, script=script, settings=ENABLED | {"sandbox.network": listed}) as running:
+            (tmp_path / "workspace" / "ca.pem").write_text(authority)
+            client = await running.connect()
+            await turn(client)
+            first, second, third, fourth = (event["output"] for event in returned(client))
+            assert (first, second) == ("GET /a ", "b'GET /a '\n")
+            assert third == (
+                "'inside.example.org' has the address 10.0.0.1, which is not public.\n"
+                "other.example.org:80 is not in sandbox.network.\n"
+                "[network: 'inside.example.org' has the address 10.0.0.1, which is not public.]\n"
+                "[network: other.example.org:80 is not in sandbox.network.]"
+            )
+            assert "exit code 7" in fourth
+            assert [each[1] for each in origin.requests] == [url, url]
+
+
+async def test_an_unconfined_shell_is_said_in_the_status(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=ENABLED | {"sandbox.level": "none"}) as running:
+        client = await running.connect()
+        sentence = (
+            "Commands (shell and python) run unconfined, with all rights of the gateway's user: sandbox.level is none."
+        )
+        assert sentence in await client.command("/status")
