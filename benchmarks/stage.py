@@ -18,6 +18,7 @@ from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKe
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_services import CommandServices
+from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
@@ -311,6 +312,7 @@ class Stage:
                 now=self.clock.now,
                 path="",
             ),
+            file_undo=FileUndo(workspace, tuple, Attachments(attachments)),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

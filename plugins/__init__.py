@@ -175,6 +175,7 @@ if TYPE_CHECKING:
     from sessions.events.events import StopReason as StopReason
     from sessions.events.events import Trigger as Trigger
     from sessions.events.events import TurnOutcome as TurnOutcome
+    from sessions.events.events import UndoneFile as UndoneFile
     from sessions.events.messages import AssistantMessage as AssistantMessage
     from sessions.events.messages import Attachment as Attachment
     from sessions.events.messages import Message as Message
@@ -238,7 +239,7 @@ _NAMES = {
     "plugins.http.client": "Timeouts Transport",
     "sessions.state.context": "Context",
     "sessions.events.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
-    "sessions.events.events": "StopReason Trigger TurnOutcome",
+    "sessions.events.events": "StopReason Trigger TurnOutcome UndoneFile",
     "sessions.events.pruning": "Clear Edit Edited Trim",
     "sessions.events.vision": "VisionSupport",
 }

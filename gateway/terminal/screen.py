@@ -15,6 +15,7 @@ from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
     AttachmentsWithheld,
+    ChangesUndone,
     CommandAnswered,
     CompactionAbandoned,
     CompactionBegan,
@@ -241,6 +242,7 @@ class Screen:
                 | SettingChanged()
                 | PluginFailed()
                 | ReplyDelivered()
+                | ChangesUndone()
                 | UnknownEvent()
             ):
                 # Nothing to show during a chat; `exuvia sessions export` has it all.

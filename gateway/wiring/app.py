@@ -23,6 +23,7 @@ from gateway.config.keys import (
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
+from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
@@ -372,6 +373,7 @@ class ApplicationBuilder:
             command_source=plugins.commands,
             plugins_spent=plugins.services.spent,
             mcp=plugins.mcp,
+            file_undo=FileUndo(context.workspace, self._protected, attachments_of(context.home)),
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),
         )
         return ConversationDependencies(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtim
 
 import msgspec
 
+from sessions.events.events import UndoneFile
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
@@ -478,6 +479,14 @@ class ConversationView(Protocol):
             path: The path of a citation: a note such as `MEMORY.md`, or `sessions/ID.jsonl`.
             first: The first line, counted from 1; of a session, the seq of the first event.
             lines: The number of lines or events; 400 at most are returned.
+        """
+        ...
+
+    async def undo(self) -> Sequence[UndoneFile]:
+        """Undo what tools changed in files during the last turn, and return what was done with each.
+
+        Raises:
+            CommandFailed: There is nothing to undo.
         """
         ...
 

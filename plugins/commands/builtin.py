@@ -18,7 +18,7 @@ from plugins.api.tool import Tool
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
-from plugins.commands.session_commands import Jobs, Model, New, Queue, Reset, Stop, Verbose
+from plugins.commands.session_commands import Jobs, Model, New, Queue, Reset, Stop, Undo, Verbose
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.facts.fact_tools import WriteMemory
@@ -135,6 +135,7 @@ def register_commands() -> Sequence[type[Command]]:
         Unpin,
         Usage,
         Verbose,
+        Undo,
         Whoami,
         Why,
     ]

@@ -1,4 +1,5 @@
-"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/jobs`, `/model`, `/queue`, `/verbose`."""
+"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`, `/queue`
+and `/verbose`."""
 
 from __future__ import annotations
 
@@ -88,6 +89,24 @@ class Jobs:
             f"{job.number}. {job.state}: {code(job.what)} (output: {code(job.output)})" for job in await conversation.jobs()
         ]
         return "\n".join(lines) or "Nothing runs in the background."
+
+
+class Undo:
+    """The `/undo` command, which puts back what tools changed in files during the last turn."""
+
+    name: ClassVar[str] = "undo"
+    usage: ClassVar[str] = "/undo"
+    summary: ClassVar[str] = "Undo what the last turn changed in files, unless they were changed since."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer what was done with each file."""
+        if argument:
+            raise CommandFailed("/undo takes no argument.")
+        files = await conversation.undo()
+        kept = sum(file.outcome == "kept" for file in files)
+        title = "Nothing was undone" if kept == len(files) else "Undone in part" if kept else "Undone"
+        return "\n".join([f"{title}:", "", *(f"- {code(file.path)} {file.sentence}" for file in files)])
 
 
 class Model:

@@ -40,6 +40,7 @@ from plugins.api.command import (
 from plugins.api.fact_values import NoSuchFact
 from plugins.host import validation
 from plugins.testing.checks import assert_not_blocking, check, check_sentence
+from sessions.events.events import UndoneFile
 from sessions.events.messages import Usage
 
 COMPACTED = CompactionEntry(
@@ -247,6 +248,15 @@ class StaticConversation:
         """Return the two lines of the hit for `tea`, and "" elsewhere."""
         self.done.append(("excerpt", f"{path} {first} {lines}"))
         return "tea\nwithout milk" if path == "MEMORY.md" else ""
+
+    async def undo(self) -> Sequence[UndoneFile]:
+        """Return what was done with three files."""
+        self.done.append("undo")
+        return (
+            UndoneFile(path="notes.md", outcome="restored"),
+            UndoneFile(path="new.md", outcome="removed"),
+            UndoneFile(path="memory/tea.md", outcome="kept", why="it was changed since"),
+        )
 
     def stop_turn(self) -> bool:
         return self.running

@@ -111,6 +111,17 @@ class FileTarget:
             raise
         os.fsync(self._folder)
 
+    def remove(self) -> None:
+        """Remove the file.
+
+        Raises:
+            FileChanged: The file changed since `content` was called. Nothing was removed.
+            OSError: The file cannot be removed.
+        """
+        self._check_unchanged()
+        os.unlink(self._name, dir_fd=self._folder)
+        os.fsync(self._folder)
+
     def append(self, content: bytes, check_cancelled: Callable[[], object]) -> None:
         """Append to the file in one write; otherwise like `replace`."""
         descriptor = os.open(self._name, _APPEND, dir_fd=self._folder)

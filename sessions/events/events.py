@@ -442,6 +442,33 @@ class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
     failed: bool
 
 
+class UndoneFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `/undo` did with a file: `restored` its former content, `removed` it because it was new, or `kept` it as it is.
+
+    `why` completes the sentence: the reason for keeping it, or a restriction.
+    """
+
+    path: str
+    outcome: Literal["restored", "removed", "kept"]
+    why: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return what was done as a sentence without its subject, which is the path."""
+        done = {"restored": "has its former content again", "removed": "was new and is removed", "kept": "is left as it is"}
+        return f"{done[self.outcome]}{f': {self.why}' if self.why else ''}."
+
+
+class ChangesUndone(_Kind, tag="changes_undone", frozen=True, kw_only=True):
+    """The command received at seq `answers` undid what tools had changed in files during the turn `of`. The model is shown
+    the text `told` as a message; nothing if it is empty, because nothing was undone."""
+
+    of: int
+    answers: int
+    files: tuple[UndoneFile, ...]
+    told: str = ""
+
+
 class SessionClosed(_Kind, tag="session_closed", frozen=True, kw_only=True):
     """The session accepts no more messages; its key continues in another journal."""
 
@@ -495,6 +522,7 @@ Event: TypeAlias = (
     | CompactionReverted
     | SessionForked
     | ReplyDelivered
+    | ChangesUndone
 )
 
 

@@ -16,6 +16,7 @@ from sessions.events.events import (
     ApprovalGiven,
     AttachmentsWithheld,
     CallRef,
+    ChangesUndone,
     CommandAnswered,
     CompactionAbandoned,
     CompactionBegan,
@@ -172,6 +173,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             }
         case AttachmentsWithheld():
             return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}
+        case ChangesUndone():
+            told = event.told and _is_kept(t, recorded.seq)
+            return {"view": t.view.grown(UserMessage(text=event.told), recorded.seq)} if told else {}
         case PluginFailed() | UnknownEvent():
             return {}
     assert_never(event)

@@ -56,6 +56,8 @@ def added_by(line: Frame, lines: list[Frame], texts: dict[int, str]) -> list[Fra
             return [{"role": "assistant", "text": line["text"], "calls": calls, "opaque": line.get("opaque")}]
         case "memory_recalled":
             return [{"role": "user", "text": texts[line["seq"]], "attachments": []}]
+        case "changes_undone" if "told" in line:
+            return [{"role": "user", "text": texts[line["seq"]], "attachments": []}]
         case "tool_returned":
             of, index = line["call"]["of"], line["call"]["index"]
             tool = lines[of - 1]["calls"][index]["tool"]
@@ -66,7 +68,7 @@ def added_by(line: Frame, lines: list[Frame], texts: dict[int, str]) -> list[Fra
 
 def edited_by_the_page(lines: list[Frame]) -> dict[int, str]:
     """The texts by seq, as all edits together leave them."""
-    texts = {line["seq"]: str(line.get("output", line.get("text", ""))) for line in lines}
+    texts = {line["seq"]: str(line.get("output", line.get("told", line.get("text", "")))) for line in lines}
     texts |= {line["seq"]: recalled_by_the_page(line) for line in lines if line["kind"] == "memory_recalled"}
     edits: dict[int, list[Frame]] = {}
     for line in lines:

@@ -14,7 +14,7 @@ from plugins.api.command import ContextItem, PruningReport
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.markdown import highlighted
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
-from plugins.commands.session_commands import MODES, Model, New, Queue, Reset, Stop, Verbose
+from plugins.commands.session_commands import MODES, Model, New, Queue, Reset, Stop, Undo, Verbose
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.testing.command_checks import COMPACTED, StaticConversation
 from sessions.events.messages import Usage as Tokens
@@ -40,6 +40,7 @@ ALL: list[Command] = [
     Revert(),
     Status(),
     Stop(),
+    Undo(),
     Usage(),
     Verbose(),
     Whoami(),
@@ -176,7 +177,7 @@ async def test_whoami_names_person_client_channel_key_and_id() -> None:
 
 
 def test_only_what_changes_the_view_or_the_model_or_asks_one_waits_for_the_end_of_a_turn() -> None:
-    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "distill", "model", "revert"}
+    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "distill", "model", "revert", "undo"}
 
 
 async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None:
@@ -391,6 +392,17 @@ async def test_memory_shows_the_text_of_a_citation() -> None:
     assert await Memory().run("MEMORY.md#L3-L4", conversation) == shown
     with pytest.raises(CommandFailed, match=r"There is nothing at memory/x\.md#L7-L7"):
         await Memory().run("memory/x.md#L7", conversation)
+
+
+async def test_an_undo_says_of_each_file_what_was_done() -> None:
+    conversation = Conversation()
+    assert await Undo().run("", conversation) == (
+        "Undone in part:\n\n- `notes.md` has its former content again.\n- `new.md` was new and is removed.\n"
+        "- `memory/tea.md` is left as it is: it was changed since."
+    )
+    with pytest.raises(CommandFailed, match="takes no argument"):
+        await Undo().run("notes.md", conversation)
+    assert conversation.done == ["undo"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
+from gateway.conversations.commands.undo import UNCERTAIN, TurnChanges, changes_of, told_to_the_model
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import VERBOSE, Conversation
 from gateway.conversations.turn import inbox
@@ -40,6 +41,7 @@ from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
 from sessions.events.events import (
+    ChangesUndone,
     CommandAnswered,
     ContextCompacted,
     MessageReceived,
@@ -48,6 +50,8 @@ from sessions.events.events import (
     SessionForked,
     SettingChanged,
     ToolReturned,
+    TurnStarted,
+    UndoneFile,
 )
 from sessions.events.messages import Usage
 from sessions.events.vision import VisionSupport, text_with_attachments
@@ -56,6 +60,10 @@ from sessions.state.transcript import Transcript
 
 HISTORY_BYTES = 2 * 1024 * 1024
 """Bytes of the journal that `/history` reads backwards at most."""
+
+
+UNDO_PAGE = 256
+"""Events that `/undo` reads at a time, back to the start of the last turn."""
 
 
 class CommandContext(MemoryView):
@@ -290,6 +298,37 @@ class CommandContext(MemoryView):
     def _window(self) -> int | None:
         return self._conversation.models.choose().window
 
+    async def undo(self) -> Sequence[UndoneFile]:
+        undoing = asyncio.ensure_future(self._undo())
+        try:
+            return await asyncio.shield(undoing)
+        except asyncio.CancelledError:
+            await asyncio.wait([undoing])  # what was restored is recorded, even if nobody waits for the answer any more
+            raise
+
+    async def _undo(self) -> Sequence[UndoneFile]:
+        turn, events = self._transcript.turn, await self._since_last_turn()
+        for recorded in events:
+            if isinstance(recorded.event, ChangesUndone) and recorded.event.answers == self._waiting.seq:
+                return recorded.event.files  # the gateway stopped before it answered
+        changes = changes_of(turn, events)
+        if not changes.reversals:
+            raise CommandFailed(_nothing_to_undo(changes))
+        files = await self._services.file_undo.undo(changes, person=self.person, group=self._group)
+        undone = ChangesUndone(of=turn, answers=self._waiting.seq, files=files, told=told_to_the_model(files))
+        await self._conversation.recorder.append_durable(undone)
+        return files
+
+    async def _since_last_turn(self) -> list[Recorded]:
+        """Return the durable events since the start of the last turn."""
+        turn, events = self._transcript.turn, list[Recorded]()
+        before = (self._chat.head(self.session) or 0) + 1
+        while turn and before > 1 and not any(_starts(each, turn) for each in events):
+            first = max(1, before - UNDO_PAGE)
+            events = [*map(decode, await self._lines(first, before)), *events]
+            before = first
+        return events
+
     def stop_turn(self) -> bool:
         return self._chat.stop_turns()
 
@@ -338,6 +377,18 @@ class CommandContext(MemoryView):
                 break
             lines += page
         return lines[: before - first]
+
+
+def _starts(recorded: Recorded, turn: int) -> bool:
+    return recorded.turn == turn and isinstance(recorded.event, TurnStarted)
+
+
+def _nothing_to_undo(changes: TurnChanges) -> str:
+    if changes.undone:
+        return "The changes of the last turn were undone before; there is nothing left to undo."
+    if changes.uncertain:
+        return f"Nothing was undone: {UNCERTAIN}. Look at {', '.join(changes.uncertain)}."
+    return "The last turn changed no files with `write` or `edit`; there is nothing to undo."
 
 
 def entry_of(recorded: Recorded) -> HistoryEntry | None:

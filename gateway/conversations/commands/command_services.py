@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from gateway.config.settings import Settings
+from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.models.registry import ModelRegistry
@@ -39,4 +40,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     skills: Skills
     mcp: McpServers
     command_source: CommandSource
+    file_undo: FileUndo
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict
