@@ -27,6 +27,7 @@ from benchmarks import (
     restart,
     retrieval,
     searching,
+    skills,
     start,
     throughput,
     tokens,
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "searching": searching.run,
     "index": index.run,
     "facts": facts.run,
+    "skills": skills.run,
     "misbehaving-plugins": misbehaving_plugins.run,
 }
 

@@ -35,3 +35,5 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Events of the long journal in `opening`."""
     chunks: int = 100_000
     """Chunks of the large index."""
+    skills: int = 500
+    """Skills."""

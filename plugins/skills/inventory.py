@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from plugins.skills.admissions import SEARCHED, Admission, Admissions, Admitted, Stamp
-from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, problems_of
+from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, listed, problems_of
 from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill
 from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder
 from plugins.skills.skill_names import name_fault, skeleton
@@ -132,7 +132,7 @@ class Skills:
         catalogue = catalogue_of(self.found, budget, pinned=keys.pinned, used=self._last_used() if self.found else {})
         if catalogue.left_out != self._left_out[0]:
             if catalogue.left_out:
-                log.warning("skills_left_out", skills=list(catalogue.left_out), budget_tokens=budget)
+                log.warning("skills_left_out", skills=listed(catalogue.left_out), budget_tokens=budget)
             self._left_out = catalogue.left_out, budget
         return catalogue
 
@@ -334,6 +334,8 @@ def _present(folder: Path) -> Mapping[str, bytes]:
 
 
 def _printable(name: str) -> str:
+    if name.isprintable():
+        return name
     return "".join(character if character.isprintable() else "�" for character in name)
 
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from benchmarks.stage import Model, Stage, says
-from exuvia import ApprovalRequest, CommandFailed, PluginContext, StaticConversation, ToolContext, ToolFailed
+from benchmarks.stage import Answer, Model, Stage, says
+from exuvia import (
+    ApprovalRequest,
+    CallDraft,
+    ChatRequest,
+    CommandFailed,
+    Delta,
+    PluginContext,
+    Reply,
+    StaticConversation,
+    ToolContext,
+    ToolFailed,
+)
+from gateway.config.approval_rules import ApprovalsKeys
 from gateway.conversations.context.loaded_notes import CATALOGUE
 from gateway.conversations.turn.tool_calls import OfferedTools
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.skills.persons_skills import PersonsSkills
-from plugins.skills.skill_tools import SkillTools
+from plugins.skills.skill_tools import LoadSkill, SkillTools
 from plugins.tools.write import Write
-from sessions.events.events import InstructionsSet
+from sessions.events.events import ApprovalAsked, InstructionsSet, ToolReturned
 from tests.plugins.workspaces import context
 from tests.skills.shelves import Shelf
 from tests.stories import received
@@ -276,6 +289,64 @@ def staged(shelf: Shelf) -> Stage:
 async def talk(stage: Stage, text: str) -> None:
     stage.receive(received(text, f"{stage.recorder.transcript.head}"))
     await stage.until_settled()
+
+
+def calls(tool: str, arguments: str) -> Answer:
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        yield Reply(text="", model=request.model, stop="calls", calls=(CallDraft(id="c", tool=tool, arguments=arguments),))
+
+    return answer
+
+
+def asking(shelf: Shelf, *, lines: Sequence[bytes] = ()) -> Stage:
+    """Return a conversation whose model loads the skill `notes`; by the configuration no tool needs an approval."""
+    tool: Any = LoadSkill(shelf.skills)
+    model = Model(calls("skill", '{"name": "notes"}'), says("done")) if not lines else Model(says("done"))
+    return Stage(model, tool, lines=lines, workspace=shelf.workspace, approvals=ApprovalsKeys(default="allow"))
+
+
+async def open_question(stage: Stage) -> ApprovalAsked:
+    await stage.until(lambda: bool(stage.told(ApprovalAsked)) and not stage.told(ToolReturned))
+    question: ApprovalAsked = stage.told(ApprovalAsked)[-1]
+    return question
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_a_skill_is_never_admitted_unasked_even_where_everything_is_allowed(shelf: Shelf, decision: Any) -> None:
+    shelf.put("notes")
+    shelf.skills.scan()
+    stage = asking(shelf)
+    async with stage.playing():
+        stage.hear("use the skill notes")
+        question = await open_question(stage)
+        assert question.choices == ("once",)
+        assert "# Steps" in question.detail
+        assert shelf.states() == {"notes": "new"}
+        await stage.conversation.approvals.give(question.approval, decision, "once", by="owner", channel="websocket")
+        await stage.until_settled()
+    (returned,) = stage.told(ToolReturned)
+    assert ("Do it well" in returned.output) == (decision == "approve")
+    assert shelf.states() == {"notes": "admitted" if decision == "approve" else "new"}
+
+
+async def test_the_question_about_a_skill_is_the_same_after_a_crash(shelf: Shelf) -> None:
+    shelf.put("notes")
+    shelf.skills.scan()
+    stage = asking(shelf)
+    async with stage.playing():
+        stage.hear("use the skill notes")
+        question = await open_question(stage)
+    lines = [line for line in stage.log.written if b'"turn_interrupted"' not in line]
+    again = asking(shelf, lines=lines)
+    async with again.playing():
+        assert (await open_question(again)).approval == question.approval
+        await again.until(lambda: "tool_called" in again.kinds[len(lines) :])
+        await again.conversation.approvals.give(question.approval, "approve", "once", by="owner", channel="websocket")
+        await again.until(lambda: bool(again.told(ToolReturned)) or len(again.told(ApprovalAsked)) > 1)
+        assert len(again.told(ApprovalAsked)) == 1
+        await again.until_settled()
+    assert "Do it well" in again.told(ToolReturned)[0].output
+    assert shelf.states() == {"notes": "admitted"}
 
 
 async def test_tools_of_a_source_are_offered_after_those_of_plugins(shelf: Shelf) -> None:

@@ -111,9 +111,19 @@ class ApprovalGate:
         return ""
 
     async def ask_during(self, call: OpenCall, request: ApprovalRequest) -> bool:
-        """Ask a person while the call runs; return True if they approve before the question expires."""
+        """Ask a person while the call runs; return True if they approve before the question expires.
+
+        A call that runs again after a crash waits for the answer to its question from before, if that is still open.
+        """
         once = msgspec.structs.replace(request, rememberable=False)
-        asked = self._ask(call, once, digest_of(call.tool, {}, once)).asked
+        digest = digest_of(call.tool, {}, once)
+        open_ = (
+            each
+            for each in open_turn(self._recorder.transcript).questions
+            if each.asked.call == call.ref and each.asked.digest == digest and each.answer is None
+        )
+        question = next((each for each in open_ if each.asked.approval not in self._asking), None)
+        asked = (question or self._ask(call, once, digest)).asked
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._asking[asked.approval] = answer
         try:
