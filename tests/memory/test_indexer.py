@@ -17,7 +17,7 @@ from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.index.embedder import PLAIN
-from plugins.memory.search.diagnostics import remarks_on
+from plugins.memory.search.diagnostics import nothing_found, remarks_on
 from plugins.memory.sources import watcher
 from plugins.memory.sources.notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
@@ -88,6 +88,12 @@ async def test_finding_nothing_has_its_reason(place: Place) -> None:
         assert (await memory.search("door", EVERYTHING)).remarks == ("There are no notes.",)
         place.put("MEMORY.md", "the door code is 4711\n")
         assert (await memory.search("zebra", EVERYTHING)).remarks == ("Nothing matches in 1 note.",)
+        memory._indexer.report(documents=4, by_source={"notes": 1, "sessions": 3})
+        assert nothing_found(memory.state, EVERYTHING) == "Nothing matches in 1 note and 3 sessions."
+        memory._indexer.report(documents=3, by_source={"sessions": 3}, pending=2)
+        assert nothing_found(memory.state, EVERYTHING) == "Nothing matches in 3 sessions."
+        (behind,) = remarks_on(memory.state, EVERYTHING, by_vectors=False, missed="", by_words=True)
+        assert behind == "The index is behind: 2 documents of 3 not indexed yet."
         mine = Scope(owners=frozenset(), private=True, sender="ana")
         assert (await memory.search("door", mine)).remarks == ("Nothing by that source, sender or time matches in 1 note.",)
 

@@ -6,6 +6,7 @@ A search never returns nothing without a reason.
 from __future__ import annotations
 
 from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.memory.index.embedder import SESSIONS
 from plugins.memory.index.indexer import IndexState
 from plugins.memory.sources.notes import LARGEST
 
@@ -29,10 +30,10 @@ def remarks_on(state: IndexState, scope: Scope, *, by_vectors: bool, missed: str
     if state.problem:
         remarks.append(outdated(state))
     if state.pending:
-        remarks.append(f"The index is behind: {_count(state.pending, 'note')} of {state.documents} not indexed yet.")
+        remarks.append(f"The index is behind: {_count(state.pending, _kind(state))} of {state.documents} not indexed yet.")
     if state.unreadable:
         first = next((f", the first is {path}" for path in state.unreadable if scope.reads(path)), "")
-        remarks.append(f"{_count(len(state.unreadable), 'note')} could not be read{first}.")
+        remarks.append(f"{_count(len(state.unreadable), _kind(state))} could not be read{first}.")
     if missed:
         what = "Only keywords were compared" if by_words else "Nothing was compared, since keyword search is off"
         remarks.append(f"{what}: {missed}.")
@@ -72,7 +73,14 @@ def nothing_found(state: IndexState, scope: Scope) -> str:
         return "There are no notes."
     narrowed = scope.sources is not None or scope.sender is not None or scope.since or scope.until
     where = " by that source, sender or time" if narrowed and scope != EVERYTHING else ""
-    return f"Nothing{where} matches in {_count(state.documents, 'note')}."
+    sessions = state.by_source.get(SESSIONS, 0)
+    notes = [_count(state.documents - sessions, "note")] if state.documents > sessions else []
+    return f"Nothing{where} matches in {' and '.join([*notes, *([_count(sessions, 'session')] if sessions else [])])}."
+
+
+def _kind(state: IndexState) -> str:
+    """Return what the documents of the index are called together."""
+    return "document" if SESSIONS in state.by_source else "note"
 
 
 def _count(number: int, what: str) -> str:
