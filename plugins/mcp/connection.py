@@ -262,7 +262,7 @@ class Connection:
                     request.cancel()
                 if self._requests:
                     await asyncio.wait(self._requests, timeout=1.0)
-            raise Unavailable("the session is no longer known" if self._restart.is_set() else reason)
+            raise Unavailable("the session is no longer known" if not transport.ended.is_set() else reason)
 
     async def _until_over(self, client: Client, transport: _Transport) -> None:
         """Read the lists again whenever they change, until the connection ends."""
@@ -386,9 +386,11 @@ class Connection:
             self._client = None
             self._restart.set()
             raise _Refused from error
-        if isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED:
+        # Over HTTP the SDK has the same code for the end of a single answer.
+        if isinstance(error, MCPError) and error.error.message == "Connection closed":
             if self._client is client:
-                self._client = None  # the owner task will notice; the next call waits for another
+                self._client = None  # the next call waits for another
+                self._restart.set()
             raise Unavailable(f"The MCP server {self.name} ended before it answered; the outcome is unknown.") from error
         raise ToolFailed(f"The MCP server {self.name} refused: {scrubbed(_reason(error))}") from error
 

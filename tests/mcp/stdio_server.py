@@ -4,7 +4,6 @@ It speaks 2025-11-25. Files in FOLDER change it while it runs: `tools.json` is w
 `received`.
 """
 
-import base64
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/nonexistent")
 
-PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # a PNG
 
 
 def tool(name: str, description: str = "", **more: object) -> dict[str, object]:

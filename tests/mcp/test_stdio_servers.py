@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from plugins.mcp import stdio_transport
 from plugins.mcp.mcp_settings import ServerKeys, ToolFilter
 from plugins.support.errors import ToolFailed
 from tests.mcp.mcp_stage import MemoryLog, alive, call_context, misbehaving, opened, report, run
+from tests.mcp.stdio_server import PIXEL
 from tests.waiting import deadline, until
 
 
@@ -62,8 +64,9 @@ async def test_a_call_is_described_with_its_arguments_and_the_digest_of_the_defi
 async def test_pictures_links_and_structured_content_become_an_output(tmp_path: Path) -> None:
     async with opened(tmp_path, odd=misbehaving()) as source:
         picture = await run(source, "odd_picture")
-        assert picture.attachments == (OutputFile(content=b"\x89PNG\r\n\x1a\n", media="image/png"),)
-        assert picture.text == "[image/png, 8 bytes, shown to the person]\n\n[resource notes: file:///notes.md]"
+        pixel = base64.b64decode(PIXEL)
+        assert picture.attachments == (OutputFile(content=pixel, media="image/png"),)
+        assert picture.text == f"[image/png, {len(pixel)} bytes, shown to the person]\n\n[resource notes: file:///notes.md]"
         assert (await run(source, "odd_structured")).text == '{"answer":42}'
         with pytest.raises(ToolFailed, match=r"^It is broken\.$"):
             await run(source, "odd_fail")
