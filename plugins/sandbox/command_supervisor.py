@@ -205,7 +205,6 @@ class Supervisor:
             (resource.RLIMIT_NOFILE, self._limits["open_files"]),
             (resource.RLIMIT_CPU, self._limits["cpu_seconds"]),
             (resource.RLIMIT_CORE, 1),  # 0 would still send a dump to a program; see "man 5 core"
-            (resource.RLIMIT_MSGQUEUE, 0),
         ):
             resource.setrlimit(kind, _within(kind, value))
         os.nice(5)

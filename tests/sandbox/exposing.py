@@ -35,7 +35,7 @@ def main() -> None:
     os.setuid(int(user))
     python = Path(folder, "python/bin", Path(os.path.realpath(sys.executable)).name)
     environment = {"PYTHONPATH": f"{folder}/project:{folder}/packages", "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "SECRET": "in the environment"}
     os.chdir(f"{folder}/project")
     os.execve(python, [str(python), "-s", "-m", module, *arguments], environment)
 

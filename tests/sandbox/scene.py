@@ -38,12 +38,12 @@ def call(name, *arguments):
 """What the programs of attacks begin with. One that has succeeded prints BREACH."""
 
 NUMBERS = {
-    "x86_64": "add_key 248 bpf 321 chroot 161 clone 56 clone3 435 fsopen 430 init_module 175 io_uring_setup 425"
+    "x86_64": "add_key 248 bpf 321 chroot 161 clone 56 clone3 435 fsopen 430 init_module 175 ioctl 16 io_uring_setup 425"
     " ioprio_set 251 kcmp 312"
     " kexec_load 246 keyctl 250 memfd_create 319 mount 165 name_to_handle_at 303 open_tree 428 openat2 437"
     " perf_event_open 298 personality 135 pidfd_getfd 438 pidfd_open 434 process_vm_readv 310 ptrace 101 request_key 250"
     " sched_setaffinity 203 setns 308 shmget 29 mq_open 240 unshare 272 userfaultfd 323 getpid 39 setxattr 188",
-    "aarch64": "add_key 217 bpf 280 chroot 51 clone 220 clone3 435 fsopen 430 init_module 105 io_uring_setup 425"
+    "aarch64": "add_key 217 bpf 280 chroot 51 clone 220 clone3 435 fsopen 430 init_module 105 ioctl 29 io_uring_setup 425"
     " ioprio_set 30 kcmp 272"
     " kexec_load 104 keyctl 219 memfd_create 279 mount 40 name_to_handle_at 264 open_tree 428 openat2 437"
     " perf_event_open 241 personality 92 pidfd_getfd 438 pidfd_open 434 process_vm_readv 270 ptrace 117 request_key 218"
@@ -59,7 +59,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     size: int
     signals: int
-    reached: list[str]
 
     @property
     def breached(self) -> bool:
@@ -94,6 +93,7 @@ class Scene:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.facts = self.ask("facts")
         return self
@@ -115,6 +115,24 @@ class Scene:
     def workspace(self) -> Path:
         """Return a new workspace with all that is protected."""
         return Path(self.ask("workspace", name=f"workspace-{next(self._names)}"))
+
+    def reached(self) -> list[str]:
+        """Return which sockets of the stand-in were reached since the last call."""
+        found: list[str] = self.ask("reached")
+        return found
+
+    def processes(self) -> list[str]:
+        """Return the command lines of the processes that descend from the stand-in, or whose command mentions its folder."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                user = path.stat().st_uid
+            except OSError:
+                continue
+            if "sleep 1234.5" in words and user == UIDS[self.user]:
+                found.append(words)
+        return found
 
     def run(self, program: str, level: str, workspace: Path | None = None, **request: Any) -> Result:
         """Run Python code in the sandbox."""

@@ -25,6 +25,7 @@ from plugins.sandbox.policy import Limits, SandboxPolicy
 from plugins.sandbox.process import start
 
 SECRET = "the-secret-of-the-stand-in"
+OWN = b"from the stand-in itself"
 TOKEN = "the-token-in-the-home"
 
 
@@ -38,6 +39,7 @@ class StandIn:
         (self.home / "token").write_text(TOKEN)
         (self.home / "token").chmod(0o600)
         self.reached: list[str] = []
+        self.own: set[str] = set()
         self.memory = ctypes.create_string_buffer(SECRET.encode())
         self.signals = 0
         signal.signal(signal.SIGUSR1, self._signalled)
@@ -63,10 +65,33 @@ class StandIn:
             each.listen()
         while True:
             if each.type == socket.SOCK_STREAM:
-                each.accept()[0].close()
+                with each.accept()[0] as connection:
+                    said = connection.recv(100)
             else:
-                each.recv(100)
-            self.reached.append(name)
+                said = each.recv(100)
+            if said == OWN:
+                self.own.add(name)
+            else:
+                self.reached.append(name)
+
+    async def reached_before(self) -> list[str]:
+        """Return the sockets that were reached since the last call: all that came before it is reached by itself."""
+        for each in self.sockets.values():
+            with socket.socket(each.family, each.type) as client:
+                client.connect(each.getsockname())
+                client.send(OWN)
+        async with asyncio.timeout(60):
+            while self.own != set(self.sockets):
+                await asyncio.sleep(0.01)
+        self.own.clear()
+        found, self.reached = self.reached, []
+        return found
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 of the stand-in\r\n\r\n")
+        await writer.drain()
+        writer.close()
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -77,6 +102,7 @@ class StandIn:
             "token": TOKEN,
             "tcp": self.sockets["tcp"].getsockname()[1],
             "udp": self.sockets["udp"].getsockname()[1],
+            "abstract": f"stand-in-{os.getpid()}",
             "host_tmp": str(self.root),
         }
 
@@ -101,7 +127,7 @@ class StandIn:
 
     async def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a program in the sandbox; the reply has its output, how it ended and how long that took."""
-        before = self.signals, len(self.reached)
+        before = self.signals
         policy = SandboxPolicy(
             workspace=Path(request["workspace"]),
             protected=("AGENTS.md", "SOUL.md", "skills"),
@@ -118,19 +144,21 @@ class StandIn:
             environment={"FACTS": json.dumps(self.facts()), **request.get("environment", {})},
             stdin=request.get("stdin", "").encode(),
         ) as process:
+            proxy = None
             if process.listener is not None:
-                process.listener.close()
+                proxy = await asyncio.start_server(self._refuse, sock=process.listener)
             async for chunk in process.output():
                 size += len(chunk)
                 output = (output + chunk)[-20_000:]
             ended = await process.wait()
+            if proxy is not None:
+                proxy.close()
         return {
             "exit_code": ended.exit_code,
             "reason": ended.reason,
             "output": output.decode(errors="replace"),
             "size": size,
-            "signals": self.signals - before[0],
-            "reached": self.reached[before[1] :],
+            "signals": self.signals - before,
         }
 
 
@@ -143,6 +171,8 @@ async def main() -> None:
                 reply: Any = await stand_in.run(request)
             case "workspace":
                 reply = str(stand_in.workspace(request["name"]))
+            case "reached":
+                reply = await stand_in.reached_before()
             case "facts":
                 reply = stand_in.facts()
             case _:
@@ -152,6 +182,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ["SECRET"] = SECRET
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main())
