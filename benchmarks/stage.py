@@ -16,6 +16,7 @@ import msgspec
 from gateway.config.approval_rules import ApprovalsKeys
 from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, execution_keys, load_config
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
@@ -313,6 +314,7 @@ class Stage:
                 path="",
             ),
             file_undo=FileUndo(workspace, tuple, Attachments(attachments)),
+            questions=OpenQuestions(rules or RememberedRules(store, self.clock.now)),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,
@@ -331,8 +333,7 @@ class Stage:
             counters=self.counters,
             command_services=services,
             lifecycle=Lifecycle(hooks, _no_context),
-            delivery=ReplyDelivery(lambda _: None, self.clock.now),
-            approval_rules=rules or RememberedRules(store, self.clock.now),
+            delivery=ReplyDelivery(lambda _: None, self.clock.now, lambda: None),
         )
         chat = Chat(
             Claim(name=("owner", "main"), epoch=0),

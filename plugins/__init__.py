@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from plugins.api.chat import Reply as Reply
     from plugins.api.chat import RequestOptions as RequestOptions
     from plugins.api.chat import ResponseFormat as ResponseFormat
+    from plugins.api.command import ApprovalsView as ApprovalsView
     from plugins.api.command import Command as Command
     from plugins.api.command import CommandFailed as CommandFailed
     from plugins.api.command import CommandHelp as CommandHelp
@@ -59,8 +60,10 @@ if TYPE_CHECKING:
     from plugins.api.command import MemoryReport as MemoryReport
     from plugins.api.command import NoteEntry as NoteEntry
     from plugins.api.command import OfferedModels as OfferedModels
+    from plugins.api.command import OpenQuestion as OpenQuestion
     from plugins.api.command import PruningReport as PruningReport
     from plugins.api.command import QueueState as QueueState
+    from plugins.api.command import RememberedApproval as RememberedApproval
     from plugins.api.command import ShownChanges as ShownChanges
     from plugins.api.command import ShownSkill as ShownSkill
     from plugins.api.command import SkillEntry as SkillEntry
@@ -172,6 +175,7 @@ if TYPE_CHECKING:
     from plugins.testing.summarization_checks import SummarizerConformance as SummarizerConformance
     from plugins.testing.tool_checks import ToolConformance as ToolConformance
     from plugins.tools.file_target import workspace_file as workspace_file
+    from sessions.events.events import ApprovalScope as ApprovalScope
     from sessions.events.events import StopReason as StopReason
     from sessions.events.events import Trigger as Trigger
     from sessions.events.events import TurnOutcome as TurnOutcome
@@ -200,9 +204,10 @@ _NAMES = {
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
-    "plugins.api.command": "Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem ContextReport"
-    " ConversationView FactsView HistoryEntry JobEntry MemoryMatches MemoryReport NoteEntry OfferedModels PruningReport"
-    " QueueState McpServerEntry McpView ShownChanges ShownSkill SkillEntry SkillsView",
+    "plugins.api.command": "ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem"
+    " ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
+    " MemoryReport NoteEntry OfferedModels OpenQuestion PruningReport QueueState RememberedApproval"
+    " ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",
@@ -239,7 +244,7 @@ _NAMES = {
     "plugins.http.client": "Timeouts Transport",
     "sessions.state.context": "Context",
     "sessions.events.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
-    "sessions.events.events": "StopReason Trigger TurnOutcome UndoneFile",
+    "sessions.events.events": "ApprovalScope StopReason Trigger TurnOutcome UndoneFile",
     "sessions.events.pruning": "Clear Edit Edited Trim",
     "sessions.events.vision": "VisionSupport",
 }

@@ -13,17 +13,19 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 import msgspec
 import structlog
 
+from gateway.support.approval_text import options_of, question_text
 from gateway.support.errors import error_fields
-from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
+from plugins.api.channel import Channel, Choice, OutboundMessage, TryLater, Undeliverable
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
+    ApprovalAsked,
     CommandAnswered,
     Event,
     ModelReplied,
@@ -107,12 +109,16 @@ class _Wait(msgspec.Struct, frozen=True, kw_only=True):
 class ReplyDelivery:
     """Delivers the answers of all sessions.
 
-    `channel` returns an open channel by its name, None while it is closed; `now` returns the time in UTC.
+    `channel` returns an open channel by its name, None while it is closed; `now` returns the time in UTC, `zone` the
+    configured time zone, None for the system's.
     """
 
-    def __init__(self, channel: Callable[[str], Channel | None], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, channel: Callable[[str], Channel | None], now: Callable[[], datetime], zone: Callable[[], tzinfo | None]
+    ) -> None:
         self._channel = channel
         self._now = now
+        self._zone = zone
         self._recorders: dict[str, Recorder] = {}
         self._under_way: set[tuple[str, int]] = set()
         self._chats: dict[Address, _Chat] = {}
@@ -132,7 +138,7 @@ class ReplyDelivery:
             await asyncio.wait(self._tasks, timeout=1.0)
 
     def _on_event(self, recorder: Recorder, recorded: Recorded) -> None:
-        if isinstance(recorded.event, TurnEnded | CommandAnswered) and recorder.transcript.owed:
+        if isinstance(recorded.event, TurnEnded | CommandAnswered | ApprovalAsked) and recorder.transcript.owed:
             self._queue_pending(recorder)
 
     def _queue_pending(self, recorder: Recorder) -> None:
@@ -188,6 +194,9 @@ class ReplyDelivery:
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
         """Try to deliver one answer. Return None if there is nothing more to do for now, else how long to wait."""
         recorder = self._recorders[answer.session]
+        if answer.pending not in recorder.transcript.owed:  # a question that was answered meanwhile
+            self._remove(chat, answer, recorder)
+            return None
         try:
             wait = await self._attempt(recorder, answer, last=last)
         except Exception as error:
@@ -242,7 +251,8 @@ class ReplyDelivery:
             id=f"{answer.session}/{of}",
             chat=answer.pending.to.chat,
             thread=answer.pending.to.thread,
-            text=text_of(recorded.event),
+            text=text_of(recorded.event, self._zone()),
+            choices=_choices(recorded.event),
         )
         return answer.delivery
 
@@ -278,9 +288,11 @@ class ReplyDelivery:
         return max(ABANDON_AFTER - (self._now() - answer.answered_at).total_seconds(), MIN_SECONDS - tried)
 
 
-def text_of(event: Event | UnknownEvent) -> str:
-    """Return the text of an event that is delivered to a person."""
+def text_of(event: Event | UnknownEvent, zone: tzinfo | None) -> str:
+    """Return the text of an event that is delivered to a person, with times in this time zone."""
     match event:
+        case ApprovalAsked():
+            return question_text(event, zone)
         case ModelReplied():
             return event.text
         case CommandAnswered():
@@ -288,3 +300,10 @@ def text_of(event: Event | UnknownEvent) -> str:
         case TurnEnded():
             return event.error.sentence if event.error else ""
     raise AssertionError(f"{type(event).__name__} is not delivered")
+
+
+def _choices(event: Event | UnknownEvent) -> tuple[Choice, ...]:
+    """Return the answers to a question, each with the command that gives it as its id: a selected one is run like a typed
+    command."""
+    options = options_of(event) if isinstance(event, ApprovalAsked) else []
+    return tuple(Choice(id=option.command, label=option.label) for option in options)

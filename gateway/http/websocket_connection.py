@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -12,6 +13,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
+from gateway.conversations.approvals.gate import UnknownApproval
+from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
 from gateway.conversations.routing.chat import AcceptedMessage, Chat
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
@@ -22,7 +25,7 @@ from gateway.protocol import frames
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.protocol.slash_commands import parse_command
 from gateway.status.problems import Readiness
-from gateway.support.errors import Busy, Conflict, DamagedSession, sentence_of
+from gateway.support.errors import Busy, Conflict, DamagedSession, GatewayError, sentence_of
 from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
@@ -47,12 +50,14 @@ log = structlog.get_logger("exuvia.websocket")
 class ConnectionServices:
     """The parts of a gateway that the connections use.
 
-    `unauthenticated` counts the connections that have not authenticated yet. `program` is the name and version in
-    `welcome`, `model` returns the model that would answer now, if any, `verbose` returns the default for showing tools and
-    tokens, and `commands` are those that clients can complete.
+    `unauthenticated` counts the connections that have not authenticated yet. `questions` are the open questions about tool
+    calls. `program` is the name and version in `welcome`, `model` returns the model that would answer now, if any, `verbose`
+    returns the default for showing tools and tokens, `zone` the configured time zone (None for the system's), and `commands`
+    are those that clients can complete.
     """
 
     switchboard: Switchboard
+    questions: OpenQuestions
     access: Access
     unauthenticated: UnauthenticatedLimit
     uploads: Uploads
@@ -60,6 +65,7 @@ class ConnectionServices:
     program: str
     model: Callable[[], str | None]
     verbose: Callable[[], bool]
+    zone: Callable[[], tzinfo | None]
     commands: Sequence[CommandHelp]
 
 
@@ -77,8 +83,10 @@ def error_frame(error: Exception, frame_id: str | None) -> bytes:
     match error:
         case FrameRefused():
             return frames.error(error.code, str(error), frame_id, **error.fields)
-        case UnknownAttachment():
+        case UnknownAttachment() | UnknownApproval():
             return frames.error("bad_request", str(error), frame_id)
+        case NotYourQuestion():
+            return frames.error("unauthorized", str(error), frame_id)
         case Conflict():
             return frames.error("conflict", str(error), frame_id)
         case Busy():
@@ -227,6 +235,9 @@ class Connection:
                 await self._fork(frame)
             case frames.Rename():
                 await self._rename(frame)
+            case frames.Approve():
+                await self._existing(frame.session)
+                self._spawn(self._approve(frame))
             case frames.Ping():
                 self._outbox.answer(frames.frame("pong", id=frame.id))
             case frames.Hello():
@@ -335,6 +346,19 @@ class Connection:
             raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
         await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
         self._outbox.send_settings(chat, frame.id)
+
+    async def _approve(self, frame: frames.Approve) -> None:
+        answerer = Answerer(person=self._person, channel="websocket", client=self.client)
+        try:
+            given = await self._services.questions.answer(frame.approval, frame.decision, frame.scope, answerer)
+        except (GatewayError, SessionsError) as error:
+            self._outbox.answer(error_frame(error, frame.id))
+            return
+        self._outbox.answer(
+            frames.frame(
+                "accepted", id=frame.id, session=given.key, session_id=given.session, seq=given.seq, duplicate=False
+            )
+        )
 
     async def _existing(self, key: str) -> Chat:
         chat = await self._services.switchboard.chat(self._person, key, create=False)

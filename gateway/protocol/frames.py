@@ -14,6 +14,7 @@ import msgspec
 
 from plugins.support.secrets import scrubbed
 from sessions.events.codec import without_sum
+from sessions.events.events import ApprovalScope, Decision
 
 PROTOCOL = 1
 FRAME_LIMIT = 1024 * 1024
@@ -112,11 +113,21 @@ class Rename(_Frame, frozen=True, kw_only=True, tag="rename"):
     title: Annotated[str, msgspec.Meta(max_length=TITLE_CHARACTERS)]
 
 
+class Approve(_Frame, frozen=True, kw_only=True, tag="approve"):
+    id: FrameId
+    session: Key
+    approval: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    decision: Decision
+    scope: ApprovalScope = "once"
+
+
 class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
     id: FrameId | None = None
 
 
-ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Ping
+ClientFrame: TypeAlias = (
+    Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Approve | Ping
+)
 
 _decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
 _encode = msgspec.json.Encoder().encode

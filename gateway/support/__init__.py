@@ -1,5 +1,6 @@
 """Modules that every package of `gateway` may use.
 
+approval_text     Questions about tool calls, as people read them
 clock             The system's clock
 errors            The gateway's exceptions
 home              The gateway's home directory

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from enum import Enum
 from typing import assert_never
 
 from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
+from gateway.protocol.slash_commands import parse_command
 from gateway.support.printable import one_line
 from gateway.support.sentences import short_call
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events.events import (
+    ApprovalAsked,
+    ApprovalGiven,
     CommandAnswered,
     MessageReceived,
     ModelReplied,
@@ -20,6 +24,7 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
     TurnJoined,
+    TurnParked,
     TurnResumed,
     TurnStarted,
 )
@@ -89,7 +94,7 @@ class Activity:
         if self._pause is not None and happened.recorded.turn == self._pause.turn:
             self._pause = None
         match event:
-            case TurnStarted() | TurnResumed():
+            case TurnStarted() | TurnResumed() | ApprovalGiven():
                 self._now_doing("thinking", now)
             case ModelReplied(calls=calls):
                 self._calls = {seq: calls}
@@ -110,42 +115,94 @@ class Activity:
             self._doing, self._since = doing, now
 
 
-class PendingReplies:
-    """The unanswered messages of this client, and the running turns."""
+class Ending(Enum):
+    """The end of a message for the client that sent it."""
+
+    WELL = "well"
+    FAILED = "failed"
+    PARKED = "parked"
+    """Its turn, or the one before it, waits for the answer to a question about a tool call."""
+
+
+class OpenQuestions:
+    """The open questions about tool calls: `asked` by id, oldest first, and the turns that wait for an answer (`parked`)."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, asyncio.Future[bool]] = {}
+        self.asked: dict[str, ApprovalAsked] = {}
+        self.parked: set[tuple[str, int | None]] = set()
+        self._turns: dict[str, tuple[str, int | None]] = {}
+
+    def fold(self, session_id: str, recorded: Recorded) -> None:
+        """Update the state with an event."""
+        turn = (session_id, recorded.turn)
+        match recorded.event:
+            case ApprovalAsked() as asked:
+                self.asked[asked.approval], self._turns[asked.approval] = asked, turn
+            case TurnParked():
+                self.parked.add(turn)
+            case ApprovalGiven(approval=approval):
+                self.parked.discard(turn)
+                self._remove(approval)
+            case TurnEnded():
+                self.parked.discard(turn)
+                for approval in [each for each, asking in self._turns.items() if asking == turn]:
+                    self._remove(approval)
+            case _:
+                pass  # no other kind of event is about questions
+
+    def _remove(self, approval: str) -> None:
+        self.asked.pop(approval, None)
+        self._turns.pop(approval, None)
+
+
+class PendingReplies:
+    """The unanswered messages of this client, the running turns, and the open questions."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()
+        """Set while no answer is expected."""
+        self.questions = OpenQuestions()
+        self._ends: dict[str, asyncio.Future[Ending]] = {}
         self._places: dict[tuple[str, int], str] = {}
         """The ids of the messages that were seen in the log and not yet taken, by session and seq."""
         self._turns: dict[tuple[str, int | None], list[str]] = {}
         """The ids of this client's messages in each running turn, by session and ordinal."""
+        self._commands: set[tuple[str, int]] = set()
+        """The places of messages that are commands: these do not wait for a turn."""
 
     @property
     def running(self) -> bool:
         """True if an answer is expected."""
-        return bool(self._ends or self._turns)
+        return bool(self._ends) or self.turns > 0
+
+    @property
+    def parked(self) -> bool:
+        """True if a turn waits for an answer."""
+        return bool(self.questions.parked)
 
     @property
     def turns(self) -> int:
         """The number of running turns, those of other clients included."""
-        return len(self._turns)
+        return len(self._turns.keys() - self.questions.parked)
 
     @property
     def waiting(self) -> int:
         """The number of messages of this client that no turn has taken yet."""
         return len(self._ends) - sum(message_id in self._ends for ids in self._turns.values() for message_id in ids)
 
-    def expect(self, message_id: str) -> asyncio.Future[bool]:
-        """Return a future for a message that is being sent; its result tells whether it was answered successfully."""
-        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    def expect(self, message_id: str) -> asyncio.Future[Ending]:
+        """Return a future for the end of a message that is being sent."""
+        end: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._ends[message_id] = end
+        self.idle.clear()
         return end
 
-    def finish(self, message_id: str, *, well: bool) -> None:
-        """Complete a message: it gets no further answer. `well` is True if it was answered successfully."""
+    def finish(self, message_id: str, ending: Ending) -> None:
+        """Complete a message: it gets no further answer."""
         end = self._ends.pop(message_id, None)
         if end is not None and not end.done():
-            end.set_result(well)
+            end.set_result(ending)
+        self._notify()
 
     def concerns(self, session_id: str, recorded: Recorded) -> bool:
         """Return True if an event belongs to a message of this client. Call before `fold`."""
@@ -167,10 +224,28 @@ class PendingReplies:
 
     def fold(self, session_id: str, recorded: Recorded) -> None:
         """Update the state with an event."""
+        self.questions.fold(session_id, recorded)
+        self._fold(session_id, recorded)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self.running:
+            self.idle.clear()
+        else:
+            self.idle.set()
+
+    def _fold(self, session_id: str, recorded: Recorded) -> None:
         match recorded.event:
-            case MessageReceived(id=message_id):
+            case MessageReceived(id=message_id, text=text):
                 if message_id in self._ends:
                     self._places[session_id, recorded.seq] = message_id
+                    if parse_command(text) is not None:
+                        self._commands.add((session_id, recorded.seq))
+                    self._end_waiting(session_id)
+            case TurnParked():
+                for message_id in self._turns.get((session_id, recorded.turn), ()):
+                    self.finish(message_id, Ending.PARKED)
+                self._end_waiting(session_id)
             case TurnStarted(takes=takes) | TurnJoined(takes=takes):
                 ids = self.takes(session_id, recorded)
                 for seq in takes:
@@ -178,10 +253,17 @@ class PendingReplies:
                 self._turns.setdefault((session_id, recorded.turn), []).extend(ids)
             case TurnEnded(outcome=outcome):
                 for message_id in self._turns.pop((session_id, recorded.turn), ()):
-                    self.finish(message_id, well=outcome in ("replied", "silent"))
+                    self.finish(message_id, Ending.WELL if outcome in ("replied", "silent") else Ending.FAILED)
             case CommandAnswered(answers=seq, failed=failed):
                 if (session_id, seq) in self._places:
-                    self.finish(self._places.pop((session_id, seq)), well=not failed)
+                    self.finish(self._places.pop((session_id, seq)), Ending.FAILED if failed else Ending.WELL)
             case _:
                 # No other kind of event starts or completes a message, nor do kinds that only a newer gateway knows.
                 pass
+
+    def _end_waiting(self, session_id: str) -> None:
+        """Complete the messages that wait behind a parked turn of this session."""
+        if any(session == session_id for session, _ in self.questions.parked):
+            for place, message_id in self._places.items():
+                if place[0] == session_id and place not in self._commands:
+                    self.finish(message_id, Ending.PARKED)

@@ -51,7 +51,8 @@ def chat(options: ChatOptions) -> int:
     """Chat until the input ends or the person leaves.
 
     Returns:
-        The exit code: 0 success, 1 an answer failed, 2 no connection or no input, 130 a pipe was interrupted.
+        The exit code: 0 success, 1 an answer failed, 2 no connection or no input, 3 a question about a tool call is
+        open, 130 a pipe was interrupted.
     """
     try:
         return asyncio.run(_Chat(options, websocket_url(options.url)).run())
@@ -127,6 +128,7 @@ class _Chat:
             attachments=lambda: "".join(f"+{one_line(file.name, 30)} " for file in self._attached),
             interrupt=lambda: self._repl.interrupt() if self._repl else None,
             unfold=lambda: self._repl.unfold() if self._repl else None,
+            answer=lambda key: self._repl.answer(key) if self._repl else False,
         )
 
 

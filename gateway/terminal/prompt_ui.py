@@ -66,14 +66,25 @@ BEGIN_DRAWING, END_DRAWING = "\x1b[?2026h", "\x1b[?2026l"
 
 
 def key_bindings(
-    buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None], unfold: Callable[[], None]
+    buffer: Buffer,
+    *,
+    leave: Callable[[], None],
+    interrupt: Callable[[], None],
+    unfold: Callable[[], None],
+    answer: Callable[[str], bool],
 ) -> KeyBindings:
     """Return the key bindings.
 
     Enter sends; Alt-Enter and Ctrl-J insert a line break; Ctrl-D leaves if the input is empty; Ctrl-C interrupts; Ctrl-O
-    unfolds a tool call; Ctrl-Z suspends.
+    unfolds a tool call; Ctrl-Z suspends. A letter into empty input is first passed to `answer`, which returns True if it has
+    answered a question.
     """
     keys = KeyBindings()
+
+    @keys.add(Keys.Any, filter=Condition(lambda: not buffer.text))
+    def _answer(event: KeyPressEvent) -> None:
+        if not answer(event.data):
+            buffer.insert_text(event.data * event.arg)
 
     @keys.add("enter")
     def _send(_: KeyPressEvent) -> None:
@@ -117,7 +128,7 @@ class PromptUI:
     """A `Renderer` with an input line.
 
     At each redraw, `activity` returns the current activity and `attachments` the attachments of the next message.
-    `interrupt` is called on Ctrl-C, `unfold` on Ctrl-O.
+    `interrupt` is called on Ctrl-C, `unfold` on Ctrl-O, `answer` with each letter that is typed into empty input.
     """
 
     def __init__(
@@ -131,6 +142,7 @@ class PromptUI:
         attachments: Callable[[], str],
         interrupt: Callable[[], None],
         unfold: Callable[[], None],
+        answer: Callable[[str], bool],
     ) -> None:
         self._output = output
         self._keyboard = keyboard
@@ -160,7 +172,9 @@ class PromptUI:
         )
         self._app: Application[None] = Application(
             layout=self._layout(),
-            key_bindings=key_bindings(self._buffer, leave=self._leave, interrupt=self._interrupted, unfold=unfold),
+            key_bindings=key_bindings(
+                self._buffer, leave=self._leave, interrupt=self._interrupted, unfold=unfold, answer=answer
+            ),
             output=output,
             input=keyboard,
             erase_when_done=True,
@@ -367,6 +381,7 @@ def on_this_terminal(
     attachments: Callable[[], str],
     interrupt: Callable[[], None],
     unfold: Callable[[], None],
+    answer: Callable[[str], bool],
 ) -> PromptUI:
     """Return a prompt on the standard input and output of this process, which must be a terminal."""
     # A cursor position request would wait for terminals that do not respond; the position is not needed here.
@@ -374,5 +389,5 @@ def on_this_terminal(
     output.enable_cpr = False
     return PromptUI(
         output=output, keyboard=create_input(), completer=completer, history=history,
-        activity=activity, attachments=attachments, interrupt=interrupt, unfold=unfold,
+        activity=activity, attachments=attachments, interrupt=interrupt, unfold=unfold, answer=answer,
     )  # fmt: skip

@@ -7,23 +7,34 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from gateway.protocol.client_frames import Accepted, Delta, Output
+from gateway.support.approval_text import SCOPES
 from gateway.support.printable import one_line
-from gateway.terminal.activity import Activity, PendingReplies
+from gateway.terminal.activity import Activity, Ending, PendingReplies
 from gateway.terminal.client.client import ChatClient, MessageRefused
 from gateway.terminal.client.connection import Uploaded, UploadRefused
 from gateway.terminal.client.signals import Happened
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.local_commands import own_help, own_help_of, own_hint
 from gateway.terminal.screen import Page, Screen
+from sessions.events.events import ApprovalAsked, ApprovalScope
 
 TWICE_SECONDS = 2.0
 """Seconds within which a second Ctrl-C leaves the program if no turn runs."""
+
+READING_SECONDS = 0.7
+"""Seconds for which a new question takes no key, which may have been typed before it appeared."""
+
+APPROVING: Mapping[str, ApprovalScope] = {"y": "once", "s": "session", "a": "always"}
+DENYING = "n"
+
+QUESTION_OPEN = 3
+"""The exit code if the conversation waits for the answer to a question."""
 
 LEFT_BY_INTERRUPT = 130
 LEFT_BY_TERMINATION = 143
@@ -56,13 +67,15 @@ class Repl:
         self._uploading = ""
         self._activity = Activity()
         self._pending = PendingReplies()
-        self._helps: list[asyncio.Future[bool]] = []
+        self._helps: list[asyncio.Future[Ending]] = []
         """The pending answers to `/help`."""
         self._held: set[str] = set()
         """The ids of messages that are shown once they are answered."""
         self._seen: tuple[str, int | None] = ("", None)
         """The session and turn of the newest event."""
         self._early: list[Delta] = []
+        self._asked = 0.0
+        """The time at which the newest question was shown."""
         self._interactive = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
@@ -99,7 +112,7 @@ class Repl:
             message_id = str(uuid4())
             if isinstance(self._view, Screen):
                 self._view.entered(self._hold(line, message_id))
-            if line.strip() and not await self._own_command(line):
+            if line.strip() and not self.answer(line.strip()) and not await self._own_command(line):
                 self._submit(line, message_id)
             if self.switch_to is not None:
                 break
@@ -107,25 +120,54 @@ class Repl:
         return 0
 
     async def send_lines(self) -> int:
-        """Send each line after the previous one was answered. Return 1 if an answer failed."""
+        """Send each line after the previous one was answered, and return the exit code."""
         failed = False
         async for line in self._keys.lines():
             if line.strip():
-                failed |= not await self._exchange(line)
-        return int(failed)
+                failed |= await self._exchange(line) is Ending.FAILED
+        await self._pending.idle.wait()  # the last line may have approved a call, after which the turn continues
+        return self._exit_code(failed=failed)
 
     async def send_all(self, keyboard: Keyboard) -> int:
-        """Send all of the input as one message, and wait for its answer."""
+        """Send all of the input as one message, wait for its answer, and return the exit code."""
         text = await keyboard.read_all()
         if not text.strip():
             self._view.say("The standard input is empty; nothing was sent.")
             return 2
-        return 0 if await self._exchange(text) else 1
+        return self._exit_code(failed=await self._exchange(text) is Ending.FAILED)
+
+    def _exit_code(self, *, failed: bool) -> int:
+        if self._pending.parked:
+            self._view.say(
+                "A tool call waits for approval: answer in the console or in exuvia chat, or send the command above."
+            )
+            return QUESTION_OPEN
+        return int(failed)
+
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """The keys that answer the open question, and their meanings; none until it could be read."""
+        question = next(iter(self._pending.questions.asked.values()), None)
+        if question is None or time.monotonic() - self._asked < READING_SECONDS:
+            return {}
+        return {key: SCOPES[scope] for key, scope in APPROVING.items() if scope in question.choices} | {DENYING: "deny"}
+
+    def answer(self, key: str) -> bool:
+        """Answer the open question with a key; return False if it is none."""
+        if key not in self.answers:
+            return False
+        question = next(iter(self._pending.questions.asked.values()))
+        scope = APPROVING.get(key)
+        if not self._client.approve(question.approval, "approve" if scope else "deny", scope or "once"):
+            self._view.say("Not connected; answer again once the gateway is back.")
+        return True
 
     def activity(self) -> str | None:
         """Return a short description of the activity; None if idle."""
         if self._uploading:
             return f"sending {self._uploading}"
+        if answers := self.answers:
+            return f"waiting for your answer: {', '.join(f'{key} {meaning}' for key, meaning in answers.items())}"
         unsent = self._client.unaccepted
         return self._activity.sentence(
             time.monotonic(),
@@ -176,13 +218,13 @@ class Repl:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, text: str) -> bool:
+    async def _exchange(self, text: str) -> Ending:
         message_id = str(uuid4())
         end = self._pending.expect(message_id)
         try:
             await self._client.send(text, message_id=message_id)
         except MessageRefused as refused:
-            self._pending.finish(message_id, well=False)
+            self._pending.finish(message_id, Ending.FAILED)
             self._view.say(str(refused))
         return await end
 
@@ -211,7 +253,7 @@ class Repl:
         def settled(accepted: asyncio.Future[Accepted]) -> None:
             error = None if accepted.cancelled() else accepted.exception()
             if isinstance(error, MessageRefused):
-                self._pending.finish(message_id, well=False)
+                self._pending.finish(message_id, Ending.FAILED)
                 self._attached[:0] = attachments
                 self._release(message_id)
                 self._view.say(f"{error} Not sent: {text}")
@@ -229,6 +271,8 @@ class Repl:
                 continue
             ours = True
             if isinstance(received, Happened):
+                if isinstance(received.recorded.event, ApprovalAsked):
+                    self._asked = time.monotonic()
                 ours = self._pending.concerns(received.session_id, received.recorded)
                 self._release(*self._pending.takes(received.session_id, received.recorded))
                 self._seen = (received.session_id, received.recorded.turn or self._seen[1])
@@ -261,7 +305,7 @@ class Repl:
         answered = [end for end in self._helps if end.done()]
         self._helps = [end for end in self._helps if not end.done()]
         for end in answered:
-            if end.result():
+            if end.result() is Ending.WELL:
                 self._view.document(own_help())
 
     def _prompt(self) -> None:
@@ -283,7 +327,7 @@ class Repl:
         now = time.monotonic()
         if self._stopping or now - self._interrupted < TWICE_SECONDS:
             self._leave()
-        elif self._pending.running and self._client.cancel():
+        elif (self._pending.running or self._pending.parked) and self._client.cancel():
             self._stopping = True
         elif self._interactive:
             self._interrupted = now

@@ -6,6 +6,7 @@ import math
 from typing import TextIO, assert_never
 
 from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
+from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
@@ -71,6 +72,9 @@ class Page:
         event = signal.recorded.event
         if isinstance(event, ModelReplied) and event.text.strip():
             self._print(event.text)
+        elif isinstance(event, ApprovalAsked):
+            self._complaints.write(printable(question_text(event)) + "\n")
+            self._complaints.flush()
         elif isinstance(event, CommandAnswered):
             self._print(event.answer)
         elif isinstance(event, TurnEnded) and (sentence := ending_sentence(event)):
@@ -205,9 +209,9 @@ class Screen:
             case TurnInterrupted():
                 self._renderer.dim(f"({event.reason})")
             case ApprovalAsked():
-                self._renderer.line(f"(approval {event.approval}) {event.tool}: {one_line(event.what, 500)}")
+                self._renderer.document(question_text(event))
             case ApprovalGiven():
-                self._renderer.dim(f"(approval {event.approval}: {event.decision})")
+                self._renderer.dim(f"({one_line(answer_sentence(event), 200)})")
             case TurnResumed():
                 self._renderer.dim("(the gateway was restarted and resumes this turn)")
             case TurnEnded():

@@ -20,6 +20,7 @@ from gateway.config.keys import (
     check_summarizers,
     execution_keys,
 )
+from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import ChannelRunner
 from gateway.conversations.commands.command_services import CommandServices
@@ -184,7 +185,7 @@ class ApplicationBuilder:
                 *rules.problems(),
             ],
         )
-        delivery = ReplyDelivery(plugins.channels.opened, clock.now)
+        delivery = ReplyDelivery(plugins.channels.opened, clock.now, lambda: self.context.settings.zone)
         dependencies = self._dependencies(models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules)
         switchboard = await opened(
             Switchboard(
@@ -371,6 +372,7 @@ class ApplicationBuilder:
             fact_extraction=knowledge.extraction,
             skills=knowledge.skills,
             command_source=plugins.commands,
+            questions=OpenQuestions(rules),
             plugins_spent=plugins.services.spent,
             mcp=plugins.mcp,
             file_undo=FileUndo(context.workspace, self._protected, attachments_of(context.home)),
@@ -398,7 +400,6 @@ class ApplicationBuilder:
             command_services=command_services,
             lifecycle=plugins.lifecycle,
             delivery=delivery,
-            approval_rules=rules,
         )
 
 

@@ -201,7 +201,7 @@ class Daemon:
             asyncio.create_task(gateway.plugins.lifecycle.run()),
             asyncio.create_task(gateway.plugins.mcp.reconfigure(self.config.mcp)),
             asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway))),
-            asyncio.create_task(gateway.switchboard.resume_all()),
+            asyncio.create_task(self._resume(gateway)),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
             asyncio.create_task(services.uploads.sweep(gateway.store)),
             asyncio.create_task(
@@ -217,6 +217,11 @@ class Daemon:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+    async def _resume(self, gateway: Application) -> None:
+        """Open the sessions that the last stop left unfinished. Then all open questions are known."""
+        await gateway.switchboard.resume_all()
+        gateway.dependencies.command_services.questions.complete()
 
     def _instruments(self, gateway: Application) -> Instruments:
         return Instruments(
@@ -238,6 +243,7 @@ class Daemon:
         dependencies, keys, context = gateway.dependencies, self.config.gateway, self.context
         services = ConnectionServices(
             switchboard=gateway.switchboard,
+            questions=dependencies.command_services.questions,
             access=Access.of_gateway(people, keys, self.address[1], context.clock, context.home.signed_out),
             unauthenticated=UnauthenticatedLimit(resource_limits.most_unauthenticated()),
             uploads=Uploads(
@@ -249,6 +255,7 @@ class Daemon:
             program=f"exuvia/{VERSION}",
             model=dependencies.models.configured,
             verbose=lambda: self.config.agent.verbose,
+            zone=lambda: self.context.settings.zone,
             commands=command_help(dependencies.commands),
         )
         server = WebsocketServer(services)

@@ -8,7 +8,6 @@ import msgspec
 
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
-from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.compacting import Compactor
@@ -68,7 +67,6 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     command_services: CommandServices
     lifecycle: Lifecycle
     delivery: ReplyDelivery
-    approval_rules: RememberedRules
 
 
 class ConversationFactory:
@@ -93,7 +91,9 @@ class ConversationFactory:
         models = SessionModels(recorder, dependencies.models, self._config, dependencies.providers.in_use)
         compacting = self._compacting(recorder, models)
         inbox = Inbox(recorder, self._config, dependencies.commands)
-        gate = ApprovalGate(recorder, dependencies.settings, dependencies.approval_rules, dependencies.clock)
+        questions = dependencies.command_services.questions
+        gate = ApprovalGate(recorder, dependencies.settings, questions.rules, dependencies.clock)
+        questions.add(gate)
 
         async def run_command(conversation: Conversation, command: Command, waiting: WaitingCommand) -> str:
             try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtim
 
 import msgspec
 
-from sessions.events.events import UndoneFile
+from sessions.events.events import ApprovalScope, UndoneFile
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
@@ -312,6 +312,70 @@ class McpView(Protocol):
         ...
 
 
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question whether a tool call may run, which waits for an answer.
+
+    Attributes:
+        approval: Its id.
+        key: The person's name for the conversation that waits.
+        text: The question as people are shown it, in Markdown.
+    """
+
+    approval: str
+    key: str
+    text: str
+
+
+class RememberedApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that a person set by approving a call always.
+
+    Attributes:
+        id: Its id.
+        at: The time (RFC 3339).
+        text: The calls that it covers, in Markdown.
+    """
+
+    id: str
+    at: str
+    text: str
+
+
+class ApprovalsView(Protocol):
+    """The questions and remembered approvals that the sender of a command may see in this chat.
+
+    In a group these are the questions of this conversation, and no remembered approvals.
+    """
+
+    async def questions(self) -> Sequence[OpenQuestion]:
+        """Return the open questions, oldest first."""
+        ...
+
+    async def answer(self, approval: str, *, approve: bool, scope: ApprovalScope = "once") -> str:
+        """Answer a question, and return a sentence that says what was decided.
+
+        Args:
+            approval: The id of the question.
+            approve: False to deny.
+            scope: Which later calls are approved too.
+
+        Raises:
+            CommandFailed: There is no such question, it was answered before, or the sender may not answer it.
+        """
+        ...
+
+    async def remembered(self) -> Sequence[RememberedApproval]:
+        """Return the remembered approvals, oldest first."""
+        ...
+
+    async def revoke(self, rule: str) -> str:
+        """Revoke a remembered approval, and return the calls that it covered.
+
+        Raises:
+            CommandFailed: There is no such rule, or it cannot be revoked now.
+        """
+        ...
+
+
 class ConversationView(Protocol):
     """The conversation that a command was typed in."""
 
@@ -454,6 +518,11 @@ class ConversationView(Protocol):
     @property
     def mcp(self) -> McpView:
         """The MCP servers, as the person may see them."""
+        ...
+
+    @property
+    def approvals(self) -> ApprovalsView:
+        """The questions about tool calls that may be shown here."""
         ...
 
     async def message(self, session: str, seq: int) -> str:

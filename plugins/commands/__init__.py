@@ -1,5 +1,6 @@
 """The built-in chat commands.
 
+approval_commands    `/approve`, `/deny` and `/approvals`
 builtin              The built-in plugin, which registers them and all other built-in parts
 compaction_commands  `/compact`, `/compactions` and `/revert`
 markdown             Escaping of untrusted text in Markdown

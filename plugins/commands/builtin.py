@@ -15,6 +15,7 @@ from plugins.api.hookspecs import hookimpl
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.plugin_services import AskModel
 from plugins.api.tool import Tool
+from plugins.commands.approval_commands import Approvals, Approve, Deny
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
@@ -111,10 +112,13 @@ def register_tools() -> Sequence[type[Tool]]:
 def register_commands() -> Sequence[type[Command]]:
     """Return the commands."""
     return [
+        Approvals,
+        Approve,
         Clear,
         Compact,
         Compactions,
         Context,
+        Deny,
         Distill,
         Forget,
         Help,

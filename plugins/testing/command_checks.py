@@ -33,14 +33,16 @@ from plugins.api.command import (
     MemoryReport,
     NoteEntry,
     OfferedModels,
+    OpenQuestion,
     PruningReport,
     QueueState,
+    RememberedApproval,
     SkillsView,
 )
 from plugins.api.fact_values import NoSuchFact
 from plugins.host import validation
 from plugins.testing.checks import assert_not_blocking, check, check_sentence
-from sessions.events.events import UndoneFile
+from sessions.events.events import ApprovalScope, UndoneFile
 from sessions.events.messages import Usage
 
 COMPACTED = CompactionEntry(
@@ -103,6 +105,34 @@ class NoServers:
     accept = run_prompt = changes
 
 
+class StaticApprovals:
+    """An `ApprovalsView` of `open` questions and one remembered approval, `p2r8`. Changes go to `done`."""
+
+    def __init__(self, done: list[object]) -> None:
+        self.open = [OpenQuestion(approval="k3f9", key="main", text="May `shell` do this?")]
+        self._done = done
+
+    async def questions(self) -> Sequence[OpenQuestion]:
+        return self.open
+
+    async def answer(self, approval: str, *, approve: bool, scope: ApprovalScope = "once") -> str:
+        """Record the answer. Raise CommandFailed unless the question is open."""
+        if all(question.approval != approval for question in self.open):
+            raise CommandFailed("No such question is open.")
+        self._done.append(("answer", approval, approve, scope))
+        return f"Approved {scope}." if approve else "Denied."
+
+    async def remembered(self) -> Sequence[RememberedApproval]:
+        return [RememberedApproval(id="p2r8", at="2026-11-21T12:00:00.000Z", text="exactly the command `git status`")]
+
+    async def revoke(self, rule: str) -> str:
+        """Record the change. Raise CommandFailed for any other rule than `p2r8`."""
+        if rule != "p2r8":
+            raise CommandFailed("There is no such rule.")
+        self._done.append(("revoke", rule))
+        return "exactly the command `git status`"
+
+
 class StaticConversation:
     """A fake `ConversationView` for testing commands. `done` records the changes as tuples that begin with a word; the
     other attributes are the state, and may be set."""
@@ -129,6 +159,7 @@ class StaticConversation:
         self.reserve: int | None = None
         self.made: tuple[CompactionEntry, ...] = ()
         self.background: tuple[JobEntry, ...] = ()
+        self.approvals = StaticApprovals(self.done)
 
     def commands(self) -> Sequence[CommandHelp]:
         return [CommandHelp(name="status", usage="/status", summary="Say how it is.")]

@@ -236,7 +236,7 @@ class ActionPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 Decision: TypeAlias = Literal["approve", "deny"]
-Scope: TypeAlias = Literal["once", "session", "always"]
+ApprovalScope: TypeAlias = Literal["once", "session", "always"]
 
 
 class ApprovalAsked(_Kind, tag="approval_asked", frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class ApprovalAsked(_Kind, tag="approval_asked", frozen=True, kw_only=True):
     tool: str
     what: str
     digest: str
-    choices: tuple[Scope, ...]
+    choices: tuple[ApprovalScope, ...]
     expires: str
     detail: str = ""
     why: str = ""
@@ -264,7 +264,7 @@ class ApprovalGiven(_Kind, tag="approval_given", frozen=True, kw_only=True):
 
     approval: str
     decision: Decision
-    scope: Scope
+    scope: ApprovalScope
     by: str
     channel: str
     reason: str = ""

@@ -53,6 +53,7 @@ from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
 from sessions.state.request_sizes import Calibration, RequestSizes
 from sessions.state.transcript import (
+    RECENT_ANSWERS,
     ApprovalQuestion,
     Grant,
     OpenCall,
@@ -118,7 +119,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case ModelReplied():
             return _replied(t, recorded, event)
         case ApprovalAsked():
-            return _in_turn(t, lambda turn: {"questions": (*turn.questions, ApprovalQuestion(asked=event))})
+            return _asked_person(t, recorded, event)
         case TurnParked():
             return _in_turn(t, lambda _: {"parked": event.approval})
         case ApprovalGiven():
@@ -128,9 +129,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case ToolReturned():
             return _returned(t, recorded, event)
         case TurnEnded():
-            turn = t.open_turn
-            owed = due_deliveries(event, recorded.seq, turn.said, turn.reply_to) if turn else ()
-            return {"open_turn": None, **({"owed": (*t.owed, *owed)} if owed else {})}
+            return _ended(t, recorded, event)
         case ReplyDelivered():
             return {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
         case SettingChanged():
@@ -240,6 +239,20 @@ def _senders(t: Transcript, takes: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(w.message.client for w in t.waiting if w.seq in takes))
 
 
+def _asked_person(t: Transcript, recorded: Recorded, event: ApprovalAsked) -> dict[str, object]:
+    """Add a question, which is delivered where the turn's answer will be."""
+    if t.open_turn is None:
+        return {}
+    to, question = t.open_turn.reply_to, ApprovalQuestion(asked=event, seq=recorded.seq)
+    owed = (PendingDelivery(of=recorded.seq, to=to),) if to else ()
+    return {**_in_turn(t, lambda turn: {"questions": (*turn.questions, question)}), "owed": (*t.owed, *owed)}
+
+
+def _without_question(owed: tuple[PendingDelivery, ...], question: ApprovalQuestion) -> tuple[PendingDelivery, ...]:
+    """Return the pending deliveries without a question that needs no answer any more."""
+    return tuple(pending for pending in owed if pending.of != question.seq)
+
+
 def _decided(t: Transcript, recorded: Recorded, event: ApprovalGiven) -> dict[str, object]:
     """Add the first answer to a question. The turn is as old as its last answer: the time that a person took to answer does
     not count towards the age at which an interrupted turn is abandoned."""
@@ -247,6 +260,8 @@ def _decided(t: Transcript, recorded: Recorded, event: ApprovalGiven) -> dict[st
     if question is None or question.answer is not None:
         return {}
     changes = _in_turn(t, lambda turn: _answered(turn, question, recorded, event))
+    changes["answers"] = (*t.answers, event)[-RECENT_ANSWERS:]
+    changes["owed"] = _without_question(t.owed, question)
     if event.decision == "approve" and event.scope != "once":
         changes["grants"] = (*t.grants, Grant(tool=question.asked.tool, pattern=question.asked.pattern))
     return changes
@@ -259,6 +274,15 @@ def _answered(turn: OpenTurn, question: ApprovalQuestion, recorded: Recorded, ev
         "parked": "" if turn.parked == event.approval else turn.parked,
         "at": recorded.at,
     }
+
+
+def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, object]:
+    if (turn := t.open_turn) is None:
+        return {}
+    owed = t.owed
+    for question in turn.questions:
+        owed = _without_question(owed, question)
+    return {"open_turn": None, "owed": (*owed, *due_deliveries(event, recorded.seq, turn.said, turn.reply_to))}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:

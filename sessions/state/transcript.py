@@ -79,11 +79,17 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question about a call of the running turn. `answer` is None while it is open, `answered` the seq of the answer."""
+    """A question about a call of the running turn, in the event `seq`. `answer` is None while it is open, `answered` the seq
+    of the answer."""
 
     asked: ApprovalAsked
+    seq: int = 0
     answer: ApprovalGiven | None = None
     answered: int = 0
+
+
+RECENT_ANSWERS = 50
+"""The number of answered questions that a transcript remembers."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +215,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: str = ""
     """The time of the last request for an answer; empty if there was none."""
     closed: str | None = None
+    answers: tuple[ApprovalGiven, ...] = ()
+    """The last answers to questions, so that a later one is told who was first."""
     grants: tuple[Grant, ...] = ()
     """The calls that a person has approved for the rest of the session."""
     owed: tuple[PendingDelivery, ...] = ()

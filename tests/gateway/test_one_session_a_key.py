@@ -16,8 +16,9 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.slash_commands import parse_command
 from sessions.events.errors import StorageFailed
 from sessions.files.append_file import AppendFile
+from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
-from tests.gateway.test_channels import LINES, Elsewhere, serving
+from tests.gateway.test_channels import serving
 from tests.gateway.test_recovering import damage
 from tests.shelf import Shelf
 from tests.stories import received

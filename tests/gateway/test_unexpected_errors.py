@@ -93,7 +93,7 @@ class Refusing:
 
 async def test_an_error_while_an_answer_is_delivered() -> None:
     stage = Stage(Model(says("hello")))
-    delivery = ReplyDelivery(lambda _: cast(Channel, Refusing()), fail)
+    delivery = ReplyDelivery(lambda _: cast(Channel, Refusing()), fail, lambda: None)
     delivery.opened(stage.recorder)
     with capture_logs() as logged:
         async with stage.playing():

@@ -20,6 +20,7 @@ from gateway.conversations.approvals.policy import (
     pattern_of,
 )
 from gateway.conversations.approvals.remembered_rules import RememberedRules
+from gateway.support.approval_text import answer_sentence
 from gateway.support.errors import Conflict, GatewayError, sentence_of
 from plugins.api.context import Clock
 from plugins.api.tool import ApprovalRequest, DescribesCalls, Tool, ToolContext
@@ -28,8 +29,8 @@ from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
-from sessions.events.events import ApprovalAsked, ApprovalGiven, Decision, PluginFailed, Recorded, Scope, TurnParked
-from sessions.state.transcript import ApprovalQuestion, OpenCall, open_turn
+from sessions.events.events import ApprovalAsked, ApprovalGiven, ApprovalScope, Decision, PluginFailed, Recorded, TurnParked
+from sessions.state.transcript import ApprovalQuestion, OpenCall, Transcript, open_turn
 from sessions.store.header import random_suffix
 from sessions.store.log_writer import stamp
 from sessions.store.recorder import Recorder
@@ -71,6 +72,17 @@ class ApprovalGate:
         self._asking: dict[str, asyncio.Future[bool]] = {}
         recorder.on_event(self._on_event)
 
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript of the session."""
+        return self._recorder.transcript
+
+    def knows(self, approval: str) -> bool:
+        """Return True if a question is open here, or was answered recently."""
+        turn = self.transcript.open_turn
+        is_open = turn is not None and turn.question(approval) is not None
+        return is_open or any(given.approval == approval for given in self.transcript.answers)
+
     async def admit(self, call: OpenCall, tool: Tool, arguments: dict[str, object], context: ToolContext) -> str:
         """Decide about a call that is about to run.
 
@@ -85,21 +97,20 @@ class ApprovalGate:
         except ToolFailed as error:
             return str(error)
         action, because = await self._decide(call.tool, request, context)
-        if action == "allow":
-            return ""
         if action == "deny":
             return f"This call is not allowed, and nobody was asked. {because}"
+        questions = open_turn(self._recorder.transcript).questions
+        question = next((each for each in questions if each.asked.call == call.ref), None)
+        if action == "allow" and question is None:
+            return ""
         request = request or _described_by_arguments(call.tool, arguments)
         if len(request.detail.encode()) > DETAIL_LIMIT:
             return f"A person must approve this call and cannot be shown {len(request.detail):,} characters; split it."
         digest = digest_of(call.tool, arguments, request)
-        question = next(
-            (each for each in open_turn(self._recorder.transcript).questions if each.asked.call == call.ref), None
-        )
         if question is None or question.answer is None:
             await self._park(question or self._ask(call, request, digest))
             raise MustPark
-        return await self._answer_to(question, digest)
+        return await self._answer_to(question, digest)  # also if rules have changed: this call is what the person was shown
 
     async def _answer_to(self, question: ApprovalQuestion, digest: str) -> str:
         assert question.answer is not None
@@ -146,7 +157,9 @@ class ApprovalGate:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    async def give(self, approval: str, decision: Decision, scope: Scope, *, by: str, channel: str, reason: str = "") -> int:
+    async def give(
+        self, approval: str, decision: Decision, scope: ApprovalScope, *, by: str, channel: str, reason: str = ""
+    ) -> int:
         """Record the answer to a question and return its seq once it is durable.
 
         Raises:
@@ -203,12 +216,13 @@ class ApprovalGate:
         await self._recorder.append_durable(given, turn=open_turn(self._recorder.transcript).ordinal)
 
     def _open_question(self, approval: str) -> ApprovalQuestion:
-        turn = self._recorder.transcript.open_turn
-        question = turn.question(approval) if turn is not None else None
+        transcript = self._recorder.transcript
+        for given in transcript.answers:
+            if given.approval == approval:
+                raise Conflict(f"The question {approval} was already answered. {answer_sentence(given)}")
+        question = transcript.open_turn.question(approval) if transcript.open_turn is not None else None
         if question is None:
             raise UnknownApproval(f"No question {approval} is open here; /approvals lists those that are.")
-        if question.answer is not None:
-            raise Conflict(f"The question {approval} was already answered: {question.answer.decision}.")
         return question
 
     # --- questions ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.config.approval_rules import ApprovalsKeys, PolicyAction
 from plugins.api.tool import ApprovalRequest
-from sessions.events.events import ActionPattern, Scope
+from sessions.events.events import ActionPattern, ApprovalScope
 from sessions.state.transcript import Grant
 
 NEVER_ASK = frozenset({"read", "memory_search", "memory_get"})
@@ -95,7 +95,7 @@ def pattern_of(request: ApprovalRequest) -> ActionPattern:
     return ActionPattern(argv=request.argv, host=request.host, path=request.path)
 
 
-def choices_of(request: ApprovalRequest) -> tuple[Scope, ...]:
+def choices_of(request: ApprovalRequest) -> tuple[ApprovalScope, ...]:
     """Return the scopes that are offered for a question."""
     return ("once", "session", "always") if request.rememberable else ("once",)
 

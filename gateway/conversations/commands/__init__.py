@@ -1,5 +1,6 @@
 """The conversation as slash commands see it.
 
+approval_view     The questions about tool calls as a command sees them.
 command_context   The conversation of a command.
 command_services  The services that all commands share.
 context_report    The content of the next request, and a session's compactions.

@@ -9,6 +9,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from gateway.conversations.commands.approval_view import SendersApprovals
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
@@ -75,6 +76,11 @@ class CommandContext(MemoryView):
         self._chat = chat
         super().__init__(services, waiting, conversation)
         self._meter = meter
+
+    @property
+    def approvals(self) -> SendersApprovals:
+        services = self._services
+        return SendersApprovals(services.questions, services.settings, self._waiting.message, self.session)
 
     @property
     def client(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
@@ -41,4 +42,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     mcp: McpServers
     command_source: CommandSource
     file_undo: FileUndo
+    questions: OpenQuestions
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

@@ -22,7 +22,7 @@ from gateway.conversations.turn.typed_commands import TypedCommands
 from gateway.protocol.slash_commands import TypedCommand
 from plugins.api.command import Command
 from sessions.events.errors import StorageFailed
-from sessions.events.events import MessageReceived, SessionClosed, SettingChanged
+from sessions.events.events import ApprovalAsked, MessageReceived, SessionClosed, SettingChanged
 from sessions.state.transcript import OpenTurn, WaitingMessage
 from sessions.store.recorder import Recorder
 
@@ -110,6 +110,20 @@ class Conversation:
         """True if the open turn waits for a person, or for its continuation after the answer."""
         return self.recorder.transcript.open_turn is not None and not self.busy
 
+    @property
+    def parked_turn(self) -> int | None:
+        """The number of the turn that waits for the answer to a question; None if none does."""
+        turn = self.recorder.transcript.open_turn
+        return turn.ordinal if turn is not None and turn.parked else None
+
+    def question_before(self, typed: TypedCommand | None) -> ApprovalAsked | None:
+        """Return the question that a new message would wait for; None if the message is handled at once. `typed` is the
+        command in the message, if it is one."""
+        turn = self.recorder.transcript.open_turn
+        question = turn.question(turn.parked) if turn is not None else None
+        at_once = self.inbox.mode == "interrupt" if typed is None else self.inbox.runs_now(typed)
+        return None if question is None or at_once else question.asked
+
     def stop(self) -> bool:
         """Cancel the running turn, or the command that runs between turns; return False if nothing runs."""
         if self.turn.cancel():
@@ -169,7 +183,7 @@ class Conversation:
         self._wake.set()
 
     def _queue_if_immediate(self, command: WaitingCommand) -> None:
-        if self.inbox.runs_now(command):
+        if self.inbox.runs_now(command.typed):
             self.commands.put(command)
 
     def _answered(self, command: WaitingCommand) -> None:

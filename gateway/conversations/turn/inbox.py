@@ -84,7 +84,7 @@ class Inbox:
         """Return the oldest waiting message or command, leaving out commands that do not wait for the running turn."""
         for waiting in self._recorder.transcript.waiting:
             command = self._waiting_commands.get(waiting.seq)
-            if command is None or not self.runs_now(command):
+            if command is None or not self.runs_now(command.typed):
                 return command or waiting
         return None
 
@@ -94,7 +94,7 @@ class Inbox:
         for waiting in self._recorder.transcript.waiting:
             if (command := self._waiting_commands.get(waiting.seq)) is None:
                 seqs.append(waiting.seq)
-            elif not self.runs_now(command):
+            elif not self.runs_now(command.typed):
                 break
         return seqs
 
@@ -111,7 +111,7 @@ class Inbox:
         """Return the seqs that the running turn takes now, after the results of its tools."""
         return self.messages() if self.mode == "steer" else ()
 
-    def runs_now(self, waiting: WaitingCommand) -> bool:
+    def runs_now(self, typed: TypedCommand) -> bool:
         """Return True if a command is answered without waiting for the running turn. An unknown command is, too."""
-        command = self._commands.get(waiting.typed.name)
+        command = self._commands.get(typed.name)
         return command is None or command.when == "now"

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from gateway.http.openai.api_errors import ApiError, failed_provider
-from sessions.events.events import Failure, StopReason, TurnOutcome
+from sessions.events.events import ApprovalAsked, Failure, StopReason, TurnOutcome
 from sessions.events.messages import Usage
 
 BETWEEN = "\n\n"
@@ -42,6 +42,8 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     answers: int = 0
     answer: str = ""
+    failed: bool = False
+    approval: str = ""
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,27 +57,46 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True):
     event: msgspec.Raw = msgspec.Raw()
 
 
-ANSWER_EVENTS = frozenset(("turn_started", "turn_joined", "model_replied", "turn_ended", "command_answered"))
+ANSWER_EVENTS = frozenset(
+    (
+        "turn_started",
+        "turn_joined",
+        "model_replied",
+        "turn_parked",
+        "approval_given",
+        "turn_ended",
+        "command_answered",
+    )
+)
 """The kinds of events that an answer is reduced from."""
 
 _decode = msgspec.json.Decoder(_Frame).decode
 _decode_kind = msgspec.json.Decoder(_Kind).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
+_decode_question = msgspec.json.Decoder(ApprovalAsked).decode
 
 
 class AnswerReducer:
     """The answer to the message at `seq`.
 
     `model` is the `provider:model` that answers, once known; `stop` the reason why the answer ended, None before that;
-    `usage` the sum over all its requests. Deltas may come before the event that names their turn, so they are kept until
-    then.
+    `usage` the sum over all its requests; `question` is the question about a tool call that the turn, or the one before it,
+    waits for. Deltas may come before the event that names their turn, so they are kept until then.
+
+    Args:
+        seq: The seq of the message.
+        parked: The turn that waits for an answer, if the message is a command that may give it: what the turn says after
+            that is part of the answer.
     """
 
-    def __init__(self, seq: int) -> None:
+    def __init__(self, seq: int, parked: int | None = None) -> None:
         self.model = ""
         self.stop: StopReason | None = None
         self.usage: Usage | None = None
+        self.question: ApprovalAsked | None = None
+        self._asked: dict[str, ApprovalAsked] = {}
         self._seq = seq
+        self._parked = parked
         self._turn: int | None = None
         self._streaming: tuple[int, int] | None = None
         """The turn and reply of the deltas that no event has confirmed yet."""
@@ -92,8 +113,12 @@ class AnswerReducer:
         """
         frame = _decode(data)
         if frame.type == "event":
-            is_used = _decode_kind(frame.event).kind in ANSWER_EVENTS
-            return self._apply(_decode_event(frame.event)) if is_used else ""
+            kind = _decode_kind(frame.event).kind
+            if kind == "approval_asked":
+                asked = _decode_question(frame.event)
+                self._asked[asked.approval] = asked
+                return ""
+            return self._apply(_decode_event(frame.event)) if kind in ANSWER_EVENTS else ""
         if frame.type == "delta":
             if self._streaming != (frame.turn, frame.reply):
                 self._streaming, self._received, self._sent = (frame.turn, frame.reply), "", 0
@@ -117,6 +142,10 @@ class AnswerReducer:
         self._sent += len(new)
         return between + new
 
+    def separated(self, text: str) -> str:
+        """Return a text that follows the answer so far."""
+        return BETWEEN + text if self._began else text
+
     def _apply(self, event: _Event) -> str:
         mine = self._turn is not None and event.turn == self._turn
         match event.kind:
@@ -125,14 +154,27 @@ class AnswerReducer:
                 return self._new_text()
             case "model_replied":
                 return self._confirmed(event, mine=mine)
-            case "turn_ended" if mine:
-                self._end(event)
+            case "turn_parked":
+                self.question = self._asked.get(event.approval)
+            case "approval_given" if self.question is not None and event.approval == self.question.approval:
+                self.question = None
+            case "turn_ended":
+                self.question = None
+                if mine:
+                    self._end(event)
             case "command_answered" if event.answers == self._seq:
-                self.stop = "end"
-                return event.answer
+                return self._answered(event)
             case _:
                 pass
         return ""
+
+    def _answered(self, event: _Event) -> str:
+        """Handle the answer of a command. After one that may have answered a question, its turn follows."""
+        if self._parked is None or event.failed:
+            self.stop = "end"
+        else:
+            self._turn, self._began = self._parked, True
+        return event.answer
 
     def _taken(self, event: _Event) -> None:
         if event.kind == "turn_started" and self._turn is None:

@@ -95,7 +95,7 @@ class OpenAIApi:
         self._embeddings = embeddings
         self._names = ModelNames(models, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
-        self._in_session = SessionMode(services.switchboard, services.uploads, self._names)
+        self._in_session = SessionMode(services.switchboard, services.uploads, self._names, services.zone)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
             "embeddings": ("POST", self._embed),

@@ -10,7 +10,8 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
 from hashlib import blake2b
 
 import msgspec
@@ -28,6 +29,7 @@ from gateway.http.subscribers import Cursor
 from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
 from gateway.protocol.slash_commands import TypedCommand, parse_command
+from gateway.support.approval_text import question_text
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
@@ -40,6 +42,8 @@ IDS = ("Idempotency-Key", "X-Client-Request-Id")
 
 ATTEMPT = "X-Stainless-Retry-Count"
 """The header in which OpenAI's own clients count their automatic retries, which have no id."""
+
+STILL_OPEN = "This message was not accepted, because the conversation waits for the answer to a question. Answer it first."
 
 CHANNEL = "api"
 REMEMBERED = 256
@@ -57,10 +61,13 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionMode:
-    """Chat completions in the sessions of one gateway."""
+    """Chat completions in the sessions of one gateway. `zone` returns the configured time zone, None for the system's."""
 
-    def __init__(self, switchboard: Switchboard, uploads: Uploads, names: ModelNames) -> None:
+    def __init__(
+        self, switchboard: Switchboard, uploads: Uploads, names: ModelNames, zone: Callable[[], tzinfo | None]
+    ) -> None:
         self._switchboard = switchboard
+        self._zone = zone
         self._uploads = uploads
         self._names = names
         self._recent_ids: OrderedDict[bytes, str] = OrderedDict()
@@ -96,11 +103,23 @@ class SessionMode:
             text=message.text,
             attachments=attachments,
         )
+        waits_for = chat.current.question_before(message.typed) if chat.current is not None else None
+        if waits_for is not None and chat.receipts.find(id_) is None:
+            await writer.accepted({})
+            await writer.text(f"{STILL_OPEN}\n\n{question_text(waits_for, self._zone())}")
+            await writer.end((), "end", None)
+            return
+        parked = chat.current.parked_turn if chat.current is not None and message.typed is not None else None
         received = await chat.receive(event, message.typed)
-        await self._follow(chat, received, attachments, writer)
+        await self._follow(chat, received, attachments, AnswerReducer(received.seq, parked), writer)
 
     async def _follow(
-        self, chat: Chat, received: AcceptedMessage, attachments: tuple[Attachment, ...], writer: ResponseWriter
+        self,
+        chat: Chat,
+        received: AcceptedMessage,
+        attachments: tuple[Attachment, ...],
+        reducer: AnswerReducer,
+        writer: ResponseWriter,
     ) -> None:
         news = asyncio.Event()
         chat.watch(news.set)
@@ -115,9 +134,31 @@ class SessionMode:
                     "X-Exuvia-Duplicate": str(received.duplicate).lower(),
                 }
             )
-            await _write_answer(Cursor(chat, received.session, received.seq - 1), AnswerReducer(received.seq), news, writer)
+            await self._write_answer(Cursor(chat, received.session, received.seq - 1), reducer, news, writer)
         finally:
             chat.unwatch(news.set)
+
+    async def _write_answer(
+        self, cursor: Cursor, reducer: AnswerReducer, news: asyncio.Event, writer: ResponseWriter
+    ) -> None:
+        """Write the answer to a message, at the client's own pace, until its end or a question about a tool call."""
+        while reducer.stop is None:
+            news.clear()
+            if not cursor.has_news:
+                if reducer.question is not None:
+                    await writer.text(reducer.separated(question_text(reducer.question, self._zone())))
+                    break
+                if cursor.is_done:
+                    raise ApiError("The session ended before this message was answered.", status=503, kind="server_error")
+                await news.wait()
+                continue
+            for outgoing in await cursor.take():
+                text = reducer.feed(outgoing.data)
+                if reducer.model:
+                    writer.name(reducer.model)
+                if text:
+                    await writer.text(text)
+        await writer.end((), reducer.stop or "end", reducer.usage)
 
     def _id(self, person: str, key: str, body: ChatBody, headers: Mapping[str, str]) -> str:
         """Return the message's id: the client's own, that of the attempt that it repeats, or a new one."""
@@ -146,24 +187,6 @@ class SessionMode:
             raise bad_request(
                 f"The model of this session is {own}; send {DEFAULT}, and change the model with /model.", "model"
             )
-
-
-async def _write_answer(cursor: Cursor, reducer: AnswerReducer, news: asyncio.Event, writer: ResponseWriter) -> None:
-    """Write the answer to a message until its end, at the client's own pace."""
-    while reducer.stop is None:
-        news.clear()
-        if not cursor.has_news:
-            if cursor.is_done:
-                raise ApiError("The session ended before this message was answered.", status=503, kind="server_error")
-            await news.wait()
-            continue
-        for outgoing in await cursor.take():
-            text = reducer.feed(outgoing.data)
-            if reducer.model:
-                writer.name(reducer.model)
-            if text:
-                await writer.text(text)
-    await writer.end((), reducer.stop, reducer.usage)
 
 
 def new_message(body: ChatBody) -> NewMessage:

@@ -45,7 +45,7 @@ from gateway.terminal.client.connection import (
 from gateway.terminal.client.local_gateway import TokenMissing, read_token
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.events import SessionClosed
+from sessions.events.events import ApprovalScope, Decision, SessionClosed
 
 FIRST_SECONDS = 2.0
 """Seconds for which the first connection is tried: a gateway that was just started is not ready yet."""
@@ -238,6 +238,13 @@ class ChatClient:
         """Request the end of the running turn; return False without a connection."""
         if self._connection is not None:
             self._connection.send("cancel", session=self.session)
+        return self._connection is not None
+
+    def approve(self, approval: str, decision: Decision, scope: ApprovalScope) -> bool:
+        """Answer a question about a tool call; return False without a connection. A refusal comes as a signal."""
+        if self._connection is not None:
+            fields = {"session": self.session, "approval": approval, "decision": decision, "scope": scope}
+            self._connection.send("approve", id=self._number(), **fields)
         return self._connection is not None
 
     async def signals(self) -> AsyncGenerator[Signal, None]:

@@ -18,6 +18,7 @@
 //   person, server          who is signed in, `{id, name}`; the program and its version
 //   go(hash)                navigate to another page
 //   head(title, ...actions) set the page's heading, and elements next to it
+//   attention(questions)    show in the browser's title how many questions wait for the person
 //   announce(sentence)      announce to screen readers; nothing is shown
 //   notice(sentence)        show a sentence for some seconds
 //   styles(name)            load a style sheet once; await it before filling
@@ -48,6 +49,8 @@ class App {
     this.socket.on("expelled", () => this.expelled());
     this.leave = null;
     this.signingOut = false;
+    this.title = "Exuvia";
+    this.questions = 0;
     this.sheets = new Map();
     this.tabs = new BroadcastChannel("exuvia"); // announces who is signed in, "" for nobody: all tabs share the cookie
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
@@ -162,8 +165,18 @@ class App {
   }
 
   head(title, ...actions) {
-    document.title = `${readable(title)} · Exuvia`;
+    this.title = `${readable(title)} · Exuvia`;
+    this.showTitle();
     this.shell.head(title, actions);
+  }
+
+  attention(questions) {
+    this.questions = questions;
+    this.showTitle();
+  }
+
+  showTitle() {
+    document.title = this.questions ? `(${this.questions}) Waiting for you · ${this.title}` : this.title;
   }
 
   styles(name) {

@@ -1,7 +1,7 @@
 // The page of a conversation: its messages, updated as they arrive, and the composer.
 //
 //   conversation   follows a session key: reads, sends, reconnects
-//   transcript     reduces its events to entries; timeline draws them, with tool_calls and attachments
+//   transcript     reduces its events to entries; timeline draws them, with tool_calls, question and attachments
 //   markdown, verbatim, code, long_text   texts as elements
 //   composer       the input; announcer reads answers to screen readers
 //   welcome        the content of an empty conversation
@@ -11,6 +11,7 @@ import { Conversation, Unsent } from "./conversation.js";
 import { askLine } from "./controls.js";
 import { h } from "./elements.js";
 import { icon } from "./icons.js";
+import { question } from "./question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "./tool_calls.js";
 import { welcome } from "./welcome.js";
@@ -61,6 +62,7 @@ function mountKey(element, app, key, [session, seq]) {
     if (conversation.absent && !conversation.entries().length) timeline.element.before((empty ??= welcome(app)));
     else empty?.remove();
     head();
+    app.attention(conversation.questions.length);
   };
   const head = () => app.head(conversation.title || key, ...(conversation.current ? tools(app, conversation) : []));
   conversation.addEventListener("settings", head);
@@ -68,6 +70,7 @@ function mountKey(element, app, key, [session, seq]) {
     draw();
     if (detail?.kind === "model_replied") announce(detail);
     if (detail?.kind === "tool_returned") announceCall(detail);
+    if (detail?.kind === "approval_asked") app.announce(question(detail.tool, detail.what));
   });
   conversation.addEventListener("piece", ({ detail }) => {
     timeline.grow(detail.entry);
@@ -125,6 +128,7 @@ function mountKey(element, app, key, [session, seq]) {
     document.removeEventListener("keydown", pressed);
     conversation.close();
     timeline.close();
+    app.attention(0);
   };
 }
 
@@ -158,6 +162,15 @@ function actsOf(app, conversation, composer) {
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
       composer.refocus();
     }),
+    answer: async (entry, decision, scope) => {
+      try {
+        await conversation.approve(entry.approval, decision, scope);
+        return true;
+      } catch (error) {
+        app.notice(error.message);
+        return false;
+      }
+    },
     fork: forked(async (entry) => go(await conversation.fork(entry.session, conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq))),
   };
 }

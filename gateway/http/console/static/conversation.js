@@ -55,6 +55,11 @@ export class Conversation extends EventTarget {
     return this.transcripts.some((transcript) => transcript.turn !== null);
   }
 
+  /** The open questions about tool calls, oldest first. */
+  get questions() {
+    return this.transcripts.flatMap((transcript) => [...transcript.questions.values()]).filter(({ state }) => state === "open");
+  }
+
   /** Return all entries in order; messages that are being sent are last. */
   entries() {
     return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
@@ -198,6 +203,11 @@ export class Conversation extends EventTarget {
     const message = this.unsent.add(this.app.socket, text, attachments);
     this.emit("change");
     this.post(message);
+  }
+
+  /** Answer a question about a tool call. Throws FrameError. */
+  approve(approval, decision, scope) {
+    return this.app.socket.ask({ type: "approve", session: this.key, approval, decision, scope });
   }
 
   /** Stop the running turn. */

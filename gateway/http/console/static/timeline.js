@@ -6,6 +6,7 @@ import { LongText, isLong } from "./long_text.js";
 import { Markdown } from "./markdown.js";
 import { exactly, when } from "./format.js";
 import { ToolCall } from "./tool_calls.js";
+import { QuestionCard } from "./question.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // a position this many pixels above the end counts as the end
@@ -13,7 +14,8 @@ const STRETCH = 100; // events in one stretch; a message and its answer have abo
 const AHEAD = "1500px"; // earlier pages are requested when the top is this far above the window
 
 export class Timeline {
-  /** `acts` are the actions of an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`. */
+  /** `acts` are the actions of an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`,
+   * `answer(entry, decision, scope)`. */
   constructor(conversation, acts) {
     this.conversation = conversation;
     this.acts = acts;
@@ -129,7 +131,8 @@ export class Timeline {
   showActivity(entries) {
     const last = entries.findLast((entry) => entry.kind === "assistant");
     const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
-    this.activity.hidden = !this.conversation.running || Boolean(last?.live && last.text);
+    const asking = this.conversation.questions.length > 0; // the card says what is waited for
+    this.activity.hidden = asking || !this.conversation.running || Boolean(last?.live && last.text);
     this.activity.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
   }
 
@@ -280,6 +283,18 @@ class Answer extends Entry {
   update() {}
 }
 
+class Question extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, "asked");
+    this.card = new QuestionCard(entry, acts.answer);
+    this.element.append(this.card.element);
+  }
+
+  update(entry) {
+    this.card.update(entry);
+  }
+}
+
 class Aside extends Entry {
   constructor(entry, acts) {
     super(entry, acts, `aside ${entry.tone}`);
@@ -309,4 +324,4 @@ function stretchOf(entry) {
   return `${entry.session}:${Math.floor(entry.place / STRETCH)}`;
 }
 
-const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Aside };
+const KINDS = { person: Person, assistant: Assistant, answer: Answer, question: Question, aside: Aside };

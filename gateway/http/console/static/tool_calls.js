@@ -145,7 +145,7 @@ function changedLines(diff) {
 const CLASSES = { "+": "added", "-": "removed", "@": "faint" };
 
 /** Draw a unified diff into an element. The signs are a part of the text: colour is not the only difference. */
-function drawDiff(element, diff) {
+export function drawDiff(element, diff) {
   const rows = changedLines(diff);
   const place = h("pre", { class: "long diff", tabIndex: 0 });
   const more = h("button", { class: "worded", type: "button", on: { click: () => show() } });

@@ -4,6 +4,8 @@
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
 //   assistant  turn, reply, text, model, calls (see tool_calls.js), usage, live (still being written)
 //   answer     of a command: text, failed
+//   question   about a tool call: approval, tool, text, detail, why, choices, expires, pattern, state (open, answered, ended),
+//              answer (who, how, when)
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
@@ -29,6 +31,7 @@ export class Transcript {
   reset() {
     this.entries = new Map();
     this.replies = new Map(); // by seq of model_replied
+    this.questions = new Map(); // by approval
     this.turn = null; // the running turn
     this.live = null; // the id of the entry that is being written
     this.failed = null; // the entry about the failure of the last turn, if it failed
@@ -228,7 +231,17 @@ const REDUCERS = {
     this.outputs.delete(`${call.of}.${call.index}`);
     this.call(call, { state, output, cutFrom, whole, millis, exitCode, diff, attachments, live: null });
   },
+  approval_asked(event) {
+    const { approval, tool, what, detail, why, choices, expires, pattern } = event;
+    const entry = this.put(event, "question", { approval, tool, text: what, detail, why, choices, expires, pattern, state: "open" });
+    this.questions.set(approval, Object.assign(entry, { turn: event.turn }));
+  },
+  approval_given(event) {
+    const entry = this.questions.get(event.approval);
+    if (entry?.state === "open") Object.assign(entry, { state: "answered", answer: event });
+  },
   turn_ended(event) {
+    for (const entry of this.questions.values()) if (entry.state === "open" && entry.turn === event.turn) entry.state = "ended";
     this.turn = null;
     this.ends.set(event.turn, event.seq);
     this.forgetLive();

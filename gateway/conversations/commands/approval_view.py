@@ -1,0 +1,63 @@
+"""The questions about tool calls as a slash command sees and answers them, with the rights of its sender in that chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.config.settings import Settings
+from gateway.conversations.approvals.open_questions import Answerer, OpenQuestions, SessionQuestion
+from gateway.conversations.commands.memory_view import as_command_failure
+from gateway.support.approval_text import SCOPES, pattern_sentence, question_text
+from plugins.api.command import CommandFailed, OpenQuestion, RememberedApproval
+from sessions.events.events import ApprovalScope, MessageReceived
+
+
+class SendersApprovals:
+    """An `ApprovalsView` for the sender of a message, which is a command in a session.
+
+    In a group, only the questions of this session are shown. A sender on a channel whose every sender counts as the person
+    sees only what they have asked for themselves.
+    """
+
+    def __init__(self, questions: OpenQuestions, settings: Settings, message: MessageReceived, session: str) -> None:
+        self._questions = questions
+        self._settings = settings
+        self._session = session
+        self._group = message.chat == "group"
+        senders = settings.current.plugins.senders
+        self._answerer = Answerer(
+            person=message.sender,
+            channel=message.channel,
+            client=message.client,
+            named=not message.reply_to or f"{message.channel}:{message.client}" in senders,
+        )
+
+    async def questions(self) -> Sequence[OpenQuestion]:
+        return [
+            OpenQuestion(approval=each.asked.approval, key=each.key, text=question_text(each.asked, self._settings.zone))
+            for each in self._visible()
+        ]
+
+    async def answer(self, approval: str, *, approve: bool, scope: ApprovalScope = "once") -> str:
+        with as_command_failure():
+            await self._questions.answer(approval, "approve" if approve else "deny", scope, self._answerer)
+        return f"Approved {SCOPES[scope]}." if approve else "Denied."
+
+    async def remembered(self) -> Sequence[RememberedApproval]:
+        if self._group or not self._answerer.named:
+            return []
+        rules = await self._questions.rules.of_person(self._answerer.person)
+        return [RememberedApproval(id=rule.id, at=rule.at, text=pattern_sentence(rule.tool, rule.pattern)) for rule in rules]
+
+    async def revoke(self, rule: str) -> str:
+        known = {each.id: each.text for each in await self.remembered()}
+        if rule not in known:
+            raise CommandFailed(f"You have no rule {rule}; /approvals lists them in a private chat.")
+        with as_command_failure():
+            await self._questions.rules.revoke(rule, self._answerer.person)
+        return known[rule]
+
+    def _visible(self) -> Sequence[SessionQuestion]:
+        questions = self._questions
+        found = questions.of_session(self._session) if self._group else questions.of_person(self._answerer.person)
+        return [each for each in found if self._answerer.may_answer(each.transcript)]

@@ -1,0 +1,78 @@
+// A question about a tool call: exactly what would be done, why it is asked, and a button for each answer.
+import { fill, h, readable } from "./elements.js";
+import { exactly, when } from "./format.js";
+import { icon } from "./icons.js";
+import { LongText } from "./long_text.js";
+import { drawDiff } from "./tool_calls.js";
+
+const SCOPES = { once: "Approve this time", session: "For this session", always: "Always" };
+const APPROVED = { once: "Approved this time", session: "Approved for this session", always: "Approved always" };
+
+/** The card of a question. `entry` is that of a transcript; `answer(entry, decision, scope)` resolves once the gateway has
+ * recorded the answer, to false if it was refused. */
+export class QuestionCard {
+  constructor(entry, answer) {
+    this.answer = answer;
+    const name = `question-${entry.approval}`;
+    this.choices = h("div", { class: "choices" });
+    this.outcome = h("p", { class: "small faint", tabIndex: -1 });
+    this.element = h("div", { class: "question card", role: "group", "aria-labelledby": name },
+      h("h2", { id: name }, icon("tool"), h("span", {}, "May ", h("b", {}, readable(entry.tool)), " do this?")),
+      h("pre", { class: "what", tabIndex: 0 }, entry.text),
+      this.detail(entry),
+      entry.why ? h("p", {}, readable(entry.why)) : null,
+      entry.choices.length > 1 ? h("p", { class: "small faint" }, `Approved for longer, it covers ${coverage(entry)}.`) : null,
+      this.choices,
+      this.outcome);
+    this.update(entry);
+  }
+
+  update(entry) {
+    const focused = this.choices.contains(document.activeElement);
+    this.entry = entry;
+    this.element.dataset.state = entry.state;
+    const open = entry.state === "open";
+    fill(this.choices, open ? [...entry.choices.map((scope, at) => this.button(SCOPES[scope], "approve", scope, at ? "" : "primary")),
+      this.button("Deny", "deny", "once", "danger")] : []);
+    fill(this.outcome, open ? ["Expires ", h("time", { dateTime: entry.expires, title: exactly(entry.expires) }, when(entry.expires)), "."] : outcomeOf(entry));
+    if (focused && !open) this.outcome.focus();
+  }
+
+  button(label, decision, scope, kind) {
+    const click = async () => {
+      for (const each of this.choices.children) each.disabled = true;
+      const taken = await this.answer(this.entry, decision, scope);
+      if (!taken) for (const each of this.choices.children) each.disabled = false;
+    };
+    return h("button", { type: "button", class: kind || null, on: { click } }, label);
+  }
+
+  detail({ detail }) {
+    if (!detail) return null;
+    const place = h("div", { class: "detail" });
+    if (/^(--- |@@ )/.test(detail)) drawDiff(place, detail);
+    else new LongText(place).show(detail);
+    return place;
+  }
+}
+
+/** Return a question as a sentence for screen readers. */
+export function question(tool, what) {
+  return `A question is open: may ${readable(tool)} do this? ${readable(what).slice(0, 200)}`;
+}
+
+function coverage({ tool, pattern = {} }) {
+  if (pattern.argv?.length) return `exactly the command ${pattern.argv.join(" ")}`;
+  if (pattern.host) return `every address of ${pattern.host} for ${readable(tool)}`;
+  if (pattern.path) return `every change of ${pattern.path} by ${readable(tool)}`;
+  return `every call of ${readable(tool)}`;
+}
+
+/** Return who answered how and when, as nodes and texts. */
+function outcomeOf({ state, answer }) {
+  if (state === "ended") return ["The turn ended before an answer."];
+  if (!answer.by) return ["Denied, because nobody answered in time."];
+  const decided = answer.decision === "deny" ? "Denied" : APPROVED[answer.scope];
+  const time = h("time", { dateTime: answer.at, title: exactly(answer.at) }, when(answer.at));
+  return [`${decided} by ${readable(answer.by)}${answer.channel ? ` (${readable(answer.channel)})` : ""}, `, time, "."];
+}
