@@ -29,6 +29,7 @@ from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
 from plugins.support.secrets import Secret, hide_keys_of
 from plugins.tools.execution.command_source import CommandKeys, ExecutionKeys
+from plugins.tools.web.web_settings import FetchKeys, SearchKeys
 
 if TYPE_CHECKING:
     from plugins.api.chat import ChatProvider
@@ -135,6 +136,8 @@ class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     shell: CommandKeys = CommandKeys()
     python: CommandKeys = CommandKeys()
+    fetch: FetchKeys = FetchKeys()
+    search: SearchKeys = SearchKeys()
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

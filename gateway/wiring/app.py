@@ -65,6 +65,7 @@ from plugins.skills.skill_tools import SkillTools
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
 from plugins.tools.execution.command_source import CommandSource
+from plugins.tools.web.web_tools import WebTools
 from sessions.store.catalog import Catalog, SoleClaims
 from sessions.store.protocols import Store
 
@@ -120,6 +121,7 @@ class RunningPlugins:
     mcp: McpServers
     commands: CommandSource
     development: tuple[PluginDevelopment, ...]
+    web: WebTools
 
     def problems(self) -> list[str]:
         """Return the problems of all parts, as sentences."""
@@ -331,6 +333,13 @@ class ApplicationBuilder:
             reserved=lambda: opened.tools,
         )
         self.stack.push_async_callback(mcp.close)
+        web = WebTools(
+            lambda: self.context.config.tools.fetch,
+            lambda: self.context.config.tools.search,
+            clock=self.context.clock,
+            transport=transport,
+            environment=os.environ,
+        )
         return RunningPlugins(
             hooks=hooks,
             services=services,
@@ -340,6 +349,7 @@ class ApplicationBuilder:
             mcp=mcp,
             commands=commands,
             development=development,
+            web=await self.stack.enter_async_context(web),
         )
 
     def _protected(self) -> list[str]:
@@ -388,7 +398,7 @@ class ApplicationBuilder:
             tools=OfferedTools(
                 opened.tools,
                 context.settings,
-                [SkillTools(knowledge.skills, plugins.services.embed), plugins.commands, plugins.mcp],
+                [SkillTools(knowledge.skills, plugins.services.embed), plugins.web, plugins.commands, plugins.mcp],
             ),
             commands=opened.commands,
             attachments=attachments_of(context.home),

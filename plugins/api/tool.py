@@ -40,6 +40,11 @@ def _discard(text: str) -> None:
     """Show nothing."""
 
 
+def _unknown(url: str) -> bool:
+    """Return False, because no conversation is known."""
+    return False
+
+
 async def _deny(question: ApprovalRequest) -> bool:
     """Deny, because there is nobody to ask."""
     return False
@@ -57,6 +62,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         agent: The name of the agent that the model acts for.
         channel: The channel that the turn's last message came over; empty for clients of the websocket.
         chat: The person's name for the conversation, such as `main`.
+        names_url: Returns True if this conversation named a canonical URL: a person, a search result or a fetched page.
         progress: Shows a piece of the output to people while the tool runs. It is not recorded.
         ask: Asks a person in the middle of the run; returns True if they approve. Its deadline is suspended meanwhile.
     """
@@ -69,6 +75,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = "main"
     channel: str = ""
     chat: str = ""
+    names_url: Callable[[str], bool] = _unknown
     progress: Callable[[str], None] = _discard
     ask: Callable[[ApprovalRequest], Awaitable[bool]] = _deny
 

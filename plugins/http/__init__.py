@@ -5,4 +5,6 @@ client             Requests with timeouts, limits and retries; streams of events
 connection_pools   Connection pools by proxy and TLS, and the trusted certificates.
 public_addresses   Resolving names to public addresses only, for requests that a model chose.
 sse                Parsers for server-sent events and lines.
+web_client         GET requests to web addresses that a model chose.
+web_urls           Canonical form of web addresses.
 """

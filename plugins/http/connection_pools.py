@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
@@ -51,7 +51,7 @@ class ConnectionPools:
         Raises:
             CertificateError: The configured certificates cannot be read.
         """
-        key = address.scheme == "https", self._proxy(address)
+        key = address.scheme == "https", proxy_for(address, self._proxies)
         if key not in self._pools:
             async with self._opening:
                 if key not in self._pools:
@@ -68,10 +68,26 @@ class ConnectionPools:
         for pool in self._pools.values():
             await pool.aclose()
 
-    def _proxy(self, address: SplitResult) -> str | None:
-        if not self._proxies or proxy_bypass(address.hostname or ""):
-            return None
-        return self._proxies.get(address.scheme) or self._proxies.get("all")
+
+def proxy_for(address: SplitResult, proxies: Mapping[str, str]) -> str | None:
+    """Return the proxy for an address, from those of the environment by scheme."""
+    if not proxies or proxy_bypass(address.hostname or ""):
+        return None
+    return proxies.get(address.scheme) or proxies.get("all")
+
+
+def trusted_certificates() -> ssl.SSLContext:
+    """Return a TLS context with the list of httpx and that of the system: some Pythons have no system list, some companies
+    use only that. Takes a while: it imports httpx and reads all certificates.
+
+    Raises:
+        OSError: The configured certificates cannot be read.
+    """
+    import httpx  # noqa: PLC0415 - a start does not need it
+
+    trust = httpx.create_ssl_context()
+    trust.load_default_certs()
+    return trust
 
 
 def _pool_maker(secure: bool, proxy: str | None) -> Callable[[], AiohttpTransport]:
@@ -80,11 +96,6 @@ def _pool_maker(secure: bool, proxy: str | None) -> Callable[[], AiohttpTranspor
 
     from plugins.http.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 - a start does not need it
 
-    if secure:
-        # Both the list of httpx and that of the system: some Pythons have no system list, some companies use only that.
-        trust = httpx.create_ssl_context()
-        trust.load_default_certs()
-    else:
-        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust = trusted_certificates() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     httpx_proxy = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
     return partial(AiohttpTransport, trust, httpx_proxy)

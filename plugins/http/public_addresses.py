@@ -16,10 +16,12 @@ RESOLVE_SECONDS = 10.0
 _NOT_PUBLIC = tuple(
     ip_network(each)
     for each in (
+        "168.63.129.16/32",  # the services of Azure's own network, at an address that is public elsewhere
         "192.88.99.0/24",  # relays of 6to4
         "::/96",  # IPv4-compatible addresses
         "64:ff9b:1::/48",  # NAT64 of a local network
         "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing inside a network
         "fec0::/10",  # site-local addresses
     )
 )
@@ -30,6 +32,10 @@ _NAT64 = ip_network("64:ff9b::/96")
 
 class AddressRefused(Exception):
     """A host cannot be reached: it has no address, or one that is not public. `str(error)` is a sentence."""
+
+
+class HostUnknown(AddressRefused):
+    """A name cannot be resolved."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -57,13 +63,13 @@ async def resolve_public(host: str, port: int) -> list[str]:
         port: The port that will be connected to.
 
     Raises:
-        AddressRefused: There is no address, or any of them is not public.
+        AddressRefused: There is no address (`HostUnknown`), or any of them is not public.
     """
     try:
         async with asyncio.timeout(RESOLVE_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, TimeoutError) as error:
-        raise AddressRefused(f"The name {host!r} cannot be resolved.") from error
+        raise HostUnknown(f"The name {host!r} cannot be resolved.") from error
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     refused = [each for each in addresses if "%" in each or not is_public(ip_address(each))]
     if refused or not addresses:

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from plugins.http.client import Limits, Timeouts, Transport
 from plugins.http.connection_pools import CertificateError
 from plugins.http.sse import EventStream, EventTooLong, ServerSentEvent
+from plugins.http.web_client import WebClient, WebFailed
 from plugins.support.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.support.http_errors import StatusRefused, error_message, retry_after
 from tests.waiting import deadline
@@ -415,6 +416,17 @@ async def test_an_untrusted_certificate_is_refused_at_once_and_nothing_is_sent(c
             await told(transport, server.url, headers={"Authorization": f"Bearer {KEY}"})
         assert not raised.value.retryable
         assert (server.heads, slept) == ([], [])
+
+
+async def test_a_page_of_the_web_is_read_only_with_a_trusted_certificate(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_tls(certificate) as (_, server, _):
+        with pytest.raises(WebFailed, match=r"^The certificate of 127\.0\.0\.1 is not valid: unable to get"):
+            await WebClient().get(server.url, private_hosts=["127.0.0.1"])
+        assert server.heads == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "ca.pem"))
+        assert (await WebClient().get(server.url, private_hosts=["127.0.0.1"])).url == server.url
 
 
 async def test_unreadable_certificates_are_reported_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_own_object
+from plugins.tools.web.provenance import is_named
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import ChangedFile, Outcome, PluginFailed, ToolCalled, ToolReturned
@@ -133,7 +134,12 @@ class ToolCalls:
             group=turn.group,
             channel=turn.reply_to.channel if turn.reply_to is not None else "",
             chat=transcript.key,
+            names_url=self._names_url,
         )
+
+    def _names_url(self, url: str) -> bool:
+        view = self._recorder.transcript.view
+        return is_named(url, view.without_recalled(int(view.summarised), len(view)))
 
     async def _output(
         self, tool: Tool, arguments: dict[str, object], call: OpenCall, context: ToolContext
