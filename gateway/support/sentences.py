@@ -13,7 +13,10 @@ from sessions.events.events import MemoryRecalled, RequestedCall, ToolReturned, 
 CALL_CHARACTERS = 100
 """Characters of the longest line for a tool call."""
 
-RESULT_CHARACTERS = 60
+RETURNED_CHARACTERS = 44
+"""Characters of a call on a line with its result, so that it fits a terminal of 80 columns."""
+
+RESULT_CHARACTERS = 28
 """Characters of the longest result that stands on the line of its call."""
 
 _MAIN = ("command", "path", "url", "query", "code")
@@ -64,7 +67,7 @@ def returned_line(call: RequestedCall | None, event: ToolReturned) -> str:
     """Return a call and its result on one line: `⚙ shell make test · exit 2 · 14 lines · 3.2 s`. `call` is None if it is not
     known."""
     mark = "⚙" if event.outcome == "returned" and not event.exit_code else "✗"
-    parts = [short_call(call) if call else "a tool", *_result(event)]
+    parts = [short_call(call, RETURNED_CHARACTERS) if call else "a tool", *_result(event)]
     if event.millis is not None:
         parts.append(duration(event.millis))
     return f"{mark} {' · '.join(parts)}"

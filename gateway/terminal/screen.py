@@ -260,10 +260,13 @@ class Screen:
     def _unfold(self, finished: FinishedCall) -> None:
         """Print a call with its arguments, its changes and its output."""
         call, result = finished.call, finished.result
-        self._renderer.line(returned_line(call, result))
+        self._renderer.line(f"\n{returned_line(call, result)}")
         for name, text in arguments_of(call) if call is not None else ():
-            self._renderer.dim(f"{one_line(name, 60)}:")
-            self._renderer.verbatim(_shortened(text))
+            if "\n" in text:
+                self._renderer.dim(f"{one_line(name, 60)}:")
+                self._renderer.verbatim(_shortened(text))
+            else:
+                self._renderer.verbatim(f"{one_line(name, 60)}: {text}")
         if result.diff:
             self._renderer.dim("changes:")
             self._renderer.diff(_shortened(result.diff))

@@ -92,6 +92,18 @@ async def test_the_output_of_a_call_that_failed_ends_with_it(tmp_path: Path, mon
         assert outputs(later) == []
 
 
+async def test_the_next_answer_is_streamed_after_the_result_of_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(tmp_path, monkeypatch) as g:
+        client = await g.connect()
+        await client.send("go")
+        Working.orders.put_nowait(ToolOutput(text="Done."))
+        await client.until_event("turn_ended")
+    order = [frame["event"]["kind"] if frame["type"] == "event" else frame.get("reply") for frame in client.frames]
+    assert 2 not in order[: order.index("tool_returned")]
+
+
 async def test_what_a_tool_returns_beside_its_text_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with working(tmp_path, monkeypatch) as g:
         client = await g.connect()

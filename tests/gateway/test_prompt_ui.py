@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from exuvia import ToolOutput
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.person import ENVIRONMENT, Terminal
 from tests.gateway.test_chat_terminal import received
+from tests.gateway.working_tool import Working, working
 from tests.waiting import DEADLINE, until
 
-ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\n", "\t", "\x1b[A"
+ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_O, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\n", "\x0f", "\t", "\x1b[A"
 PASTE = "\x1b[200~{}\x1b[201~"
 
 
@@ -329,3 +331,57 @@ async def test_a_terminal_may_change_its_size_while_an_answer_is_written(tmp_pat
         await terminal.sees("word59\n")
         terminal.types("again" + ENTER)
         await terminal.sees("› again\n")
+
+
+async def test_a_running_tools_output_is_shown_below_the_chat_and_a_finished_call_unfolds_by_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"agent.verbose": True}
+    async with working(tmp_path, monkeypatch, settings=settings) as g, Terminal(60, 30) as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("› ")
+        terminal.types("run the tests" + ENTER)
+        await terminal.sees("running work make test")
+        Working.orders.put_nowait("\x1b[31mtest_a\x1b[0m passed\n" + "x" * 200 + "\n")
+        await terminal.sees("  test_a passed\n  " + "x" * 57 + "\n")
+        terminal.types(CTRL_O)
+        await until(lambda: "test_a passed" not in terminal.shown)
+        terminal.types(CTRL_O)
+        await terminal.sees("  test_a passed\n")
+        diff = "--- a.md\n+++ a.md\n@@ -1 +1 @@\n-old\n+new\n"
+        Working.orders.put_nowait(ToolOutput(text="\x1b[2J1 of 2 failed.", exit_code=1, diff=diff))
+        await terminal.sees("✗ work make test · exit 1 · +1 −1 · ")
+        await terminal.sees("Done.\n")
+        assert "test_a passed" not in terminal.shown
+        terminal.types(CTRL_O)
+        await terminal.sees(
+            "\ncommand: make test\nchanges:\n--- a.md\n+++ a.md\n@@ -1 +1 @@\n-old\n+new\noutput:\n1 of 2 failed.\n"
+        )
+        assert b"\x1b[32m+new\x1b[0m" in terminal.bytes
+        terminal.types(CTRL_O)
+        await terminal.sees("There is no other tool call to show.\n")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+
+
+async def test_without_verbose_a_call_is_shown_only_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(tmp_path, monkeypatch) as g, Terminal(60, 30) as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("› ")
+        terminal.types("run the tests" + ENTER)
+        await terminal.sees("running work make test")
+        Working.orders.put_nowait("first\n")
+        Working.orders.put_nowait("second\n")
+        terminal.types(CTRL_O)
+        await terminal.sees("  first\n  second\n")
+        Working.orders.put_nowait(ToolOutput(text="Fine.", exit_code=0))
+        await terminal.sees("Done.\n")
+        assert "exit 0" not in terminal.shown
+        terminal.types(CTRL_O)
+        await terminal.sees("⚙ work make test · exit 0 · Fine. · ")
+        terminal.types("/help" + ENTER)
+        await terminal.sees("Ctrl-O")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0

@@ -161,7 +161,7 @@ DIFF = "--- notes.md\n+++ notes.md\n@@ -1,2 +1,3 @@\n same\n-old\n--- a list\n+n
             "✗ {} · exit 2 · nothing · 1 min 5 s",
         ),
         (ToolReturned(call=CALL, outcome="returned", output="Edited.", diff=DIFF, millis=9), "⚙ {} · +3 −2 · 9 ms"),
-        (ToolReturned(call=CALL, outcome="returned", output="x" * 61, millis=7_500_000), "⚙ {} · 1 line · 2 h 5 min"),
+        (ToolReturned(call=CALL, outcome="returned", output="x" * 29, millis=7_500_000), "⚙ {} · 1 line · 2 h 5 min"),
         (ToolReturned(call=CALL, outcome="returned", output="\x1b]0;title\x07\x1b[31mred\x1b[0m\r\n"), "⚙ {} · red"),
         (ToolReturned(call=CALL, outcome="unknown", output=""), "✗ {} · unknown"),
     ],
@@ -187,7 +187,7 @@ def test_a_call_unfolds_to_its_arguments_changes_and_output_and_then_the_one_bef
     assert out.getvalue() == ""
     screen.unfold()
     assert out.getvalue() == (
-        "⚙ edit notes.md · +3 −2\n\x1b[2mpath:\x1b[0m\nnotes.md\n\x1b[2mold:\x1b[0m\na\nb\n\x1b[2mnew:\x1b[0m\n\n"
+        "\n⚙ edit notes.md · +3 −2\npath: notes.md\n\x1b[2mold:\x1b[0m\na\nb\nnew: \n"
         "\x1b[2mchanges:\x1b[0m\n\x1b[2m--- notes.md\x1b[0m\n\x1b[2m+++ notes.md\x1b[0m\n\x1b[2m@@ -1,2 +1,3 @@\x1b[0m\n"
         " same\n\x1b[31m-old\x1b[0m\n\x1b[31m--- a list\x1b[0m\n"
         "\x1b[32m+new\x1b[0m\n\x1b[32m+[2Jmore\x1b[0m\n\x1b[32m+++ x\x1b[0m\n\x1b[2moutput:\x1b[0m\nEdited.\n"
@@ -196,7 +196,7 @@ def test_a_call_unfolds_to_its_arguments_changes_and_output_and_then_the_one_bef
     out.seek(0)
     screen.unfold()
     shown_first = out.getvalue()
-    assert shown_first.startswith("⚙ shell make test · exit 0 · 300 lines\n\x1b[2mcommand:\x1b[0m\nmake test\n")
+    assert shown_first.startswith("\n⚙ shell make test · exit 0 · 300 lines\ncommand: make test\nlimit: 3\n")
     assert "output, shortened from 9,000 bytes:" in shown_first
     assert (shown_first.count("fine\n"), shown_first.count("[… 100 lines …]\n")) == (200, 1)
     screen.unfold()

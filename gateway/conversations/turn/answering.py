@@ -20,6 +20,7 @@ from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadRequest, ContextOverflow
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
+from sessions.events.messages import ToolMessage
 from sessions.events.tokens import TokenFeatures, attachment_features
 from sessions.events.vision import AttachmentVisibility, VisionSupport
 from sessions.state.context import Context, Gauge, assemble
@@ -131,7 +132,7 @@ class ReplyRequester:
         if withheld := self._files.unreported(model.name, rendered, transcript.withheld):
             self._recorder.append(AttachmentsWithheld(model=model.name, files=withheld), turn=ordinal)
         self._answering_model = model
-        self.streaming.begin(ordinal, self._open_turn().replies, self._recorder.durable)
+        self.streaming.begin(ordinal, self._open_turn().replies, self._shown_before())
         request = ChatRequest(
             model=model.model,
             context=rendered.context,
@@ -151,6 +152,13 @@ class ReplyRequester:
                 return await self._request(model)
         self._files.record_accepted(model.name, rendered)
         return reply
+
+    def _shown_before(self) -> int:
+        """Return the seq of the event that clients must have seen before the next answer: the last durable one, but at
+        least the result of the last tool."""
+        view = self._recorder.transcript.view
+        returned = view.sources[-1] if len(view) and isinstance(view.messages[-1], ToolMessage) else 0
+        return max(self._recorder.durable, returned)
 
     async def _read_stream(self, model: ChosenModel, request: ChatRequest) -> Reply:
         """Send one request, show its text to subscribers as it arrives, and return the reply."""
