@@ -46,6 +46,7 @@ CHECKS: Mapping[str, Check] = {
     "watching": machine_checks.watching,
     "sqlite": machine_checks.sqlite_extensions,
     "sandbox": machine_checks.sandbox,
+    "mcp servers": machine_checks.mcp_servers,
     "service": machine_checks.unit,
     "port": machine_checks.port,
     "models": provider_checks.models,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import importlib
+import importlib.util
 import os
 import re
 import resource
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from pathlib import Path
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
+from plugins.mcp.mcp_servers import EXTRA
 from plugins.sandbox.detection import detect
 from plugins.support.file_watcher import library
 
@@ -35,6 +38,19 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs", "devtmpfs"))
 UNSAFE_MOUNT_OPTIONS = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "eatmydata"))
+
+
+def mcp_servers(context: DoctorContext) -> Iterator[Finding]:
+    """Report MCP servers that cannot start: programs that do not exist, and the SDK."""
+    servers = {} if context.config is None else context.config.mcp
+    if servers and importlib.util.find_spec("mcp") is None:
+        yield Finding("The SDK for the servers of [mcp] is not installed.", f"pip install '{EXTRA}'")
+    for name, keys in servers.items():
+        if keys.command and shutil.which(keys.command[0], path=context.environment.get("PATH")) is None:
+            yield Finding(
+                f"The program {keys.command[0]!r} of the MCP server {name} is not found.",
+                "Install it, or give its whole path; the gateway's own PATH counts, which a service may set differently.",
+            )
 
 
 def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:

@@ -47,6 +47,7 @@ from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
+from gateway.support.errors import GatewayError
 from gateway.support.storage import attachments_of
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.open_stores import LogStores, open_catalog, open_log_stores
@@ -59,6 +60,7 @@ from plugins.host.hooks import Hooks
 from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
 from plugins.mcp.mcp_servers import McpServers
+from plugins.mcp.tool_selection import ToolSelection
 from plugins.memory.memory import Memory
 from plugins.skills.inventory import Skills
 from plugins.skills.skill_tools import SkillTools
@@ -398,7 +400,12 @@ class ApplicationBuilder:
             tools=OfferedTools(
                 opened.tools,
                 context.settings,
-                [SkillTools(knowledge.skills, plugins.services.embed), plugins.web, plugins.commands, plugins.mcp],
+                [
+                    SkillTools(knowledge.skills, plugins.services.embed),
+                    plugins.web,
+                    plugins.commands,
+                    ToolSelection(plugins.mcp, lambda: _window(models.registry)),
+                ],
             ),
             commands=opened.commands,
             attachments=attachments_of(context.home),
@@ -411,6 +418,14 @@ class ApplicationBuilder:
             lifecycle=plugins.lifecycle,
             delivery=delivery,
         )
+
+
+def _window(models: ModelRegistry) -> int | None:
+    """Return the window of the configured model, None if it is unknown or there is no model."""
+    try:
+        return models.choose().window
+    except GatewayError:
+        return None
 
 
 def check(config: Config, hooks: Hooks) -> None:

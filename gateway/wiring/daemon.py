@@ -55,6 +55,9 @@ from sessions.store.protocols import Store
 DISCOVERY_SECONDS = 2.0
 """The longest time that the start waits for the discovery of local model servers; closed ports answer at once."""
 
+SERVER_SECONDS = 10.0
+"""The longest time that interrupted turns wait for MCP servers."""
+
 FAILED_SECONDS = 3.0
 """Seconds for which `/readyz` reports failed storage before the process exits."""
 
@@ -199,7 +202,6 @@ class Daemon:
             asyncio.create_task(gateway.knowledge.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.plugins.lifecycle.run()),
-            asyncio.create_task(gateway.plugins.mcp.reconfigure(self.config.mcp)),
             asyncio.create_task(gateway.plugins.channels.run(lambda name: self._channel_inbox(name, gateway))),
             asyncio.create_task(self._resume(gateway)),
             *(asyncio.create_task(each.run()) for each in gateway.plugins.development),
@@ -219,7 +221,12 @@ class Daemon:
             await asyncio.wait(tasks)
 
     async def _resume(self, gateway: Application) -> None:
-        """Open the sessions that the last stop left unfinished. Then all open questions are known."""
+        """Open the sessions that the last stop left unfinished, after the MCP servers had time to connect: interrupted turns
+        may call their tools. Then all open questions are known."""
+        await gateway.plugins.mcp.reconfigure(self.config.mcp)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SERVER_SECONDS):
+                await gateway.plugins.mcp.settled()
         await gateway.switchboard.resume_all()
         gateway.dependencies.command_services.questions.complete()
 

@@ -12,5 +12,6 @@ oauth            Logins.
 persons_servers  The servers as one person may see them.
 results          What servers return, as outputs of tools.
 stdio_transport  Messages over the standard streams of a program.
+tool_selection   The tools that are offered, `find_tools`, and resources.
 supervisor       A program that runs a server, and ends it with the gateway.
 """

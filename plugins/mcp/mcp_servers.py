@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 EXTRA = "exuvia[mcp]"
 """The extra that installs the SDK."""
 
+FIND_TOOLS, RESOURCES = "find_tools", "mcp_resources"
+"""The names of the client's own tools."""
+
 TEXT_LENGTH = 8_000
 """Characters of a definition that are kept, to show what changed."""
 
@@ -109,6 +112,7 @@ class McpServer:
         self.keys = keys
         self.tools: dict[str, Tool] = {}
         self.problem = ""
+        self.version = 0
         self._pins = pins
         self._reserved = reserved
         self._connection: Connection | None = None
@@ -143,6 +147,11 @@ class McpServer:
     def health(self) -> Health | None:
         """Return the state of the connection; None before there is one."""
         return None if self._connection is None else self._connection.health
+
+    @property
+    def has_resources(self) -> bool:
+        """True if the server offers resources."""
+        return self._listing is not None and self._listing.resources
 
     @property
     def prompts(self) -> Sequence[dict[str, Any]]:
@@ -204,7 +213,7 @@ class McpServer:
             try:
                 tool = server_tool(self.name, sent)
                 offered = tool.definition.name
-                if offered in tools or offered in self._reserved():
+                if offered in tools or offered in (FIND_TOOLS, RESOURCES) or offered in self._reserved():
                     raise DefinitionRefused(f"would be named {offered!r}, which is the name of another tool")
             except DefinitionRefused as error:
                 refused.append(f"{self.name}: the tool {name!r} {error}.")
@@ -215,6 +224,7 @@ class McpServer:
                 changed.append(tool)
         self._listing, self._changed, self._refused = listing, tuple(changed), tuple(refused)
         self.tools = tools
+        self.version += 1
         log.info("mcp_tools_listed", server=self.name, offered=len(tools), changed=len(changed), refused=len(refused))
 
 
@@ -296,6 +306,16 @@ class McpServers:
         self._reserved = reserved
         self._servers: dict[str, McpServer] = {}
         self._changing = asyncio.Lock()
+        self._changes = 0
+
+    @property
+    def version(self) -> int:
+        """A number that differs whenever the tools have changed."""
+        return self._changes + sum(server.version for server in self._servers.values())
+
+    def with_resources(self) -> list[McpServer]:
+        """Return the servers that offer resources."""
+        return [server for server in self._servers.values() if server.has_resources]
 
     def tools(self) -> Mapping[str, Tool]:
         """Return the tools of all servers by name."""
@@ -327,6 +347,7 @@ class McpServers:
         """Start the servers that are new or changed, and stop those that are changed or gone."""
         async with self._changing:
             gone = [name for name, server in self._servers.items() if servers.get(name) != server.keys]
+            self._changes += 1 + sum(self._servers[name].version for name in gone)
             await asyncio.gather(*(self._servers.pop(name).stop() for name in gone))
             new = {name: keys for name, keys in servers.items() if name not in self._servers}
             for name, keys in new.items():

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.config.keys import check_servers, load_config
 from gateway.support.errors import ConfigRefused
+from tests.gateway.test_doctor import context_of, found
 from tests.mcp.mcp_stage import SERVER
 
 ROOT = Path(__file__).parents[2]
@@ -96,3 +97,10 @@ def test_a_gateway_without_a_server_imports_nothing_for_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_doctor_names_a_program_that_is_not_there(tmp_path: Path) -> None:
+    text = f'[mcp.gone]\ncommand = ["no-such-program"]\n[mcp.there]\ncommand = ["{sys.executable}"]\n'
+    (finding,) = found("mcp servers", context_of(tmp_path, text, PATH="/usr/bin"))
+    assert finding.what == "The program 'no-such-program' of the MCP server gone is not found."
+    assert found("mcp servers", context_of(tmp_path)) == []

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from gateway.conversations.approvals.gate import MustPark
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.loaded_notes import LoadedNotes
@@ -223,6 +225,7 @@ class Turn:
                 return
             await self._calls.run()
             await self._join()
+            self._preparation.offer_new_tools(model)
         raise TurnFailed(
             "too_many_rounds", f"The model asked for tools {rounds} times in a row and was stopped; say “go on” to continue."
         )
@@ -270,6 +273,16 @@ class TurnPreparation:
         self._record_instructions(await self._notes.load(model.window, small), small)
         if not await self._explicit_memory.write_requested(small):
             await self._recall.recall(model.window, small)
+
+    def offer_new_tools(self, model: ChosenModel) -> None:
+        """Record the tools if others are offered since the last request, such as those that the model searched for."""
+        instructions = self._recorder.transcript.instructions
+        if instructions is None or model.limits.small:
+            return
+        tools = tuple(tool.definition for tool in self._tools.values())
+        if tools != instructions.tools:
+            changed = replace(instructions, tools=tools)
+            self._recorder.append(changed, turn=open_turn(self._recorder.transcript).ordinal)
 
     def _record_instructions(self, notes: tuple[LoadedNote, ...], small: bool) -> None:
         transcript, temperature = self._recorder.transcript, self._config.current.agent.temperature
