@@ -91,6 +91,8 @@ class Memory:
         self._indexer = Indexer(self._file, self._enabled_sources, self.provider)
         self._embedder = Embedder(self._indexer, self.provider, in_use, keys=lambda: keys().embedding, counted=counted)
         self._watcher = Watcher(self._watched_folders, self.wake)
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -120,7 +122,11 @@ class Memory:
         self._indexer.wake()
 
     async def watch(self) -> None:
-        """Keep the index up to date as sources change, until cancelled."""
+        """Keep the index up to date as sources change, until cancelled.
+
+        A search that runs is waited for, which the import of the watcher would slow down.
+        """
+        await self._idle.wait()
         await self._watcher.run()
 
     async def update(self, progress: Callable[[IndexState], None]) -> IndexState:
@@ -197,6 +203,15 @@ class Memory:
         Raises:
             IndexUnusable: The index cannot be used.
         """
+        self._idle.clear()
+        try:
+            return await self._search(text, scope, results=results, patience=patience, eager=eager, within=within)
+        finally:
+            self._idle.set()
+
+    async def _search(
+        self, text: str, scope: Scope, *, results: int | None, patience: float, eager: bool, within: float | None
+    ) -> SearchResult:
         await import_search_modules()
         from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 

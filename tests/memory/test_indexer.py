@@ -26,7 +26,7 @@ from plugins.support.untrusted import SENTENCE
 from sessions.catalog.sqlite import connect_readonly
 from tests.memory.places import FakeSource, Place, citations
 from tests.open_files import watched_inodes
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 
 class Slow(FakeSource):
@@ -78,6 +78,26 @@ async def test_a_search_waits_no_longer_than_its_patience_for_what_just_changed(
         assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
         slow.may.set()
         assert (await memory.search("slowly", EVERYTHING)).hits
+
+
+async def test_the_watcher_is_imported_after_a_search_that_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(1)
+    async with place.memory("none", slow) as memory:
+        started: list[bool] = []
+
+        async def run() -> None:
+            started.append(searching.done())
+
+        monkeypatch.setattr(memory._watcher, "run", run)
+        searching = asyncio.create_task(memory.search("slowly", EVERYTHING, patience=DEADLINE))
+        await until(lambda: memory.state.pending)
+        watching = asyncio.create_task(memory.watch())
+        await asyncio.wait({watching}, timeout=0.01)
+        assert not started
+        slow.may.set()
+        assert (await searching).hits
+        await watching
+        assert started == [True]
 
 
 # --- nothing without a reason -----------------------------------------------------------------------------------------
