@@ -15,12 +15,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.config.keys import execution_keys
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
 from plugins.mcp.mcp_servers import EXTRA
 from plugins.sandbox.detection import detect
 from plugins.support.file_watcher import library
+from plugins.tools.execution.command_source import command_problems
 
 LEAST_FREE_BYTES = 512 * 1024 * 1024
 LEAST_FREE_SHARE = 0.02
@@ -260,25 +262,15 @@ def _reachable(host: str) -> str:
 
 
 def sandbox(context: DoctorContext) -> Iterator[Finding]:
-    """Report the level of the sandbox for commands if it is not the best one, and settings that it cannot honour."""
+    """Report the level of the sandbox if it is not the best one, and whether commands are offered and confined."""
     status = asyncio.run(detect())
     if status.level != "full":
         yield Finding(
             f"The sandbox for commands reaches the level `{status.level}`: {status.reason}", status.fix, level="note"
         )
-    if context.config is None:
-        return
-    keys = context.config.sandbox
-    if keys.level == "none":
-        yield Finding(
-            "Commands run without a sandbox: they can do whatever the user that runs the gateway can.",
-            "Set `sandbox.level` to `auto`.",
-        )
-    elif keys.network and status.level != "full":
-        yield Finding(
-            "`sandbox.network` has no effect: only a sandbox of the level `full` has a network.",
-            status.fix,
-        )
+    if context.config is not None:
+        for problem in command_problems(execution_keys(context.config), status):
+            yield Finding(problem, "Change `[sandbox]`, or disable the tools `shell` and `python`; docs/tools.md explains.")
 
 
 def _listener(number: int) -> int | None:

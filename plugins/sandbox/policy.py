@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from plugins.support.addresses import HostPattern
 from plugins.support.errors import PluginError
 
 Level: TypeAlias = Literal["full", "partial", "none"]
@@ -24,7 +25,7 @@ class SandboxKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`[sandbox]`: the least level at which commands are offered, and the hosts that they may reach."""
 
     level: AcceptedLevel = "auto"
-    network: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    network: tuple[HostPattern, ...] = ()
 
 
 class SandboxFailed(PluginError):

@@ -19,6 +19,8 @@ FAULT = "fault"
 LONGEST = 2000
 """The maximum length of a URL in characters."""
 
+_HOST_PATTERN = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*(?::[0-9]{1,5})?")
+
 _NOT_IN_HOSTS = re.compile(r"[\s/?#@\\]")
 
 
@@ -48,9 +50,16 @@ def host_fault(text: str) -> str:
     return "" if valid else "must be a host such as chat.example.org or chat.example.org:8443"
 
 
+def host_pattern_fault(text: str) -> str:
+    """Check a host with an optional port, or `*.` and a domain for all hosts below it."""
+    valid = _HOST_PATTERN.fullmatch(text) is not None and len(text) <= 255
+    return "" if valid else "must be a host such as pypi.org, *.example.com or example.com:8443"
+
+
 WebAddress = Annotated[str, msgspec.Meta(extra={FAULT: web_fault})]
 ServerAddress = Annotated[str, msgspec.Meta(extra={FAULT: server_fault})]
 Origin = Annotated[str, msgspec.Meta(min_length=1, extra={FAULT: origin_fault})]
+HostPattern = Annotated[str, msgspec.Meta(min_length=1, extra={FAULT: host_pattern_fault})]
 HostName = Annotated[str, msgspec.Meta(min_length=1, extra={FAULT: host_fault})]
 
 

@@ -15,7 +15,7 @@ from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
 from plugins.host.loading import load_plugins
 from plugins.mcp.mcp_settings import ServerKeys
-from plugins.support.addresses import FAULT, host_fault, origin_fault, server_fault, web_fault
+from plugins.support.addresses import FAULT, host_fault, host_pattern_fault, origin_fault, server_fault, web_fault
 from plugins.support.secrets import Secret
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
@@ -114,7 +114,7 @@ WORDS = {
     inspect.StructType: "table",
 }
 
-CHECKED = {web_fault: "URL", server_fault: "URL", origin_fault: "origin", host_fault: "host"}
+CHECKED = {web_fault: "URL", server_fault: "URL", origin_fault: "origin", host_fault: "host", host_pattern_fault: "host"}
 
 OWN = {Secret: "secret", Seconds: "duration", Timezone: "time zone"}
 

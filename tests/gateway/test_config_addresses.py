@@ -87,15 +87,21 @@ def test_a_secret_in_an_address_that_is_none_is_not_shown(tmp_path: Path) -> Non
         ("gateway.allowed_origins", "https://a.example/b", "must be an origin such as https://chat.example.org."),
         ("gateway.allowed_hosts", "https://a.example", "must be a host such as chat.example.org or chat.example.org:8443."),
         ("gateway.allowed_hosts", "a b", "must be a host such as chat.example.org or chat.example.org:8443."),
+        ("sandbox.network", "https://pypi.org", "must be a host such as pypi.org, *.example.com or example.com:8443."),
+        ("sandbox.network", "*", "must be a host such as pypi.org, *.example.com or example.com:8443."),
+        ("sandbox.network", "a.*.com", "must be a host such as pypi.org, *.example.com or example.com:8443."),
+        ("sandbox.network", "::1", "must be a host such as pypi.org, *.example.com or example.com:8443."),
     ],
 )
 def test_an_origin_and_a_host_are_what_a_request_would_name(key: str, value: str, end: str, tmp_path: Path) -> None:
-    fine = {"gateway.allowed_origins": "https://b.example:8443", "gateway.allowed_hosts": "b.example:8443"}[key]
+    fine = "https://b.example:8443" if key == "gateway.allowed_origins" else "b.example:8443"
     (fault,) = faults(tmp_path, with_key(key, f'["{fine}", "{value}"]'))
     assert fault.endswith(end)
-    more = {"gateway.allowed_origins": ["app://x.y", "null", "http://localhost"], "gateway.allowed_hosts": ["[::1]", "b"]}[
-        key
-    ]
+    more = {
+        "gateway.allowed_origins": ["app://x.y", "null", "http://localhost"],
+        "gateway.allowed_hosts": ["[::1]", "b"],
+        "sandbox.network": ["*.b.example", "b"],
+    }[key]
     assert faults(tmp_path, with_key(key, str(more))) == []
 
 

@@ -448,12 +448,17 @@ def test_a_sandbox_below_the_best_level_is_a_note_that_says_how_to_raise_it(
 
 
 def test_a_sandbox_that_cannot_do_what_is_configured_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unconfined = wrong("sandbox", context_of(tmp_path / "home", '[sandbox]\nlevel = "none"\n'))
-    assert "Commands run without a sandbox" in unconfined.what
+    enabled = "[tools.shell]\nenabled = true\n[sandbox]\n"
+    unconfined = wrong("sandbox", context_of(tmp_path / "home", f'{enabled}level = "none"\n'))
+    assert unconfined.what.startswith("Commands (shell) run unconfined")
+    assert found("sandbox", context_of(tmp_path / "home", '[sandbox]\nlevel = "none"\n')) == []
     monkeypatch.setenv("PATH", "/nowhere")
-    network = found("sandbox", context_of(tmp_path / "home", '[sandbox]\nnetwork = ["example.org"]\n'))
+    network = found("sandbox", context_of(tmp_path / "home", f'{enabled}network = ["example.org"]\n'))
     assert [each.level for each in network] == ["note", "wrong"]
-    assert "`sandbox.network` has no effect" in network[1].what
+    assert network[1].what.startswith("Commands (shell) have no network, although sandbox.network lists hosts")
+    withheld = found("sandbox", context_of(tmp_path / "home", f'{enabled}level = "full"\n'))
+    assert [each.level for each in withheld] == ["note", "wrong"]
+    assert withheld[1].what.startswith("Commands (shell) are not offered; the sandbox's level is partial: bubblewrap is not")
 
 
 def test_an_outdated_service_and_one_without_its_program_are_reported(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
+import structlog
 
 from plugins.sandbox.policy import Level, SandboxKeys, SandboxStatus, accepted_level
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from plugins.api.tool import Tool
     from plugins.tools.execution.jobs import Jobs
     from plugins.tools.execution.running import CommandSettings
+
+
+log = structlog.get_logger("exuvia.sandbox")
 
 
 class CommandKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +41,37 @@ class ExecutionKeys(msgspec.Struct, frozen=True, kw_only=True):
     def enabled(self) -> list[str]:
         """The names of the enabled tools."""
         return [name for name in ("shell", "python") if getattr(self, name)]
+
+
+def command_level(keys: ExecutionKeys, status: SandboxStatus) -> Level | None:
+    """Return the level that commands run at, None if they must not run."""
+    if keys.access == "none":
+        return None
+    level = accepted_level(keys.sandbox.level, status)
+    return None if level == "none" and keys.access == "ro" else level
+
+
+def command_problems(keys: ExecutionKeys, status: SandboxStatus) -> list[str]:
+    """Return a sentence if commands run unconfined, are not offered although they are enabled, or have no network."""
+    if not keys.enabled:
+        return []
+    commands, level = f"Commands ({' and '.join(keys.enabled)})", command_level(keys, status)
+    match level:
+        case None if keys.access == "none":
+            problem = f"{commands} are not offered, because agent.workspace_access is none."
+        case None if keys.sandbox.level == "none":
+            problem = f"{commands} are not offered: without a sandbox, agent.workspace_access must be rw."
+        case None:
+            problem = f"{commands} are not offered; the sandbox's level is {status.level}: {status.reason} {status.fix}"
+        case "none":
+            problem = f"{commands} run unconfined, with all rights of the gateway's user: sandbox.level is none."
+        case "partial" if keys.sandbox.network:
+            problem = (
+                f"{commands} have no network, although sandbox.network lists hosts: that needs the sandbox's level full."
+            )
+        case _:
+            return []
+    return [problem]
 
 
 class CommandSource:
@@ -82,7 +117,7 @@ class CommandSource:
         await self._stack.aclose()
 
     async def prepare(self, keys: ExecutionKeys) -> None:
-        """Find out what the sandbox can do here, if a tool is enabled by keys that are about to be in force."""
+        """Find out what the sandbox can do here, if keys that are about to be in force enable a tool; log problems."""
         if self._status is not None or not keys.enabled:
             return
         from plugins.sandbox.detection import detect  # noqa: PLC0415 - only where commands are enabled
@@ -93,6 +128,8 @@ class CommandSource:
         self._status = await detect()
         runner = CommandRunner(self._settings, self._workspace, self._protected, self._path)
         self.jobs = await self._stack.enter_async_context(Jobs(runner, self._folder, self._now))
+        for sentence in command_problems(keys, self._status):
+            log.warning("commands", problem=sentence)
         self._tools = {"shell": Shell(runner, self.jobs), "python": Python(runner, self.jobs), "jobs": JobsTool(self.jobs)}
 
     def end_session(self, session: str) -> None:
@@ -106,28 +143,11 @@ class CommandSource:
         return {name: self._tools[name] for name in [*enabled, *(["jobs"] if enabled else [])] if name in self._tools}
 
     def problems(self) -> list[str]:
-        """Return a sentence if commands run unconfined, or are not offered although they are enabled."""
-        keys, status = self._keys(), self._status
-        if not keys.enabled or status is None:
-            return []
-        named = " and ".join(keys.enabled)
-        if self._level() == "none":
-            return [f"Commands ({named}) run unconfined, with all rights of the gateway's user: sandbox.level is none."]
-        if self._level() is not None:
-            return []
-        if keys.access == "none":
-            return [f"Commands ({named}) are not offered, because agent.workspace_access is none."]
-        if keys.sandbox.level == "none":
-            return [f"Commands ({named}) are not offered: without a sandbox, agent.workspace_access must be rw."]
-        return [f"Commands ({named}) are not offered; the sandbox's level is {status.level}: {status.reason} {status.fix}"]
+        """Return what the operator should know about commands, as sentences."""
+        return [] if self._status is None else command_problems(self._keys(), self._status)
 
     def _level(self) -> Level | None:
-        """Return the level that commands run at, None if they must not run."""
-        keys = self._keys()
-        if self._status is None or keys.access == "none":
-            return None
-        level = accepted_level(keys.sandbox.level, self._status)
-        return None if level == "none" and keys.access == "ro" else level
+        return None if self._status is None else command_level(self._keys(), self._status)
 
     def _settings(self) -> CommandSettings:
         from plugins.support.errors import ToolFailed  # noqa: PLC0415

@@ -63,6 +63,9 @@ RUNNERS = frozenset(
 )
 """Programs that run what their arguments say, so that a remembered beginning of such a command would allow everything."""
 
+SYSTEM = ("/usr/", "/bin/", "/sbin/")
+"""The folders of programs that no command can replace."""
+
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
 
 _NAMES = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
@@ -99,9 +102,15 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 def is_rememberable(argv: tuple[str, ...]) -> bool:
-    """Return True if a rule can be about this command: its program does one thing, and not what an argument says."""
-    program = argv[0].rpartition("/")[2] if argv else ""
-    return bool(program) and program not in RUNNERS and not _PYTHON.fullmatch(program)
+    """Return True if an approval of this command may hold for later ones: its program is the system's, and does one thing
+    instead of what an argument says. A program in the workspace can become another one."""
+    folder, _, program = argv[0].rpartition("/") if argv else ("", "", "")
+    return (
+        bool(program)
+        and (not folder or f"{folder}/".startswith(SYSTEM))
+        and program not in RUNNERS
+        and not _PYTHON.fullmatch(program)
+    )
 
 
 def digest_of_files(workspace: Path, folder: str, text: str) -> str:
