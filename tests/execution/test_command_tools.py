@@ -207,7 +207,7 @@ async def test_a_script_is_described_in_full_and_never_remembered(tmp_path: Path
             what="echo \ufffd[2J; x", detail="echo \x1b[2J; x", rememberable=False
         )
         assert await made.approval("python", code="print(1)", folder="sub") == ApprovalRequest(
-            what="print(1)", detail="In the folder sub.\n\nprint(1)", path="sub", rememberable=False
+            what="print(1)", detail="In the folder sub.", path="sub", rememberable=False
         )
         assert await made.source.tools()["jobs"].approval({}, CALL) is None  # type: ignore[attr-defined]
 

@@ -125,10 +125,11 @@ class CommandTool:
             *([f"In the background, for at most {spec.seconds:,} seconds."] if prepared.request.background else []),
             *([self._runner.warning] if self._runner.warning else []),
         ]
+        script = described.detail if described.detail != described.what else ""
         return msgspec.structs.replace(
             described,
             path="" if spec.folder == "." else spec.folder,
-            detail="\n\n".join([" ".join(circumstances), described.detail]).strip("\n"),
+            detail="\n\n".join([" ".join(circumstances), script]).strip("\n"),
             state=await asyncio.to_thread(digest_of_files, workspace, spec.folder, text),
         )
 
