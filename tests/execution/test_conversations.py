@@ -103,6 +103,49 @@ async def test_a_person_is_asked_first_in_the_background_too(tmp_path: Path) -> 
         assert not (tmp_path / "workspace" / "ran").exists()
 
 
+async def test_an_approved_command_runs_once_and_a_remembered_one_without_a_question(tmp_path: Path) -> None:
+    plain, script_text = "tee -a log", "echo x >> log; wc -l < log"
+    script = [asks("shell", command=plain), {"text": "So."}] * 2
+    script += [asks("shell", command=script_text), {"text": "So."}, asks("shell", command=f"{plain} other"), {"text": "So."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED | {"approvals.default": "ask"}) as running:
+        client = await running.connect()
+        await client.send("go on")
+        asked = await client.until_event("approval_asked")
+        await client.command(f"/approve {asked['approval']} always")
+        await client.until_event("turn_ended")
+        assert (await turn(client)) == "(no output)"
+        await client.send("go on")
+        asked = await client.until_event("approval_asked")
+        assert (asked["what"], asked["detail"], asked["choices"]) == (script_text, script_text, ["once"])
+        await client.command(f"/approve {asked['approval']} once")
+        await client.until_event("turn_ended")
+        assert returned(client)[-1]["output"] == "1\n"
+        await client.send("go on")
+        asked = await client.until_event("approval_asked")
+        assert asked["pattern"] == {"argv": ["tee", "-a", "log", "other"]}
+        await client.command(f"/deny {asked['approval']}")
+        await client.until_event("turn_ended")
+        assert returned(client)[-1]["outcome"] == "refused"
+        assert not (tmp_path / "workspace" / "other").exists()
+
+
+async def test_a_command_whose_script_changes_after_the_approval_is_refused(tmp_path: Path) -> None:
+    script = [asks("shell", command="sh run.sh"), {"text": "So."}]
+    async with gateway(tmp_path, script=script, settings=ENABLED | {"approvals.default": "ask"}) as running:
+        file = tmp_path / "workspace" / "run.sh"
+        file.write_text("touch shown\n")
+        client = await running.connect()
+        await client.send("go on")
+        asked = await client.until_event("approval_asked")
+        await client.until_event("turn_parked")
+        file.write_text("touch replaced\n")
+        await client.command(f"/approve {asked['approval']} once")
+        await client.until_event("turn_ended")
+        assert returned(client)[-1]["outcome"] == "refused"
+        assert "has changed since it was approved" in returned(client)[-1]["output"]
+        assert not (tmp_path / "workspace" / "replaced").exists()
+
+
 async def test_a_rule_allows_the_beginning_of_a_command_and_no_script(tmp_path: Path) -> None:
     script = [asks("shell", command="echo one two"), asks("shell", command="echo one; echo two"), {"text": "So."}]
     rule = '[tools.shell]\nenabled = true\n[approvals]\ndefault = "deny"\n[[approvals.rules]]\ntool = "shell"\n'
@@ -212,6 +255,26 @@ async def test_a_killed_gateway_leaves_no_process_and_its_jobs_are_said_to_be_go
             client = await again.connect(http)
             gone = "1. gone, because the gateway stopped while it ran: `(setsid sleep 1000) & sleep 1000`"
             assert (await client.command("/jobs")).startswith(gone)
+
+
+async def test_a_command_that_a_crash_interrupts_ends_and_does_not_run_again(tmp_path: Path) -> None:
+    script = [asks("shell", command="echo x >> runs; (setsid sleep 1000) & sleep 1000"), {"text": "So."}]
+    workspace, settings = tmp_path / "workspace", {"EXUVIA__TOOLS__SHELL__ENABLED": "true"}
+    async with aiohttp.ClientSession() as http:
+        async with gateway_process(tmp_path, script=script, settings=settings) as killed:
+            client = await killed.connect(http)
+            await client.send("go on")
+            await until((workspace / "runs").exists)
+            os.kill(killed.process.pid, signal.SIGKILL)
+            await killed.process.wait()
+            await until(lambda: running_below(workspace) == [])
+        async with gateway_process(tmp_path, script=script, settings=settings) as again:
+            client = await again.connect(http)
+            await client.say("subscribe", session="main", after=0)
+            result = await client.until_event("tool_returned")
+            assert result["outcome"] == "unknown"
+            await client.until_event("turn_ended")
+        assert (workspace / "runs").read_text() == "x\n"
 
 
 async def test_a_note_that_a_command_writes_is_found_by_the_memory(tmp_path: Path) -> None:

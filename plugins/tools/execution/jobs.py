@@ -15,11 +15,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+import structlog
 
 from plugins.api.command import JobEntry
 from plugins.api.tool import ToolContext
 from plugins.support.errors import ToolFailed
 from plugins.tools.execution.running import CommandRunner, CommandSpec, RunningCommand
+
+log = structlog.get_logger("exuvia.sandbox")
 
 MAX_RUNNING = 8
 MAX_RUNNING_IN_ALL = 24
@@ -108,7 +111,7 @@ class Jobs:
         started: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._run(spec, call, started))
         self._tasks[task] = call.session
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._ended)
         try:
             waited: list[asyncio.Future[Any]] = [task, started]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +121,11 @@ class Jobs:
         if not started.done():
             task.result()  # raises its error
         return started.result()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ToolFailed):
+            log.error("job_failed", exc_info=error)
 
     async def _run(self, spec: CommandSpec, call: ToolContext, started: asyncio.Future[Job]) -> None:
         async with self._runner.running(spec, call, job=True) as command:
