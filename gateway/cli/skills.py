@@ -26,6 +26,9 @@ from plugins.support.workspace import OWNER
 DOWNLOAD_SECONDS = 120.0
 """Seconds that a download may take."""
 
+SHOWN = 200_000
+"""Characters of a skill that are shown before it is admitted; `SKILL.md` is always shown whole."""
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Hosts from which unencrypted downloads are allowed: this machine."""
 
@@ -139,7 +142,7 @@ def _added(call: Invocation, skills: Skills, found: FoundInSource, origin: str, 
     shown = skills.shown(folder, files)
     if shown.skill.state != "admitted":
         if not call.as_json:
-            call.out.write(f"{printable(shown.text())}\n\n")
+            call.out.write(f"{printable(shown.text(SHOWN))}\n\n")
             call.out.flush()
         if not yes and not _agrees(call, shown):
             return AddedSkill(name=name, reason="You did not agree.")

@@ -21,7 +21,7 @@ import structlog
 from plugins.skills.admissions import SEARCHED, Admission, Admissions, Admitted, Stamp
 from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, listed, problems_of
 from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill
-from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder
+from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder, text_of
 from plugins.skills.skill_names import name_fault, skeleton
 from plugins.skills.skill_settings import SkillsKeys
 
@@ -63,8 +63,11 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     files: SkillFiles
     changes: str
 
-    def text(self) -> str:
-        """Return everything that a person should see: the description, the files, and the instructions or the changes."""
+    def text(self, most: int) -> str:
+        """Return what a person should see: the description, the list of files, and their texts or changes.
+
+        `SKILL.md`, or what changed, is always shown whole; of the other texts as many as fit `most` characters.
+        """
         files = self.files.content
         lines = [
             f"{self.name}: {self.description}",
@@ -73,7 +76,18 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         lines += [f"  {path} ({len(content):,} bytes)" for path, content in files.items()]
         if self.skill.state == "changed":
             return "\n".join([*lines, "", "Changes:", self.changes])
-        return "\n".join([*lines, "", files[NAME].decode()])
+        parts, hidden = ["\n".join([*lines, "", f"--- {NAME}", files[NAME].decode()])], []
+        most -= len(parts[0])
+        for path, content in files.items():
+            text = text_of(content)
+            if path == NAME or not text:
+                continue
+            if len(text) > most:
+                hidden.append(path)
+                continue
+            parts.append(f"--- {path}\n{text}")
+            most -= len(parts[-1])
+        return "\n".join([*parts, *([f"Not shown, since it is long: {', '.join(hidden)}"] if hidden else [])])
 
 
 class Skills:

@@ -9,6 +9,9 @@ from plugins.skills.inventory import Preview, Skills
 from plugins.skills.skill_file import SkillInvalid
 from plugins.support.workspace import OWNER
 
+SHOWN = 50_000
+"""Characters of a skill that are shown in a conversation; `SKILL.md` is always shown whole."""
+
 SHORT_DIGEST = 12
 """The digits of a digest that a person types."""
 
@@ -41,7 +44,7 @@ class PersonsSkills:
     async def show(self, name: str) -> ShownSkill:
         """Return a skill as it is on disk."""
         preview = await self._preview(name)
-        return ShownSkill(name=preview.name, text=preview.text(), digest=preview.files.digest[:SHORT_DIGEST])
+        return ShownSkill(name=preview.name, text=preview.text(SHOWN), digest=preview.files.digest[:SHORT_DIGEST])
 
     async def admit(self, name: str, digest: str) -> str:
         """Admit a skill if its files still have this digest."""

@@ -100,7 +100,7 @@ class LoadSkill:
         if call.person != OWNER or call.group:
             raise SkillInvalid(f"The skill {skill.name!r} is not admitted; only the owner can admit it.")
         preview = await asyncio.to_thread(self._skills.preview, skill.name)
-        detail = preview.text()
+        detail = preview.text(QUESTION)
         if len(detail) > QUESTION:
             raise SkillInvalid(f"The skill {skill.name!r} is too long for a question; `exuvia skills add` shows it.")
         question = ApprovalRequest(
