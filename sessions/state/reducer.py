@@ -243,7 +243,8 @@ def _asked_person(t: Transcript, recorded: Recorded, event: ApprovalAsked) -> di
     """Add a question, which is delivered where the turn's answer will be."""
     if t.open_turn is None:
         return {}
-    to, question = t.open_turn.reply_to, ApprovalQuestion(asked=event, seq=recorded.seq)
+    during = any(call.began for call in t.open_turn.calls if call.ref == event.call)
+    to, question = t.open_turn.reply_to, ApprovalQuestion(asked=event, seq=recorded.seq, during=during)
     owed = (PendingDelivery(of=recorded.seq, to=to),) if to else ()
     return {**_in_turn(t, lambda turn: {"questions": (*turn.questions, question)}), "owed": (*t.owed, *owed)}
 

@@ -79,11 +79,12 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question about a call of the running turn, in the event `seq`. `answer` is None while it is open, `answered` the seq
-    of the answer."""
+    """A question about a call of the running turn, in the event `seq`. `during` is True if the call asked while it ran,
+    `answer` is None while the question is open, `answered` is the seq of the answer."""
 
     asked: ApprovalAsked
     seq: int = 0
+    during: bool = False
     answer: ApprovalGiven | None = None
     answered: int = 0
 

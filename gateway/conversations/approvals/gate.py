@@ -100,7 +100,7 @@ class ApprovalGate:
         if action == "deny":
             return f"This call is not allowed, and nobody was asked. {because}"
         questions = open_turn(self._recorder.transcript).questions
-        question = next((each for each in questions if each.asked.call == call.ref), None)
+        question = next((each for each in questions if each.asked.call == call.ref and not each.during), None)
         if action == "allow" and question is None:
             return ""
         request = request or _described_by_arguments(call.tool, arguments)
@@ -131,7 +131,7 @@ class ApprovalGate:
         open_ = (
             each
             for each in open_turn(self._recorder.transcript).questions
-            if each.asked.call == call.ref and each.asked.digest == digest and each.answer is None
+            if each.during and each.asked.call == call.ref and each.asked.digest == digest and each.answer is None
         )
         question = next((each for each in open_ if each.asked.approval not in self._asking), None)
         asked = (question or self._ask(call, once, digest)).asked
