@@ -28,7 +28,7 @@ _SET_PDEATHSIG, _SET_SECCOMP, _CAPBSET_DROP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_P
 _FILTER, _CAPABILITIES, _CAPABILITY_VERSION = 2, 64, 0x20080522
 _OPENAT2, _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 437, 444, 445, 446
 _NO_SYMLINKS, _IN_ROOT = 0x04, 0x10
-_NS_GET_USERNS, _NEW_MOUNTS, _NEW_USER, _NEW_NET = 0xB701, 0x20000, 0x10000000, 0x40000000
+_NS_GET_USERNS, _NEW_MOUNTS, _NEW_USER, _NEW_PROCESSES, _NEW_NET = 0xB701, 0x20000, 0x10000000, 0x20000000, 0x40000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
 _ALL_FILES, _ALL_TCP, _ALL_SCOPES = 0xFFFF, 0x3, 0x3
@@ -61,7 +61,7 @@ def main() -> NoReturn:
     try:
         supervisor.run()
         report: dict[str, Any] = {"exit_code": supervisor.exit_code, "reason": supervisor.reason}
-    except (SetupFailed, OSError) as error:
+    except Exception as error:  # whatever it is, no process may be left
         supervisor.end_all()
         report = {"failed": str(error)}
     with contextlib.suppress(OSError):  # the gateway may have died
@@ -87,7 +87,10 @@ class Supervisor:
             signal.signal(number, _only_wake)
         _prctl(_SET_CHILD_SUBREAPER, 1)
         _prctl(_SET_PDEATHSIG, signal.SIGTERM)
+        with contextlib.suppress(OSError):  # as root: before all that a fork bomb runs
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         self._child = 0
+        self._has_namespace = False
         self._ended = False
         self.exit_code = 128 + signal.SIGKILL
         self.reason = ""
@@ -124,6 +127,7 @@ class Supervisor:
         ready, is_ready = os.pipe2(os.O_CLOEXEC)
         goes, go = os.pipe2(os.O_CLOEXEC)
         complaints, complains = os.pipe2(os.O_CLOEXEC)
+        self._has_namespace = True
         self._child = os.fork()
         if self._child == 0:
             os.dup2(complains, 2)
@@ -144,7 +148,7 @@ class Supervisor:
         if not self._arrives(ready):
             self.end_all()
             raise SetupFailed(_read_all(complaints))
-        gate = list(descendants(os.getpid()))[-1]
+        *_, gate = descendants(os.getpid())
         for descriptor, path in opened.items():
             _verify(gate, descriptor, path)
             os.close(descriptor)
@@ -178,16 +182,21 @@ class Supervisor:
         environment = specification["env"] | {"HOME": private, "TMPDIR": private}
         processes = self._limits["processes"] + _threads_of_user()
         complaints, complains = os.pipe2(os.O_CLOEXEC)
+        # No limit on processes binds root, so that only the end of a namespace is faster than a fork bomb.
+        confined = specification["level"] == "partial"
+        self._has_namespace = confined and os.geteuid() == 0 and _libc.unshare(_NEW_PROCESSES) == 0
         self._child = os.fork()
         if self._child == 0:
             with _exit_on_failure(complains):
+                if self._has_namespace:
+                    _fork_below_first_process()
                 os.setsid()
                 _prctl(_SET_PDEATHSIG, signal.SIGKILL)
                 os.dup2(1, 2)
                 self._limit_resources()
                 resource.setrlimit(resource.RLIMIT_NPROC, _within(resource.RLIMIT_NPROC, processes))
                 os.chdir(specification["cwd"])
-                if specification["level"] == "partial":
+                if confined:
                     _drop_capabilities()
                     _confine([*specification["rules"], [private, _ALL_FILES & ~1]])
                     _filter_calls(specification["filter"])
@@ -243,14 +252,26 @@ class Supervisor:
             now = os.statvfs(path)
             if (before.f_bavail - now.f_bavail) * now.f_frsize > self._limits["disk"]:
                 return "disk"
-        processes = list(descendants(os.getpid()))
-        if sum(map(_threads, processes)) > self._limits["processes"]:
-            return "processes"
+        processes, threads = [], 0
+        for process in descendants(os.getpid()):
+            processes.append(process)
+            threads += _threads(process)
+            if threads > self._limits["processes"]:
+                return "processes"
         # Shared pages are counted once only where it matters, since that takes the kernel long.
         memory = self._limits["memory"]
         if sum(map(_resident, processes)) > memory and sum(map(_proportional, processes)) > memory:
             return "memory"
         return ""
+
+    def _first_processes(self) -> set[int]:
+        """Return the processes with which a namespace ends, which are made to end before the others run again."""
+        children = _children(os.getpid())
+        found = {*children, *(below for child in children for below in _children(child)[:1])}
+        for process in found:
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(process, os.SCHED_RR, os.sched_param(1))
+        return found
 
     def _reap(self) -> bool:
         """Collect processes that have ended; return True once the command has."""
@@ -265,15 +286,12 @@ class Supervisor:
     def end_all(self) -> None:
         """Kill every process that descends from this one; return when there is none any more.
 
-        All are stopped first: while they run, they may start others faster than they are found.
+        With the first process of a namespace the kernel ends all others. Elsewhere all are stopped first: while they run,
+        they may start others faster than they are found.
         """
         while True:
             self._reap()
-            known: set[int] = set()
-            while new := set(descendants(os.getpid())) - known:
-                for process in new:
-                    _signal(process, signal.SIGSTOP)
-                known |= new
+            known = self._first_processes() if self._has_namespace else _stopped()
             for process in known:
                 _signal(process, signal.SIGKILL)
             try:
@@ -345,10 +363,22 @@ class _Placeholder:
 
 
 def descendants(process: int) -> Iterator[int]:
-    """Yield the processes that descend from one, parents before children."""
-    for child in _children(process):
-        yield child
-        yield from descendants(child)
+    """Yield the processes that descend from one, each after its parent."""
+    waiting = [process]
+    while waiting:
+        children = _children(waiting.pop())
+        yield from children
+        waiting += children
+
+
+def _stopped() -> set[int]:
+    """Stop every process that descends from this one, and return them."""
+    found = set[int]()
+    while new := set(descendants(os.getpid())) - found:
+        for process in new:
+            _signal(process, signal.SIGSTOP)
+        found |= new
+    return found
 
 
 def _children(process: int) -> list[int]:
@@ -496,6 +526,21 @@ def _make_devices_read_only() -> None:
         for flags in (_MS_BIND, _MS_BIND | _MS_REMOUNT | _MS_RDONLY):
             if _libc.mount(path, path, None, ctypes.c_ulong(flags), None) != 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _fork_below_first_process() -> None:
+    """Return in a child, and remain as the first process of a namespace: the one that reaps, and ends with the command."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    command = os.fork()
+    if command == 0:
+        return
+    signal.set_wakeup_fd(-1)
+    os.closerange(3, 65536)
+    while True:
+        process, status = os.wait()
+        if process == command:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
 
 
 def _drop_capabilities() -> None:
