@@ -1,5 +1,6 @@
 """The command line.
 
+approvals         `exuvia approvals list|explain`
 config_commands   `exuvia config`
 context           `exuvia context`
 doctor            `exuvia doctor`

@@ -301,6 +301,40 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
     end(lambda: session_commands.fork_session(existing_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
+@cli.group()
+def approvals() -> None:
+    """Show which tool calls wait for approval or were approved, and what would be decided."""
+
+
+@approvals.command("list")
+@home_option
+@json_option
+def list_approvals(home: Path | None, as_json: bool) -> None:
+    """List the open questions of all sessions, and the calls that people approved always."""
+    from gateway.cli import approvals as commands
+
+    end(lambda: commands.list_approvals(invocation(existing_home(home), None, as_json=as_json)))
+
+
+@approvals.command("explain")
+@click.argument("action")
+@home_option
+@config_option
+@click.option("--tool", default="shell", metavar="NAME", help="The tool that would be called [shell].")
+@click.option("--agent", default="main", metavar="NAME", help="The agent that would call it [main].")
+@click.option("--person", default="owner", metavar="NAME", help="The person in whose session [the owner].")
+@json_option
+def explain_approval(
+    action: str, home: Path | None, file: Path | None, *, tool: str, agent: str, person: str, as_json: bool
+) -> None:
+    """Say what would be decided about a call, and which rule decides. Nothing is run or asked. ACTION is a command for
+    `shell`, a URL for `fetch`, a path for `write` and `edit`. Approvals for single sessions are not considered."""
+    from gateway.cli import approvals as commands
+
+    call = invocation(existing_home(home), file, as_json=as_json)
+    end(lambda: commands.explain_decision(call, action, tool=tool, agent=agent, person=person))
+
+
 @cli.command()
 @click.argument("session")
 @home_option

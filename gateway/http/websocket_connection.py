@@ -315,10 +315,16 @@ class Connection:
         self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
 
     async def _sessions(self, frame: frames.Sessions) -> None:
-        rows = [
+        rows: list[dict[str, object]] = [
             {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
             for row in await self._services.switchboard.sessions(self._person)
         ]
+        open_questions = {
+            each.transcript.session: each.seq for each in self._services.questions.of_person(self._person)[::-1]
+        }
+        for row in rows:
+            if (seq := open_questions.get(str(row["session_id"]))) is not None:
+                row["question"] = seq
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
 
     async def _fork(self, frame: frames.Fork) -> None:

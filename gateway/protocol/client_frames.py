@@ -77,11 +77,12 @@ class Output(_Frame, tag="output", frozen=True, kw_only=True):
 
 
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's current session and its last seq."""
+    """A key's current session and its last seq; `question` is that of the oldest open question about a tool call."""
 
     session: str
     session_id: str
     head: int
+    question: int | None = None
 
 
 class Paused(_Frame, tag="paused", frozen=True, kw_only=True):

@@ -167,6 +167,8 @@ class PendingReplies:
         """The ids of the messages that were seen in the log and not yet taken, by session and seq."""
         self._turns: dict[tuple[str, int | None], list[str]] = {}
         """The ids of this client's messages in each running turn, by session and ordinal."""
+        self._released: set[tuple[str, int | None]] = set()
+        """The turns of others that went on after an answer which a command of this client has probably given."""
         self._commands: set[tuple[str, int]] = set()
         """The places of messages that are commands: these do not wait for a turn."""
 
@@ -212,7 +214,8 @@ class PendingReplies:
             case CommandAnswered(answers=seq):
                 return (session_id, seq) in self._places
             case _:
-                return bool(self._turns.get((session_id, recorded.turn)))
+                turn = (session_id, recorded.turn)
+                return bool(self._turns.get(turn)) or turn in self._released
 
     def takes(self, session_id: str, recorded: Recorded) -> list[str]:
         """Return the ids of this client's messages that an event adds to a turn. Call before `fold`."""
@@ -236,22 +239,21 @@ class PendingReplies:
 
     def _fold(self, session_id: str, recorded: Recorded) -> None:
         match recorded.event:
-            case MessageReceived(id=message_id, text=text):
-                if message_id in self._ends:
-                    self._places[session_id, recorded.seq] = message_id
-                    if parse_command(text) is not None:
-                        self._commands.add((session_id, recorded.seq))
-                    self._end_waiting(session_id)
+            case MessageReceived() as message if message.id in self._ends:
+                self._received(message, (session_id, recorded.seq))
             case TurnParked():
-                for message_id in self._turns.get((session_id, recorded.turn), ()):
+                for message_id in self._turns.setdefault((session_id, recorded.turn), []):
                     self.finish(message_id, Ending.PARKED)
                 self._end_waiting(session_id)
+            case ApprovalGiven() if self._commands:
+                self._released.add((session_id, recorded.turn))
             case TurnStarted(takes=takes) | TurnJoined(takes=takes):
                 ids = self.takes(session_id, recorded)
                 for seq in takes:
                     self._places.pop((session_id, seq), None)
                 self._turns.setdefault((session_id, recorded.turn), []).extend(ids)
             case TurnEnded(outcome=outcome):
+                self._released.discard((session_id, recorded.turn))
                 for message_id in self._turns.pop((session_id, recorded.turn), ()):
                     self.finish(message_id, Ending.WELL if outcome in ("replied", "silent") else Ending.FAILED)
             case CommandAnswered(answers=seq, failed=failed):
@@ -260,6 +262,12 @@ class PendingReplies:
             case _:
                 # No other kind of event starts or completes a message, nor do kinds that only a newer gateway knows.
                 pass
+
+    def _received(self, message: MessageReceived, place: tuple[str, int]) -> None:
+        self._places[place] = message.id
+        if parse_command(message.text) is not None:
+            self._commands.add(place)
+        self._end_waiting(place[0])
 
     def _end_waiting(self, session_id: str) -> None:
         """Complete the messages that wait behind a parked turn of this session."""

@@ -86,6 +86,7 @@ class Elsewhere:
         self._writer: asyncio.StreamWriter
         self._connected = asyncio.Event()
         self._kept: list[dict[str, Any]] = []
+        self._last = ""
 
     async def open(self) -> None:
         """Listen, always at the same place."""
@@ -100,7 +101,10 @@ class Elsewhere:
         self._writer, self.connections = writer, self.connections + 1
         self._connected.set()
         while line := await reader.readline():
-            self.heard.put_nowait(json.loads(line))
+            self.heard.put_nowait(said := json.loads(line))
+            if said.get("ok") == self._last:
+                self.close()
+                self.hang_up()
         writer.close()
 
     async def say(self, text: str, *, id_: str = "1", sender: str = "ana", room: str = "kitchen", **fields: Any) -> None:
@@ -127,6 +131,10 @@ class Elsewhere:
         while not self.heard.empty():
             self._kept.append(self.heard.get_nowait())
         return [line for line in self._kept if "room" in line]
+
+    def closes_after(self, id_: str) -> None:
+        """Stop listening and drop the connection as soon as the gateway has taken this message."""
+        self._last = id_
 
     def hang_up(self) -> None:
         self._connected.clear()

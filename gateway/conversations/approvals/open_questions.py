@@ -49,14 +49,11 @@ class Answerer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuestion(msgspec.Struct, frozen=True):
-    """An open question, and the transcript of the session that waits for its answer."""
+    """An open question in the event `seq`, and the transcript of the session that waits for its answer."""
 
     transcript: Transcript
     asked: ApprovalAsked
-
-    @property
-    def key(self) -> str:
-        return self.transcript.key
+    seq: int
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +113,7 @@ class OpenQuestions:
 
     def _all(self) -> list[SessionQuestion]:
         found = [
-            SessionQuestion(gate.transcript, question.asked)
+            SessionQuestion(gate.transcript, question.asked, question.seq)
             for gate in tuple(self._gates.values())
             if gate.transcript.open_turn is not None
             for question in gate.transcript.open_turn.questions

@@ -34,7 +34,9 @@ class SendersApprovals:
 
     async def questions(self) -> Sequence[OpenQuestion]:
         return [
-            OpenQuestion(approval=each.asked.approval, key=each.key, text=question_text(each.asked, self._settings.zone))
+            OpenQuestion(
+                approval=each.asked.approval, key=each.transcript.key, text=question_text(each.asked, self._settings.zone)
+            )
             for each in self._visible()
         ]
 

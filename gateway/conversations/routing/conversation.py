@@ -116,13 +116,18 @@ class Conversation:
         turn = self.recorder.transcript.open_turn
         return turn.ordinal if turn is not None and turn.parked else None
 
+    @property
+    def waiting_for(self) -> ApprovalAsked | None:
+        """The question that the parked turn waits for."""
+        turn = self.recorder.transcript.open_turn
+        question = turn.question(turn.parked) if turn is not None else None
+        return question.asked if question is not None else None
+
     def question_before(self, typed: TypedCommand | None) -> ApprovalAsked | None:
         """Return the question that a new message would wait for; None if the message is handled at once. `typed` is the
         command in the message, if it is one."""
-        turn = self.recorder.transcript.open_turn
-        question = turn.question(turn.parked) if turn is not None else None
         at_once = self.inbox.mode == "interrupt" if typed is None else self.inbox.runs_now(typed)
-        return None if question is None or at_once else question.asked
+        return None if at_once else self.waiting_for
 
     def stop(self) -> bool:
         """Cancel the running turn, or the command that runs between turns; return False if nothing runs."""

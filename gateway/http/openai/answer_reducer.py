@@ -87,9 +87,10 @@ class AnswerReducer:
         seq: The seq of the message.
         parked: The turn that waits for an answer, if the message is a command that may give it: what the turn says after
             that is part of the answer.
+        waiting: The question that this turn waits for.
     """
 
-    def __init__(self, seq: int, parked: int | None = None) -> None:
+    def __init__(self, seq: int, parked: int | None = None, waiting: ApprovalAsked | None = None) -> None:
         self.model = ""
         self.stop: StopReason | None = None
         self.usage: Usage | None = None
@@ -97,6 +98,7 @@ class AnswerReducer:
         self._asked: dict[str, ApprovalAsked] = {}
         self._seq = seq
         self._parked = parked
+        self._waiting = waiting
         self._turn: int | None = None
         self._streaming: tuple[int, int] | None = None
         """The turn and reply of the deltas that no event has confirmed yet."""
@@ -156,8 +158,9 @@ class AnswerReducer:
                 return self._confirmed(event, mine=mine)
             case "turn_parked":
                 self.question = self._asked.get(event.approval)
-            case "approval_given" if self.question is not None and event.approval == self.question.approval:
-                self.question = None
+            case "approval_given":
+                self.question = _unless_answered(self.question, event.approval)
+                self._waiting = _unless_answered(self._waiting, event.approval)
             case "turn_ended":
                 self.question = None
                 if mine:
@@ -173,7 +176,7 @@ class AnswerReducer:
         if self._parked is None or event.failed:
             self.stop = "end"
         else:
-            self._turn, self._began = self._parked, True
+            self._turn, self._began, self.question = self._parked, True, self._waiting
         return event.answer
 
     def _taken(self, event: _Event) -> None:
@@ -201,6 +204,10 @@ class AnswerReducer:
         if event.outcome in ("failed", "abandoned"):
             raise _failed(event.error)
         self.stop = CANCELLED if event.outcome == "cancelled" else "end" if self._last == "calls" else self._last
+
+
+def _unless_answered(question: ApprovalAsked | None, approval: str) -> ApprovalAsked | None:
+    return None if question is not None and question.approval == approval else question
 
 
 def _failed(error: Failure | None) -> ApiError:

@@ -45,6 +45,9 @@ ATTEMPT = "X-Stainless-Retry-Count"
 
 STILL_OPEN = "This message was not accepted, because the conversation waits for the answer to a question. Answer it first."
 
+ANSWERING = ("approve", "deny")
+"""The commands that answer a question."""
+
 CHANNEL = "api"
 REMEMBERED = 256
 """The number of messages without an id whose retries are recognised."""
@@ -109,9 +112,11 @@ class SessionMode:
             await writer.text(f"{STILL_OPEN}\n\n{question_text(waits_for, self._zone())}")
             await writer.end((), "end", None)
             return
-        parked = chat.current.parked_turn if chat.current is not None and message.typed is not None else None
+        parked, waiting = None, None
+        if message.typed is not None and message.typed.name in ANSWERING and chat.current is not None:
+            parked, waiting = chat.current.parked_turn, chat.current.waiting_for
         received = await chat.receive(event, message.typed)
-        await self._follow(chat, received, attachments, AnswerReducer(received.seq, parked), writer)
+        await self._follow(chat, received, attachments, AnswerReducer(received.seq, parked, waiting), writer)
 
     async def _follow(
         self,

@@ -336,7 +336,9 @@ class ChatClient:
                 self._list(frame)
                 for listed in frame.sessions:
                     if listed.session == self.session:
-                        self._dedup.start(listed.session_id, listed.head)
+                        # From an open question on, if there is one: it waits for whoever comes.
+                        seen = listed.head if listed.question is None else min(listed.head, listed.question - 1)
+                        self._dedup.start(listed.session_id, seen)
                 return
 
     def _list(self, frame: SessionList) -> None:
