@@ -339,8 +339,10 @@ async def test_a_job_goes_on_is_shown_and_ends(tmp_path: Path) -> None:
         path = started.text.partition("goes to ")[2].rstrip(".")
         assert started.text == f"Started job 1. The tool jobs shows its output, which goes to {path}."
         assert await made.jobs() == f"1: running: {script}"
-        await until((made.workspace / path).exists)
-        assert await made.jobs("output", job=1) == f"1: running: {script}\none\n"
+        async with deadline():
+            while (shown := await made.jobs("output", job=1)).endswith("(no new output)"):
+                await asyncio.sleep(0.005)
+        assert shown == f"1: running: {script}\none\n"
         assert await made.jobs("output", job=1) == f"1: running: {script}\n(no new output)"
         (made.workspace / "go").touch()
         ended = await made.run("jobs", action="output", job=1, wait=60)

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
-from plugins.http.public_addresses import AddressRefused
-from plugins.tools.execution.network_proxy import MAX_CONNECTIONS, NetworkProxy, is_allowed
+from plugins.http.public_addresses import AddressRefused, resolve_public
+from plugins.tools.execution.network_proxy import MAX_CONNECTIONS, NetworkProxy, is_allowed, requested_name
 from tests.waiting import deadline
 
 
@@ -262,3 +264,59 @@ async def test_connections_are_bounded_and_end_with_the_command(certificate: Pat
         assert [await reader.read() for reader, _ in opened] == [b""] * len(opened)
     for _, writer in opened:
         writer.close()
+
+
+# --- names in TLS -----------------------------------------------------------------------------------------------------
+
+
+def first_message(host: str | None) -> bytes:
+    """The first record of a real TLS client."""
+    sent = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=host).do_handshake()
+    return sent.read()
+
+
+def test_the_name_that_a_client_asks_for_is_read_from_its_first_message() -> None:
+    message = first_message("Files.Example.ORG")
+    assert requested_name(message) == "files.example.org"
+    assert requested_name(first_message(None)) == ""
+    assert [requested_name(message[:size]) for size in range(len(message))] == [""] * len(message)
+
+
+@given(st.binary(max_size=400) | st.binary(max_size=200).map(lambda more: first_message("a.example")[:-100] + more))
+def test_any_bytes_have_at_most_a_name(data: bytes) -> None:
+    assert requested_name(data) in ("", "a.example")
+
+
+async def test_a_client_that_asks_a_listed_server_for_another_host_is_refused(certificate: Path) -> None:
+    async with proxied(certificate, *LISTED) as (client, origin):
+        through = f"files.example.org:{origin.https}"
+        code, _ = await client.run(
+            *("curl", "-sSk", "--connect-to", f"hidden.example.org:443:{through}", "https://hidden.example.org/")
+        )
+        assert code != 0
+        assert origin.requests == []
+        assert list(client.proxy.refusals) == [
+            "The TLS client of a connection to files.example.org asks for hidden.example.org, which is refused."
+        ]
+
+
+async def test_a_tunnel_carries_other_protocols_than_tls(certificate: Path) -> None:
+    async with proxied(certificate, *LISTED) as (client, origin):
+        request = f"CONNECT files.example.org:{origin.http} HTTP/1.1\r\n\r\nGET /tunnel HTTP/1.0\r\nHost: a\r\n\r\n"
+        assert (await client.raw(request.encode())).endswith(b"GET /tunnel ")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+async def test_listing_this_machine_opens_nothing(certificate: Path, host: str) -> None:
+    async with Origin().serving(certificate) as origin:
+        proxied = Proxied([f"{host}:{origin.http}"], origin, certificate)
+        proxied.proxy = NetworkProxy(lambda: [f"{host}:{origin.http}"], "20261121-120000-aaaaaa", resolve_public)
+        async with proxied.serving() as client:
+            code, output = await client.run("curl", "-sS", "--fail", f"http://{host}:{origin.http}/", no_proxy="")
+            assert code != 0, output
+            assert "which is not public" in next(iter(client.proxy.refusals))
+            assert origin.requests == []

@@ -1,8 +1,8 @@
 """The HTTP proxy through which commands in the sandbox reach the hosts of `sandbox.network`, and nothing else.
 
 It resolves each name itself, once, and connects to exactly these addresses, which must be public. So neither a name that
-points into the local network nor one that changes its address after the check gets anywhere. TLS is not opened: of an
-encrypted connection only the host and port are known.
+points into the local network nor one that changes its address after the check gets anywhere. TLS is not opened, but a client
+must ask for the host that it connected to: a server that stands for many hosts would answer for another one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -52,6 +53,9 @@ def is_allowed(host: str, port: int, hosts: Sequence[str]) -> bool:
         if fits and (port == int(own_port) if own_port else port in PORTS):
             return True
     return False
+
+
+_Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Refused(Exception):
@@ -120,17 +124,16 @@ class NetworkProxy:
             request = await _read_request(reader)
             upstream = await self._connect(request)
         except _Refused as refused:
-            if len(self.refusals) < MAX_REFUSALS:
-                self.refusals[str(refused)] = None
+            self._refuse(str(refused))
             await _answer(writer, refused)
         except (OSError, EOFError, TimeoutError, ValueError):
             pass  # the client went away
         else:
-            await _relay(request, (reader, writer), upstream)
+            await self._relay(request, (reader, writer), upstream)
         finally:
             writer.close()
 
-    async def _connect(self, request: _Request) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, request: _Request) -> _Stream:
         host, port = request.host, request.port
         allowed = is_allowed(host, port, self._hosts())
         log.info("command_network", session=self._session, host=host[:255], port=port, allowed=allowed)
@@ -145,6 +148,45 @@ class NetworkProxy:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     return await asyncio.open_connection(address, port)
         raise _Refused(502, f"{host}:{port} cannot be reached.")
+
+    async def _relay(self, request: _Request, client: _Stream, server: _Stream) -> None:
+        """Copy bytes until both directions have ended, or either failed."""
+        try:
+            if request.head:
+                server[1].write(request.head)
+                outward = _copy(client[0], server[1], request.body)
+            else:
+                client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                outward = self._copy_tunnel(request.host, client[0], server[1])
+            with contextlib.suppress(OSError, TimeoutError, ExceptionGroup):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(outward)
+                    tasks.create_task(_copy(server[0], client[1]))
+        finally:
+            server[1].close()
+
+    async def _copy_tunnel(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy what a client sends through a tunnel. If it is TLS, it must begin by asking for the tunnel's host."""
+        async with asyncio.timeout(IDLE_SECONDS):
+            begin = await reader.read(_CHUNK)
+            if begin.startswith(_HANDSHAKE):
+                while len(begin) < _RECORD_HEAD + int.from_bytes(begin[3:_RECORD_HEAD]) and (
+                    more := await reader.read(_CHUNK)
+                ):
+                    begin += more
+                asked = requested_name(begin)
+                if asked != host.lower().rstrip("."):
+                    self._refuse(
+                        f"The TLS client of a connection to {host} asks for {asked or 'no host'}, which is refused."
+                    )
+                    raise ConnectionAbortedError
+            writer.write(begin)
+            await writer.drain()
+        await _copy(reader, writer)
+
+    def _refuse(self, sentence: str) -> None:
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals[sentence] = None
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request:
@@ -199,26 +241,6 @@ async def _answer(writer: asyncio.StreamWriter, refused: _Refused) -> None:
         await writer.drain()
 
 
-_Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def _relay(request: _Request, client: _Stream, server: _Stream) -> None:
-    """Copy bytes until both directions have ended, or either failed."""
-    try:
-        if request.head:
-            server[1].write(request.head)
-            copies = [_copy(client[0], server[1], request.body), _copy(server[0], client[1])]
-        else:
-            client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            copies = [_copy(client[0], server[1]), _copy(server[0], client[1])]
-        with contextlib.suppress(OSError, TimeoutError, ExceptionGroup):
-            async with asyncio.TaskGroup() as tasks:
-                for each in copies:
-                    tasks.create_task(each)
-    finally:
-        server[1].close()
-
-
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int | None = None) -> None:
     """Copy all bytes, or as many as are `left`, and then end that direction."""
     while left is None or left > 0:
@@ -231,3 +253,54 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left
         left = None if left is None else left - len(chunk)
     if left is None and writer.can_write_eof():
         writer.write_eof()
+
+
+# --- the beginning of TLS ---------------------------------------------------------------------------------------------
+
+_HANDSHAKE, _RECORD_HEAD = b"\x16", 5
+"""The first byte of a record of TLS with a handshake, and the length of such a record's head."""
+
+
+def requested_name(record: bytes) -> str:
+    """Return the host that a TLS client asks for in its first message (RFC 6066), in lower case; empty if it names none, or
+    if the message is not complete or not valid."""
+    try:
+        message = _Fields(_Fields(record[3:]).vector(2))
+        if message.take(1) != b"\x01":
+            return ""
+        hello = _Fields(message.vector(3))
+        hello.take(2 + 32)  # the version and the random number
+        for size in (1, 2, 1):  # the session's id, the cipher suites, the compression methods
+            hello.vector(size)
+        extensions, found = _Fields(hello.vector(2)), list[bytes]()
+        while extensions.left:
+            kind, content = extensions.take(2), extensions.vector(2)
+            if kind == b"\0\0":
+                names = _Fields(_Fields(content).vector(2))
+                while names.left:
+                    found.append(names.take(1) + names.vector(2))
+    except ValueError:
+        return ""
+    return found[0][1:].decode("ascii", "replace").lower() if len(found) == 1 and found[0][:1] == b"\0" else ""
+
+
+class _Fields:
+    """Bytes that are read field by field. ValueError if there are not enough."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._content) - self._at
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ValueError(size)
+        self._at += size
+        return self._content[self._at - size : self._at]
+
+    def vector(self, size: int) -> bytes:
+        """Return a field that begins with its length, in `size` bytes."""
+        return self.take(int.from_bytes(self.take(size)))
