@@ -51,6 +51,7 @@ CHECKS: Mapping[str, Check] = {
     "port": machine_checks.port,
     "models": provider_checks.models,
     "embedding": provider_checks.embedding,
+    "web search": provider_checks.web_search,
 }
 """All checks by name, in the order of the report. The findings of a running gateway replace those of the same name."""
 

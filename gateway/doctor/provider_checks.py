@@ -1,4 +1,4 @@
-"""Checks of models, providers, keys, the embedding provider and the memory backend."""
+"""Checks of models, providers, keys, the embedding provider, the memory backend and the search service."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from plugins.api.memory_settings import NONE, SQLITE
 from plugins.http.client import Timeouts, Transport
 from plugins.memory.search.diagnostics import without_vectors
 from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError
+from plugins.tools.web.search_services import SearchService
+from plugins.tools.web.web_settings import SearchKeys
 from sessions.catalog.sqlite import lacks_full_text
 
 MISSING_FILE = "Put a model there, or remove memory.embedding.local_model_path; then restart the gateway."
@@ -136,6 +138,30 @@ def check_memory_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]
             f"The memory backend {meant} cannot be used: {why}.",
             f'Install it, or set memory.backend = "auto"; until then {SQLITE} is used.',
         )
+
+
+def web_search(context: DoctorContext) -> Iterator[Finding]:
+    """Report a search service that cannot be used. Unless offline, it is asked once."""
+    if context.config is not None:
+        yield from asyncio.run(check_web_search(context.config.tools.search, context.environment, offline=context.offline))
+
+
+async def check_web_search(keys: SearchKeys, environment: Mapping[str, str], *, offline: bool) -> list[Finding]:
+    """Return the problem of the search service that `search` asks."""
+    if keys.provider == "none":
+        return []
+    service = SearchService(keys, environment)
+    if missing := service.missing():
+        return [Finding("The tool search cannot be used: its service is not completely configured.", missing)]
+    if offline:
+        return []
+    async with Transport() as transport:
+        try:
+            await service.search(transport, "weather")
+        except ProviderError as error:
+            mend = "Check the network, tools.search.base_url and tools.search.api_key, or set another tools.search.provider."
+            return [Finding(f"The tool search cannot be used: {sentence_of(error)}", mend)]
+    return []
 
 
 async def _examine_embedding(context: DoctorContext, config: Config) -> list[Finding]:

@@ -33,10 +33,12 @@ class SelfExamination:
         offline = "offline" in request.query
         overview = self._overview()
         backends = await asyncio.to_thread(hooks.memory_backends)
-        models, embedding, backend, configuration = await asyncio.gather(
+        search, environment = config.tools.search, config.references.environment
+        models, embedding, backend, web_search, configuration = await asyncio.gather(
             _found(self._models(config, offline=offline)),
             _found(provider_checks.check_embedding_provider(self._gateway.models.embeddings, config, offline=offline)),
             _found(asyncio.to_thread(lambda: list(provider_checks.check_memory_backend(config, backends)))),
+            _found(provider_checks.check_web_search(search, environment, offline=offline)),
             _found(asyncio.to_thread(self._configuration, config)),
         )
         findings = {
@@ -45,6 +47,7 @@ class SelfExamination:
             "memory backend": backend,
             "models": models,
             "embedding": embedding,
+            "web search": web_search,
         }
         path = config.sources.path
         return answer(200, Report(None if path is None else str(path.absolute()), findings))

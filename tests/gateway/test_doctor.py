@@ -44,6 +44,7 @@ from sessions.files.journal_folder import JournalFolder
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
+from tests.servers.search_services import KEY, SearchServer
 from tests.sessions.journal_files import extend_journal, messages, write_journal
 
 ROOT = Path(__file__).parents[2]
@@ -739,3 +740,35 @@ def test_an_embedding_provider_without_a_key_and_an_unknown_one_are_reported(tmp
     context = context_of(tmp_path, '[gateway]\nport = 0\n[memory.embedding]\nprovider = "voyager"\n')
     assert found("embedding", context) == []
     assert "memory.embedding.provider is 'voyager'" in wrong("configuration", context).what
+
+
+# --- web search -------------------------------------------------------------------------------------------------------
+
+
+def searches(home: Path, provider: str, more: str = "", *, offline: bool = False, **variables: str) -> DoctorContext:
+    return context_of(home, f'[tools.search]\nprovider = "{provider}"\n{more}', offline=offline, **variables)
+
+
+def test_a_search_service_without_a_key_or_address_is_reported(tmp_path: Path) -> None:
+    assert found("web search", context_of(tmp_path)) == []
+    finding = wrong("web search", searches(tmp_path, "brave", offline=True))
+    assert finding.mend == 'tools.search.provider is "brave": set tools.search.api_key or BRAVE_API_KEY.'
+    assert "tools.search.base_url" in wrong("web search", searches(tmp_path, "searxng", offline=True)).mend
+    assert found("web search", searches(tmp_path, "brave", offline=True, BRAVE_API_KEY="a-key-of-somebody")) == []
+
+
+async def test_a_search_service_is_asked_once(tmp_path: Path) -> None:
+    async with SearchServer().serving() as server:
+        base = f'base_url = "{server.url}"'
+        assert await asyncio.to_thread(found, "web search", searches(tmp_path, "brave", base, BRAVE_API_KEY=KEY)) == []
+        assert len(server.queries) == 1
+        context = searches(tmp_path, "brave", base, BRAVE_API_KEY="a-wrong-key-of-somebody")
+        finding = await asyncio.to_thread(wrong, "web search", context)
+        assert finding.what == (
+            "The tool search cannot be used: The search service brave refused the key; check tools.search.api_key."
+        )
+        server.answers_json = False
+        finding = await asyncio.to_thread(wrong, "web search", searches(tmp_path, "searxng", base))
+        assert "search.formats" in finding.what
+    finding = await asyncio.to_thread(wrong, "web search", searches(tmp_path, "searxng", 'base_url = "http://127.0.0.1:9"'))
+    assert "cannot be reached" in finding.what
