@@ -45,7 +45,7 @@ from plugins.host.hooks import Hooks
 from plugins.host.loading import load_plugins
 from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
-from plugins.skills.inventory import Skills
+from plugins.skills.library import SkillLibrary
 from plugins.testing.contexts import ManualClock, in_memory_services
 from plugins.tools.execution.command_source import CommandSource
 from sessions.attachments.store import Attachments
@@ -287,7 +287,7 @@ class Stage:
             caller=caller,
             clock=self.clock,
         )
-        self.skills = Skills(
+        self.skills = SkillLibrary(
             workspace / "admitted", workspace, keys=lambda: self.settings.current.skills, now=self.clock.now
         )
         services = CommandServices(

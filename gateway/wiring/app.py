@@ -62,8 +62,7 @@ from plugins.http.client import Transport
 from plugins.mcp.mcp_servers import McpServers
 from plugins.mcp.tool_selection import ToolSelection
 from plugins.memory.memory import Memory
-from plugins.skills.inventory import Skills
-from plugins.skills.skill_tools import SkillTools
+from plugins.skills.library import SkillLibrary, SkillTools
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
 from plugins.tools.execution.command_source import CommandSource
@@ -103,7 +102,7 @@ class Knowledge:
     facts: Facts
     extraction: FactExtraction
     day_notes: DayNotes
-    skills: Skills
+    skills: SkillLibrary
 
     def problems(self) -> list[str]:
         """Return the problems of all parts, as sentences."""
@@ -264,7 +263,9 @@ class ApplicationBuilder:
             caller=models.caller,
             clock=clock,
         )
-        skills = Skills(home.admitted_skills, self.context.workspace, keys=lambda: settings.current.skills, now=clock.now)
+        skills = SkillLibrary(
+            home.admitted_skills, self.context.workspace, keys=lambda: settings.current.skills, now=clock.now
+        )
         await skills.refresh()
         return Knowledge(
             memory=memory, facts=facts, extraction=extraction, day_notes=DayNotes(self.context.workspace), skills=skills

@@ -5,6 +5,7 @@ archives        Unpacking archives with skills.
 catalogue       The names and descriptions in a model's instructions.
 installation    Adding skills from a folder or an archive.
 inventory       The skills of a gateway, and loading them.
+library         The skills as a gateway holds them.
 persons_skills  The skills as one person may see and admit them.
 skill_file      Reading `SKILL.md`.
 skill_folder    The files of a skill and their digest.

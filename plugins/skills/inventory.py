@@ -119,9 +119,7 @@ class Skills:
         """Changes whenever `found` does."""
 
     async def refresh(self) -> None:
-        """Look for new, changed and removed skills. Without any folder this is one look for each configured path."""
-        if not self.found and not any(map(os.path.isdir, self._keys().folders(self._workspace))):
-            return
+        """Look for new, changed and removed skills."""
         async with self._scanning:
             before = self.version
             await asyncio.to_thread(self.scan)
@@ -149,6 +147,11 @@ class Skills:
                 log.warning("skills_left_out", skills=listed(catalogue.left_out), budget_tokens=budget)
             self._left_out = catalogue.left_out, budget
         return catalogue
+
+    @property
+    def has_any(self) -> bool:
+        """True if there is a skill that is admitted or can be."""
+        return any(skill.state != "refused" for skill in self.found)
 
     @property
     def left_out(self) -> tuple[str, ...]:

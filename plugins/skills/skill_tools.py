@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
@@ -148,17 +147,10 @@ class FindSkill:
         return ToolOutput(text="\n".join(map(_line, found)) or "No skill matches.")
 
 
-class SkillTools:
-    """The tools of the skills, as a `ToolSource`: none as long as there is no skill."""
-
-    def __init__(self, skills: Skills, embed: EmbedTexts | None) -> None:
-        self._skills = skills
-        tools: tuple[Any, ...] = (LoadSkill(skills), FindSkill(skills, embed))
-        self._tools: dict[str, Tool] = {tool.definition.name: tool for tool in tools}
-
-    def tools(self) -> Mapping[str, Tool]:
-        """Return the tools by name."""
-        return self._tools if any(skill.state != "refused" for skill in self._skills.found) else {}
+def made_tools(skills: Skills, embed: EmbedTexts | None) -> dict[str, Tool]:
+    """Return the tools by name."""
+    tools: tuple[Any, ...] = (LoadSkill(skills), FindSkill(skills, embed))
+    return {tool.definition.name: tool for tool in tools}
 
 
 def _body(loaded: LoadedSkill) -> str:

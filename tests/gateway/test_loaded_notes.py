@@ -16,7 +16,7 @@ from gateway.config.keys import CompactionKeys
 from gateway.conversations.context.conversation_config import ConversationConfig, standing_instructions
 from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE, TOKEN_BYTES, LoadedNotes, WorkspaceNotes
 from plugins.languages.prompts import language
-from plugins.skills.inventory import Skills
+from plugins.skills.library import SkillLibrary
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.fencing import mark_for
 from sessions.events.codec import decode
@@ -209,7 +209,7 @@ async def test_what_a_note_says_stays_between_its_marks(workspace: Path, attack:
 async def notes_of(workspace: Path, window: int | None = None) -> tuple[LoadedNote, ...]:
     stage = Stage(Model())
     config = ConversationConfig(stage.settings, stage.clock)
-    skills = Skills(workspace / "unused", workspace, keys=SkillsKeys, now=stage.clock.now)
+    skills = SkillLibrary(workspace / "unused", workspace, keys=SkillsKeys, now=stage.clock.now)
     return await LoadedNotes(stage.recorder, WorkspaceNotes(workspace), skills, config).load(window, False)
 
 

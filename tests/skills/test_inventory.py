@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -323,12 +322,11 @@ def test_each_change_of_the_skills_changes_the_version_and_nothing_else_does(she
     assert versions == [1, 2, 3, 3]
 
 
-def test_without_a_folder_nothing_is_read_and_no_parser_is_imported(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf.skills, "scan", lambda: pytest.fail("looked for skills"))
-    asyncio.run(shelf.skills.refresh())
+def test_without_a_folder_a_gateway_imports_nothing_for_skills() -> None:
     code = (
         "import sys, gateway.wiring.daemon; from plugins.host.loading import load_plugins; load_plugins(());"
-        " sys.exit(bool({'yaml', 'plugins.skills.skill_search'} & set(sys.modules)))"
+        " parts = {'inventory', 'skill_file', 'skill_folder', 'skill_search', 'skill_tools', 'persons_skills', 'archives'};"
+        " sys.exit(bool(({'yaml'} | {f'plugins.skills.{name}' for name in parts}) & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -24,10 +24,10 @@ from exuvia import (
 )
 from gateway.config.approval_rules import ApprovalsKeys
 from gateway.conversations.context.loaded_notes import CATALOGUE
-from gateway.conversations.turn.tool_calls import OfferedTools
 from plugins.commands.skill_commands import SkillsCommand
+from plugins.skills.library import SkillLibrary, SkillTools
 from plugins.skills.persons_skills import PersonsSkills
-from plugins.skills.skill_tools import LoadSkill, SkillTools
+from plugins.skills.skill_tools import LoadSkill, made_tools
 from plugins.tools.write import Write
 from sessions.events.events import ApprovalAsked, InstructionsSet, ToolReturned
 from tests.plugins.workspaces import context
@@ -54,10 +54,10 @@ class Person:
 
 async def call(shelf: Shelf, tool: str, person: str = "owner", *, group: bool = False, ask: Any = None, **given: Any) -> str:
     await shelf.skills.refresh()
-    made = SkillTools(shelf.skills, None).tools()[tool]
+    made: Any = made_tools(shelf.skills, None)[tool]
     more = {"ask": ask} if ask else {}
     where = ToolContext(session="s", person=person, turn=1, call="c", group=group, **more)
-    return (await made.run(given, where)).text
+    return str((await made.run(given, where)).text)
 
 
 async def refusal(shelf: Shelf, tool: str, **given: Any) -> str:
@@ -156,14 +156,19 @@ async def test_the_description_of_a_skill_that_was_not_admitted_is_not_shown_to_
     assert await call(shelf, "find_skill", query="evil.example rules") == "No skill matches."
 
 
-async def test_without_skills_there_are_no_tools(shelf: Shelf) -> None:
-    tools = SkillTools(shelf.skills, None)
-    await shelf.skills.refresh()
-    assert tools.tools() == {}
-    shelf.put("notes")
-    await shelf.skills.refresh()
-    assert set(tools.tools()) == {"skill", "find_skill"}
-    for tool in tools.tools().values():
+async def test_without_skills_there_are_no_tools_and_nothing_is_opened(shelf: Shelf) -> None:
+    library = SkillLibrary(shelf.home, shelf.workspace, keys=lambda: shelf.keys, now=shelf.clock.now)
+    source = SkillTools(library, None)
+    await library.refresh()
+    assert (source.tools(), library.opened, library.problems(), library.catalogue(None)) == ({}, None, (), "")
+    shelf.put("notes").joinpath("link").symlink_to("SKILL.md")
+    await library.refresh()
+    assert source.tools() == {}
+    shelf.put("others")
+    await library.refresh()
+    assert set(source.tools()) == {"skill", "find_skill"}
+    assert source.tools() is source.tools()
+    for tool in source.tools().values():
         assert await tool.approval({}, ToolContext(session="s", person="owner", turn=1, call="c")) is None  # type: ignore[attr-defined]
 
 
@@ -282,7 +287,7 @@ def staged(shelf: Shelf) -> Stage:
     model = Model(says("hello"))
     model.window = 100_000
     stage = Stage(model, workspace=shelf.workspace)
-    shelf.skills = stage.skills
+    shelf.skills = stage.skills.open()
     return stage
 
 
@@ -340,22 +345,11 @@ async def test_the_question_about_a_skill_is_the_same_after_a_crash(shelf: Shelf
     again = asking(shelf, lines=lines)
     async with again.playing():
         assert (await open_question(again)).approval == question.approval
-        await again.until(lambda: "tool_called" in again.kinds[len(lines) :])
+        await again.until(lambda: bool({"tool_called", "turn_parked"} & set(again.kinds[len(lines) :])))
+        assert "turn_parked" not in again.kinds
         await again.conversation.approvals.give(question.approval, "approve", "once", by="owner", channel="websocket")
         await again.until(lambda: bool(again.told(ToolReturned)) or len(again.told(ApprovalAsked)) > 1)
         assert len(again.told(ApprovalAsked)) == 1
         await again.until_settled()
     assert "Do it well" in again.told(ToolReturned)[0].output
     assert shelf.states() == {"notes": "admitted"}
-
-
-async def test_tools_of_a_source_are_offered_after_those_of_plugins(shelf: Shelf) -> None:
-    stage = Stage(Model(says("hello")))
-    source = SkillTools(shelf.skills, None)
-    write: Any = Write(context(shelf.workspace))
-    offered = OfferedTools({"write": write}, stage.settings, [source])
-    assert list(offered) == ["write"]
-    shelf.put("notes")
-    shelf.skills.scan()
-    assert set(offered) == {"write", "skill", "find_skill"}
-    assert offered["skill"] is source.tools()["skill"]

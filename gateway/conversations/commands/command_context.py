@@ -33,10 +33,10 @@ from plugins.api.command import (
     JobEntry,
     OfferedModels,
     QueueState,
+    SkillsView,
 )
 from plugins.api.context import Clock
 from plugins.mcp.persons_servers import PersonsServers
-from plugins.skills.persons_skills import PersonsSkills
 from plugins.support.errors import ToolFailed
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
@@ -165,8 +165,8 @@ class CommandContext(MemoryView):
         return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
 
     @property
-    def skills(self) -> PersonsSkills:
-        return PersonsSkills(self._services.skills, self.person, group=self._group)
+    def skills(self) -> SkillsView:
+        return self._services.skills.of_person(self.person, group=self._group)
 
     @property
     def mcp(self) -> PersonsServers:

@@ -18,7 +18,7 @@ from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.mcp.mcp_servers import McpServers
 from plugins.memory.memory import Memory
-from plugins.skills.inventory import Skills
+from plugins.skills.library import SkillLibrary
 from plugins.tools.execution.command_source import CommandSource
 from sessions.events.messages import Usage
 
@@ -38,7 +38,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     memory_writer: MemoryWriter
     facts: Facts
     fact_extraction: FactExtraction
-    skills: Skills
+    skills: SkillLibrary
     mcp: McpServers
     command_source: CommandSource
     file_undo: FileUndo

@@ -26,7 +26,7 @@ from gateway.conversations.notes.appending import files_of
 from gateway.conversations.notes.day_notes import day_note
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import is_note, read_text
-from plugins.skills.inventory import Skills
+from plugins.skills.library import SkillLibrary
 from plugins.support.fencing import quoted
 from plugins.support.workspace import MAIN, STANDING, own_note
 from sessions.events.codec import replace_surrogates
@@ -76,7 +76,9 @@ class _Conditions(msgspec.Struct, frozen=True):
 class LoadedNotes:
     """The notes in one session's instructions."""
 
-    def __init__(self, recorder: Recorder, standing: WorkspaceNotes, skills: Skills, config: ConversationConfig) -> None:
+    def __init__(
+        self, recorder: Recorder, standing: WorkspaceNotes, skills: SkillLibrary, config: ConversationConfig
+    ) -> None:
         self._recorder = recorder
         self._standing = standing
         self._skills = skills
@@ -101,7 +103,7 @@ class LoadedNotes:
         transcript = self._recorder.transcript
         wanted = (self._skills.version, transcript.cuts[-1].seq if transcript.cuts else 0, window)
         if self._catalogue is None or self._catalogue[0] != wanted:
-            text = self._skills.catalogue(window).text
+            text = self._skills.catalogue(window)
             digest = sha256(text.encode()).hexdigest()
             self._catalogue = wanted, (LoadedNote(path=CATALOGUE, digest=digest, text=text),) if text else ()
         return self._catalogue[1]
