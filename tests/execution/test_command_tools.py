@@ -351,6 +351,13 @@ async def test_a_job_goes_on_is_shown_and_ends(tmp_path: Path) -> None:
         assert await made.jobs() == f"1: exit code 4: {script}"
 
 
+async def test_a_long_command_is_listed_by_its_beginning(tmp_path: Path) -> None:
+    async with commands(tmp_path) as made:
+        await made.run("shell", command=f"echo {'x' * 5000}", background=True)
+        await made.run("jobs", action="output", job=1, wait=60)
+        assert await made.jobs() == f"1: exit code 0: echo {'x' * 195}…"
+
+
 async def test_a_job_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
     async with commands(tmp_path) as made:
         script = "(setsid sleep 1000) & touch begun; sleep 1000"

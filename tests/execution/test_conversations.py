@@ -181,7 +181,7 @@ async def test_jobs_are_listed_and_stopped_by_a_person(tmp_path: Path) -> None:
         await turn(client)
         first, second = (await client.command("/jobs")).splitlines()
         assert first.startswith("1. running: `echo one > one; sleep 1000` (output: `outputs/")
-        assert second.startswith("2. running: `import time (and 1 more lines)` (output: `outputs/")
+        assert second.startswith("2. running: `import time (and 1 more line)` (output: `outputs/")
         assert (await client.command("/jobs stop 2")).splitlines() == [first, second.replace("running", "stopped")]
         assert await client.command("/jobs stop 7") == "There is no job 7; jobs: 1, 2."
         assert await client.command("/jobs stop all") == "\n".join((first, second)).replace("running", "stopped")

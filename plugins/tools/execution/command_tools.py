@@ -45,13 +45,13 @@ class RunArguments(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Annotated[int, msgspec.Meta(ge=1)] | None = None
     background: bool = False
 
-    def command_for(self, argv: tuple[str, ...], what: str) -> CommandSpec:
-        """Return the command. Raises ToolFailed if the time limit is too long."""
+    def command_for(self, argv: tuple[str, ...], script: str) -> CommandSpec:
+        """Return the command that runs a script. Raises ToolFailed if the time limit is too long."""
         default, most = (BACKGROUND_SECONDS, MAX_BACKGROUND_SECONDS) if self.background else (SECONDS, MAX_SECONDS)
         if self.timeout is not None and self.timeout > most:
             hint = "" if self.background else "; with background it can be longer"
             raise ToolFailed(f"The timeout can be at most {most:,} seconds{hint}.")
-        return CommandSpec(argv=argv, what=what, folder=self.folder, seconds=self.timeout or default)
+        return CommandSpec(argv=argv, what=_title(script), folder=self.folder, seconds=self.timeout or default)
 
 
 class ShellArguments(RunArguments, frozen=True, kw_only=True):
@@ -168,7 +168,7 @@ class Shell(CommandTool):
         what = shlex.join(argv) if argv else _title(request.command)
         return PreparedCall(
             request=request,
-            spec=request.command_for((_shell(), "-c", request.command), what),
+            spec=request.command_for((_shell(), "-c", request.command), request.command),
             described=ApprovalRequest(
                 what=what, detail="" if argv else request.command, argv=argv, rememberable=is_rememberable(argv)
             ),
@@ -192,7 +192,7 @@ class Python(CommandTool):
         what = _title(_checked(request.code))
         return PreparedCall(
             request=request,
-            spec=request.command_for(("python3", "-c", request.code), what),
+            spec=request.command_for(("python3", "-c", request.code), request.code),
             described=ApprovalRequest(what=what, detail=request.code, rememberable=False),
         )
 
@@ -278,7 +278,8 @@ def _title(text: str) -> str:
     lines = text.strip().splitlines()
     first = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in lines[0][:MAX_TITLE])
     cut = "…" if len(lines[0]) > MAX_TITLE else ""
-    return f"{first}{cut}{f' (and {len(lines) - 1:,} more lines)' if len(lines) > 1 else ''}"
+    more = {0: "", 1: " (and 1 more line)"}.get(len(lines) - 1, f" (and {len(lines) - 1:,} more lines)")
+    return f"{first}{cut}{more}"
 
 
 def _checked(text: str) -> str:
