@@ -26,9 +26,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from plugins.api.tool import ToolContext
-from plugins.mcp.definitions import TOOLS, one_visible_line
+from plugins.mcp.definitions import MESSAGE_BYTES, TOOLS, one_visible_line
 from plugins.mcp.elicitation import answer_elicitation
-from plugins.mcp.http_transport import BODY_BYTES, guarded_client, trusted_certificates
+from plugins.mcp.http_transport import guarded_client, trusted_certificates
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.mcp.oauth import LoginNeeded, OAuthFlow
 from plugins.mcp.stdio_transport import StdioTransport
@@ -129,7 +129,7 @@ class _HttpTransport:
         certificates = await asyncio.to_thread(trusted_certificates)
         async with (
             guarded_client(self._url, self._headers, auth, certificates) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=BODY_BYTES) as streams,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
         ):
             yield streams
 

@@ -17,9 +17,7 @@ from typing import TypeAlias
 import httpx2
 
 from plugins.http.public_addresses import RESOLVE_SECONDS, is_public
-
-BODY_BYTES = 8 * 1024 * 1024
-"""The largest response that is no stream of events, and the largest event."""
+from plugins.mcp.definitions import MESSAGE_BYTES, MESSAGE_VALUES, values_in
 
 CONNECT_SECONDS = 30.0
 READ_SECONDS = 300.0
@@ -137,17 +135,19 @@ def _is_of_the_link(address: _Address) -> bool:
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """A body of at most `BODY_BYTES`."""
+    """A body that is one message, or a stream of events that each are one; the SDK bounds the bytes of an event."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, *, events: bool) -> None:
         self._stream = stream
+        self._events = events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = values = 0
         async for chunk in self._stream:
-            size += len(chunk)
-            if size > BODY_BYTES:
-                raise httpx2.StreamError(f"The answer has more than {BODY_BYTES:,} bytes.")
+            last = chunk.replace(b"\r", b"").rfind(b"\n\n") if self._events else -1
+            size, values = (size + len(chunk), values + values_in(chunk)) if last < 0 else (0, values_in(chunk))
+            if (size > MESSAGE_BYTES and not self._events) or values > MESSAGE_VALUES:
+                raise httpx2.StreamError(f"The answer has more than {MESSAGE_BYTES:,} bytes or {MESSAGE_VALUES:,} values.")
             yield chunk
 
     async def aclose(self) -> None:
@@ -159,7 +159,7 @@ async def _bounded(response: httpx2.Response) -> httpx2.Response:
     if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
         await response.aclose()
         raise httpx2.TransportError("The answer is compressed, which was not asked for.")
-    if not response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _BoundedStream(response.stream)
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    events = response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
+    response.stream = _BoundedStream(response.stream, events=events)
     return response

@@ -23,10 +23,7 @@ from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from plugins.mcp.definitions import one_visible_line
-
-MESSAGE_BYTES = 8 * 1024 * 1024
-"""The largest message of a server; the call that a larger one answers fails."""
+from plugins.mcp.definitions import MESSAGE_BYTES, MESSAGE_VALUES, one_visible_line, values_in
 
 ENDLESS_BYTES = 512 * 1024 * 1024
 """Bytes of one message after which the server is ended."""
@@ -40,6 +37,7 @@ EXIT_SECONDS = 0.5
 KILL_SECONDS = 4.0
 """Seconds that the supervisor has to kill the server and its descendants."""
 
+_AT_MOST = f"at most {MESSAGE_BYTES:,} with {MESSAGE_VALUES:,} values are taken"
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 _CHUNK = 64 * 1024
@@ -57,7 +55,7 @@ class ServerEnded(Exception):
 
 
 class Oversized(NamedTuple):
-    """A line that is too long: its length, beginning and end."""
+    """A line that is too long, or has too many values: its length, beginning and end."""
 
     length: int
     head: bytes
@@ -86,7 +84,8 @@ async def lines(read: Callable[[int], Awaitable[bytes]]) -> AsyncIterator[bytes 
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             line += end
-            yield bytes(line) if not dropped else Oversized(dropped + len(line), bytes(line[:_EDGE]), bytes(line[-_EDGE:]))
+            whole = not dropped and values_in(line) <= MESSAGE_VALUES
+            yield bytes(line) if whole else Oversized(dropped + len(line), bytes(line[:_EDGE]), bytes(line[-_EDGE:]))
             line, dropped = bytearray(), 0
         line += rest
         if len(line) > MESSAGE_BYTES or dropped:
@@ -238,8 +237,8 @@ def _parsed(line: bytes | Oversized) -> SessionMessage | None:
     if isinstance(line, Oversized):
         answered = line.request_id()
         if answered is None:
-            raise ServerEnded(f"it sent a message of {line.length:,} bytes; at most {MESSAGE_BYTES:,} are taken")
-        sentence = f"The answer has {line.length:,} bytes; at most {MESSAGE_BYTES:,} are taken."
+            raise ServerEnded(f"it sent a message of {line.length:,} bytes; {_AT_MOST}")
+        sentence = f"The answer has {line.length:,} bytes; {_AT_MOST}."
         error = ErrorData(code=INTERNAL_ERROR, message=sentence)
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=answered, error=error))
     if not line.lstrip().startswith(b"{"):

@@ -20,6 +20,8 @@ def tool(name: str, description: str = "", **more: object) -> dict[str, object]:
     return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}, **more}
 
 
+TRAP = {"type": "object", "properties": {"answer": {"type": "string", "pattern": "^(a+)+$"}}}
+
 TOOLS = [
     tool("echo", "Return the text.", annotations={"readOnlyHint": True}),
     tool("pid", "Return the process id."),
@@ -27,10 +29,12 @@ TOOLS = [
     tool("die", "End without an answer."),
     tool("wait", "Never answer."),
     tool("big", "Return much text."),
+    tool("dense", "Return a million lists."),
     tool("endless", "Never end the answer."),
     tool("noise", "Write lines that are no messages, then answer."),
     tool("picture", "Return a picture and links."),
     tool("structured", "Return structured content."),
+    tool("trap", "Return what does not fit its own schema.", outputSchema=TRAP),
     tool("fail", "Report a failure."),
     tool("slow", "Report progress."),
     tool("ask", "Ask the person."),
@@ -88,6 +92,8 @@ def call(  # noqa: PLR0911, PLR0912 - one branch for each tool
             return None
         case "big":
             return text("x" * int(str(arguments["size"])))
+        case "dense":
+            return {"content": [], "structuredContent": {"x": [[]] * 1_000_000}}
         case "endless":
             sys.stdout.write(f'{{"jsonrpc":"2.0","id":{number},"result":{{"content":[{{"type":"text","text":"')
             while True:
@@ -100,6 +106,8 @@ def call(  # noqa: PLR0911, PLR0912 - one branch for each tool
             return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}, link]}
         case "structured":
             return {"content": [], "structuredContent": {"answer": 42}}
+        case "trap":
+            return {"content": [], "structuredContent": {"answer": "a" * 25 + "!"}}
         case "fail":
             return text("It is broken.", isError=True)
         case "slow":

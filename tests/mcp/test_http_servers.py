@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from plugins.mcp import http_transport
+from plugins.mcp.definitions import MESSAGE_BYTES
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.mcp.oauth import OAuthFlow, authorization_result
 from plugins.support.errors import ToolFailed
@@ -134,7 +135,20 @@ async def test_an_answer_without_an_end_fails_in_bounded_memory(tmp_path: Path, 
         server.answer = endless
         with pytest.raises(ToolFailed):
             await run(source, "far_echo", text="endless")
-        assert sent < 4 * http_transport.BODY_BYTES
+        assert sent < 4 * MESSAGE_BYTES
+        assert (await run(source, "far_echo", text="next")).text == "next"
+
+
+async def test_an_answer_of_very_many_values_fails_and_does_not_hold_up_the_gateway(tmp_path: Path) -> None:
+    async def dense(request: web.Request, message: dict[str, Any]) -> web.StreamResponse | None:
+        if message.get("method") != "tools/call" or message["params"]["arguments"]["text"] != "dense":
+            return None
+        return server.result(message, {"content": [], "structuredContent": {"x": [[]] * 1_000_000}})
+
+    async with serving() as server, opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+        server.answer = dense
+        with pytest.raises(ToolFailed, match="50,000 values"):
+            await run(source, "far_echo", text="dense")
         assert (await run(source, "far_echo", text="next")).text == "next"
 
 

@@ -72,6 +72,11 @@ async def test_pictures_links_and_structured_content_become_an_output(tmp_path: 
             await run(source, "odd_fail")
 
 
+async def test_no_schema_of_a_server_is_run_over_its_results(tmp_path: Path) -> None:
+    async with opened(tmp_path, odd=misbehaving()) as source, deadline():
+        assert (await run(source, "odd_trap")).text.startswith('{"answer":"aaaa')
+
+
 async def test_progress_is_shown(tmp_path: Path) -> None:
     shown: list[str] = []
     async with opened(tmp_path, odd=misbehaving()) as source:
@@ -317,11 +322,18 @@ async def test_a_server_that_ignores_everything_is_killed_at_the_end(tmp_path: P
 async def test_an_answer_of_a_hundred_megabytes_fails_in_bounded_memory_and_the_next_call_works(tmp_path: Path) -> None:
     async with opened(tmp_path, odd=misbehaving()) as source:
         before = peak()
-        with pytest.raises(ToolFailed, match=r"The answer has 100,000,\d+ bytes; at most 8,388,608 are taken"):
+        with pytest.raises(ToolFailed, match=r"The answer has 100,000,\d+ bytes; at most 8,388,608 with 50,000 values"):
             await run(source, "odd_big", size=100_000_000)
         assert peak() - before < 64 * 1024 * 1024
         assert (await run(source, "odd_echo", text="next")).text == "next"
         assert len((await run(source, "odd_big", size=3_000_000)).text) == 3_000_000
+
+
+async def test_an_answer_of_very_many_values_fails_and_does_not_hold_up_the_gateway(tmp_path: Path) -> None:
+    async with opened(tmp_path, odd=misbehaving()) as source:
+        with pytest.raises(ToolFailed, match=r"The answer has 4,000,\d+ bytes; at most 8,388,608 with 50,000 values"):
+            await run(source, "odd_dense")
+        assert (await run(source, "odd_echo", text="next")).text == "next"
 
 
 async def test_an_endless_answer_ends_the_server_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
