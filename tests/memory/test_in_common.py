@@ -50,6 +50,14 @@ def index(tmp_path: Path) -> Any:
         yield index
 
 
+def test_of_two_turns_the_one_with_a_time_answers_when(tmp_path: Path) -> None:
+    turns = {"memory/a.md": "We painted the boat with Ana.", "memory/b.md": "We painted the boat last week."}
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.store(document(path, text) for path, text in turns.items())
+        assert found(index, "When did we paint the boat?", None) == ["memory/b.md", "memory/a.md"]
+        assert found(index, "Where did we paint the boat?", None) == ["memory/a.md", "memory/b.md"]
+
+
 @pytest.mark.parametrize("fusion", ["measured", "openclaw", "rrf"])
 def test_what_has_neither_a_word_nor_the_meaning_of_the_question_is_no_hit(index: MemoryIndex, fusion: Fusion) -> None:
     far = {"memory/tea.md": 0.13, "memory/boat.md": 0.1, "memory/cat.md": -0.1}

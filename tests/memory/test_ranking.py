@@ -128,6 +128,16 @@ def test_sections_about_one_subject_are_no_repetitions_for_measured_alone() -> N
     assert first == {"measured": [0, 10], "openclaw": [0, 20]}
 
 
+def test_a_turn_with_a_time_answers_when_and_a_section_not_for_that_reason() -> None:
+    def worth(text: str) -> float:
+        candidates = [Candidate(key=key, note="a", text=text, cosine=0.5, timed=key == 9) for key in (1, 5, 9)]
+        scores = fused(candidates, Rules())
+        return scores[9] - scores[1]
+
+    assert worth("We painted it last week.") == pytest.approx(0.062, abs=0.01)
+    assert worth("We painted it last week. " * 20) == 0.0
+
+
 def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:
     asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
     candidates = [

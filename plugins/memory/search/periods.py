@@ -1,4 +1,4 @@
-"""The period of time that a question mentions: "in May 2023", "on 5 July", "last week", "2023年5月". Pure."""
+"""The period of time that a question mentions ("in May 2023", "last week", "2023年5月"), and questions for a time. Pure."""
 
 from __future__ import annotations
 
@@ -52,6 +52,41 @@ _NUMBERS = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six":
 _RELATIVE = re.compile(r"\b(last|this)\s+(week|month|year)\b|([上这這本])(?:个|個)?(周|週|月)|(去年)|(今年)")
 
 
+_ASKS_WHEN = re.compile(
+    r"^\W*(?:(?:since|until|till|by|from|and|but|so) )?when\b|\bwhen (?:did|do|does|was|were|is|are|will|has|have|had)\b"
+    r"|\b(?:what|which) (?:day|date|time|week|weekend|month|year)\b|\bhow long\b"
+    r"|\b(?:wann|wie lange|wie lang|an welchem tag|in welche[mr] (?:woche|monat|jahr)|quand|combien de temps|cuándo"
+    r"|cuánto tiempo|quando|quanto tempo|когда|как давно|как долго)\b"
+    r"|什么时候|什麼時候|何时|何時|几时|几号|几月|哪天|哪年|哪一[天年]|多久|いつ|何日|何月|何年|언제"
+)
+_TIMES = frozenset(
+    _WORD.findall(
+        """today tonight tomorrow yesterday ago last next since recently day days week weeks weekend month months year years
+        monday tuesday wednesday thursday friday saturday sunday
+        heute gestern vorgestern morgen übermorgen vor seit letzte letzten letzter letztes nächste nächsten nächster nächstes
+        neulich kürzlich tag tage tagen woche wochen wochenende monat monate monaten jahr jahre jahren
+        montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag
+        aujourd hier demain avant dernier dernière prochain prochaine depuis récemment jour jours semaine semaines mois an
+        ans année années lundi mardi mercredi jeudi vendredi samedi dimanche
+        hoy ayer mañana anoche hace pasado pasada próximo próxima desde recientemente día días semana semanas mes meses año
+        años lunes martes miércoles jueves viernes sábado domingo
+        oggi ieri domani fa scorso scorsa prossimo prossima recentemente giorno giorni settimana settimane mese mesi anno
+        anni lunedì martedì mercoledì giovedì venerdì sabato domenica
+        hoje ontem amanhã atrás dia dias mês ano anos segunda terça quarta quinta sexta
+        сегодня вчера завтра назад прошлый прошлой прошлом прошлую следующий следующей следующем недавно день дня дней неделя
+        неделю недели недель месяц месяца месяцев год года лет понедельник вторник среду четверг пятницу субботу
+        воскресенье"""
+    )
+) | (_MONTHS.keys() - {"may", "mai", "mar", "mars"})
+_SPACES = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
+_DIGIT = re.compile(r"\d")
+_CLOCK_OR_YEAR = re.compile(r"\b(?:19|20)\d\d\b|\b\d{1,2}(?::\d\d\b|\s?(?:am|pm|uhr|h)\b)", re.IGNORECASE)
+_HAN_TIME = re.compile(
+    r"[\d一二三四五六七八九十][年月日号點点時时년월일시]|[今昨明前后後][天日年]|[上下这這本]个?個?[周週月]|星期|礼拜|周[一二三四五六日末]|先週|来週|先月|来月|去年|来年|曜日"
+    r"|오늘|어제|내일|지난|다음|요일"
+)
+
+
 class Period(msgspec.Struct, frozen=True, kw_only=True):
     """A set of days: those with the given year, month and day of the month, between `first` and `last`."""
 
@@ -81,6 +116,20 @@ def named_period(question: str, today: date) -> Period | None:
         return _spelt(question) or _relative(question.casefold(), today) or _year(question)
     except OverflowError:  # before year 1
         return None
+
+
+def asks_when(question: str) -> bool:
+    """Return True if a question asks for a time."""
+    return _ASKS_WHEN.search(question.casefold()) is not None
+
+
+def mentions_time(text: str) -> bool:
+    """Return True if a text contains a time, such as "yesterday", "in May", "two years ago" or a year."""
+    folded = text.casefold()
+    words = folded.translate(_SPACES).split() if text.isascii() else _WORD.findall(folded)  # the first is four times as fast
+    if not _TIMES.isdisjoint(words) or (_DIGIT.search(text) and _CLOCK_OR_YEAR.search(text)):
+        return True
+    return not text.isascii() and _HAN_TIME.search(text) is not None
 
 
 def _period(year: str | None, month: str | None, day: str | None) -> Period:

@@ -15,7 +15,7 @@ from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.api.memory_settings import Fusion, SearchKeys
 from plugins.memory.search.candidates import Candidate, Ranked, Rules
 from plugins.memory.search.fusion import phrase_score, typed_terms
-from plugins.memory.search.periods import named_period
+from plugins.memory.search.periods import asks_when, mentions_time, named_period
 from plugins.memory.search.ranking import rank
 from plugins.memory.search.relevance import answering
 from plugins.memory.search.weighted_fusion import meaning_of, unrelated_up_to
@@ -124,7 +124,7 @@ def found_for(
     pieces = index.indexed_words(chunks.keys())
     bears = _bearing(index, terms, pieces)
     language = language_in(question.text)
-    period = named_period(question.text, today)
+    period, when = named_period(question.text, today), asks_when(question.text)
     candidates = []
     for key, chunk in chunks.items():
         day = date.fromisoformat(chunk.day) if chunk.day else None
@@ -139,6 +139,7 @@ def found_for(
                 bears=bears.get(key, frozenset()),
                 named=not names.isdisjoint(asked),
                 dated=day is not None and period is not None and period.has(day),
+                timed=when and mentions_time(chunk.text),
                 turns=len(_TURN.findall(chunk.text)) if ":" in chunk.text or "：" in chunk.text else 0,
                 asks=sum(map(chunk.text.count, QUESTION_MARKS)) if chunk.text.endswith(QUESTION_MARKS) else 0,
                 day=day,

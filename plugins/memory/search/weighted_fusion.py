@@ -30,6 +30,8 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
     # A long turn tells more than a short one.
     "length": (1.9, 0.0),
     "dated": (2.6, 3.0),
+    # A question when something was is answered by a turn that contains a time.
+    "tells when": (1.8, 0.0),
     # A question answers nothing, and a list of questions, such as the contents of an FAQ, even less.
     "states": (3.0, 6.0),
 }
@@ -133,6 +135,7 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
             float(each.named),
             _between(length, SHORTEST, LONGEST),
             float(each.dated),
+            float(each.timed),
             1 - min(each.asks, QUESTIONS) / QUESTIONS,
         )
         parts[each.key] = tuple([Part(name, values[at], weight) for name, at, weight in known])
