@@ -92,9 +92,11 @@ async def test_output_and_exit_code_of_a_program(tmp_path: Path) -> None:
 
 async def test_a_command_is_stopped_with_all_its_processes_when_its_time_is_over(tmp_path: Path) -> None:
     async with commands(tmp_path) as made:
-        script = "echo begun; (setsid sh -c 'sleep 1000; touch late') & sleep 1000"
-        output = await made.run("shell", command=script, timeout=1)
-        assert output == ToolOutput(text="begun\n[stopped after 1 seconds]")
+        script = "(setsid sh -c 'sleep 1000; touch late') & sleep 1000"
+        assert await made.run("shell", command=script, timeout=1) == ToolOutput(text="[stopped after 1 second]")
+        assert (await made.run("shell", command=f"echo begun; {script}", timeout=2)).text.endswith(
+            "[stopped after 2 seconds]"
+        )
         assert running_below(made.workspace) == []
 
 
@@ -371,7 +373,7 @@ async def test_a_job_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
 async def test_a_job_is_stopped_when_its_time_is_over(tmp_path: Path) -> None:
     async with commands(tmp_path) as made:
         await made.run("shell", command="sleep 1000", background=True, timeout=1)
-        assert (await made.jobs("output", job=1, wait=60)).startswith("1: stopped after 1 seconds: sleep 1000\n")
+        assert (await made.jobs("output", job=1, wait=60)).startswith("1: stopped after 1 second: sleep 1000\n")
         assert running_below(made.workspace) == []
 
 

@@ -107,7 +107,8 @@ class RunningCommand:
             async with asyncio.timeout(self._spec.seconds):
                 await self._read()
         except TimeoutError:
-            await self._stop(f"stopped after {self._spec.seconds:,} seconds")
+            seconds = self._spec.seconds
+            await self._stop(f"stopped after {seconds:,} second{'s' * (seconds != 1)}")
             await self._read()
         ended = await self._process.wait()
         await self._close_output()
