@@ -218,6 +218,8 @@ class AtConsole:
         await card.get_by_role("button", name=self.labels[answer]).press("Enter")
         await expect(card).to_contain_text("Denied by owner" if answer == "deny" else "Approved")
         await expect(card.get_by_role("button")).to_have_count(0)
+        await expect(card.locator("pre").first).to_be_hidden()
+        await expect(card.locator("summary")).to_be_focused()
 
     async def hears(self, text: str) -> None:
         await expect(self._page.locator("article.assistant").last).to_contain_text(text)

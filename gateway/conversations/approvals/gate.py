@@ -299,7 +299,7 @@ def _described_by_arguments(name: str, arguments: dict[str, object]) -> Approval
 
 def _cleaned(request: ApprovalRequest) -> ApprovalRequest:
     """Return a description that can be shown and recorded: one line of bounded length, and the rest as detail."""
-    what, detail = request.what, request.detail
+    what, detail = request.what, request.detail if request.detail.strip() != request.what else ""
     line = "".join(character if character.isprintable() else " " for character in what)
     if len(what) > WHAT_LIMIT or line != what:
         detail = f"{what}\n{detail}" if detail else what

@@ -1,4 +1,5 @@
-// A question about a tool call: exactly what would be done, why it is asked, and a button for each answer.
+// A question about a tool call: exactly what would be done, why it is asked, and a button for each answer. Once it is answered it
+// is one line that unfolds.
 import { fill, h, readable } from "./elements.js";
 import { exactly, when } from "./format.js";
 import { icon } from "./icons.js";
@@ -15,34 +16,46 @@ export class QuestionCard {
     this.answer = answer;
     const name = `question-${entry.approval}`;
     this.choices = h("div", { class: "choices" });
-    this.outcome = h("p", { class: "small faint", tabIndex: -1 });
-    this.element = h("div", { class: "question card", role: "group", "aria-labelledby": name },
-      h("h2", { id: name }, icon("tool"), h("span", {}, "May ", h("b", {}, readable(entry.tool)), " do this?")),
+    this.expires = h("p", { class: "small faint" });
+    this.outcome = h("span", { class: "outcome" });
+    this.summary = h("summary", {}, icon("tool"), h("h2", { id: name }, "May ", h("b", {}, readable(entry.tool)), " do this?"),
+      h("span", { class: "given" }, readable(entry.text)), this.outcome);
+    this.details = h("details", { open: true }, this.summary, h("div", { class: "body" },
       h("pre", { class: "what", tabIndex: 0 }, entry.text),
       this.detail(entry),
       entry.why ? h("p", {}, readable(entry.why)) : null,
       entry.choices.length > 1 ? h("p", { class: "small faint" }, `Approved for longer, it covers ${coverage(entry)}.`) : null,
       this.choices,
-      this.outcome);
+      this.expires));
+    this.element = h("div", { class: "question", role: "group", "aria-labelledby": name }, this.details);
     this.update(entry);
   }
 
   update(entry) {
-    const focused = this.choices.contains(document.activeElement);
+    const { activeElement } = document;
+    const focused = this.choices.contains(activeElement) || (this.pressed && activeElement === document.body);
     this.entry = entry;
     this.element.dataset.state = entry.state;
     const open = entry.state === "open";
     fill(this.choices, open ? [...entry.choices.map((scope, at) => this.button(SCOPES[scope], "approve", scope, at ? "" : "primary")),
       this.button("Deny", "deny", "once", "danger")] : []);
-    fill(this.outcome, open ? ["Expires ", h("time", { dateTime: entry.expires, title: exactly(entry.expires) }, when(entry.expires)), "."] : outcomeOf(entry));
-    if (focused && !open) this.outcome.focus();
+    fill(this.expires, open ? ["Expires ", h("time", { dateTime: entry.expires, title: exactly(entry.expires) }, when(entry.expires)), "."] : []);
+    fill(this.outcome, open ? [] : outcomeOf(entry));
+    if (!open && this.wasOpen !== false) this.details.open = false;
+    this.wasOpen = open;
+    if (open) return;
+    if (focused) this.summary.focus();
+    this.pressed = false;
   }
 
   button(label, decision, scope, kind) {
     const click = async () => {
+      this.pressed = true; // a button that is disabled loses the focus
       for (const each of this.choices.children) each.disabled = true;
       const taken = await this.answer(this.entry, decision, scope);
-      if (!taken) for (const each of this.choices.children) each.disabled = false;
+      if (taken) return;
+      this.pressed = false;
+      for (const each of this.choices.children) each.disabled = false;
     };
     return h("button", { type: "button", class: kind || null, on: { click } }, label);
   }
