@@ -180,6 +180,9 @@ async def test_what_cannot_run_is_refused_and_said(arguments: dict[str, Any], se
     async with commands(tmp_path) as made:
         with pytest.raises(ToolFailed, match=sentence):
             await made.run("shell", **arguments)
+        if sentence != "not a folder":  # which it may become before the answer
+            with pytest.raises(ToolFailed, match=sentence):
+                await made.approval("shell", **arguments)
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ class Origin:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
         self.files: dict[str, tuple[bytes, str]] = {}
+        self.headers: dict[str, str] = {}
         self.http = self.https = 0
 
     @contextlib.asynccontextmanager
@@ -85,6 +86,7 @@ class Origin:
             await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
+        self.headers = dict(request.headers)
         body = await request.text()
         self.requests.append((request.method, f"{request.scheme}://{request.host}{request.path_qs}", body))
         if request.path in self.files:
@@ -165,6 +167,16 @@ async def test_curl_and_python_reach_a_listed_host(certificate: Path, scheme: st
         assert client.proxy.refusals == {}
 
 
+async def test_headers_of_the_connection_to_the_proxy_are_not_passed_on(certificate: Path) -> None:
+    async with proxied(certificate, *LISTED) as (client, origin):
+        url = f"http://files.example.org:{origin.http}/"
+        headers = ("-H", "Tea: green", "-H", "TE: trailers", "-H", "Proxy-Tea: black", "-H", "Upgrade: x")
+        assert (await client.run("curl", "-sS", *headers, url))[0] == 0
+        assert origin.headers["Tea"] == "green"
+        assert origin.headers["Connection"] == "close"
+        assert {"TE", "Proxy-Tea", "Proxy-Connection", "Upgrade"} & set(origin.headers) == set()
+
+
 async def test_pip_installs_from_a_listed_index(certificate: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
@@ -228,6 +240,8 @@ async def test_a_name_is_resolved_once_and_that_address_is_used(certificate: Pat
         (b"GET https://files.example.org/ HTTP/1.1\r\n\r\n", 400),
         (b"GET ftp://files.example.org/ HTTP/1.1\r\n\r\n", 400),
         (b"GET http:///path HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT \x1b[2J.example.org:443 HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT " + b"x" * 300 + b".example.org:443 HTTP/1.1\r\n\r\n", 400),
         (b"GET http://files.example.org:99999/ HTTP/1.1\r\n\r\n", 400),
         (b"CONNECT files.example.org HTTP/1.1\r\n\r\n", 400),
         (b"CONNECT [::1 HTTP/1.1\r\n\r\n", 400),

@@ -118,19 +118,19 @@ class CommandTool:
         """
         prepared = self.prepare(arguments)
         described, spec = prepared.described, prepared.spec
-        workspace = self._runner.workspace_of(call)
+        workspace, folder = self._runner.workspace_of(call), self._runner.folder_of(spec, call)
         text = described.detail or described.what
         circumstances = [
-            *([f"In the folder {spec.folder}."] if spec.folder != "." else []),
+            *([f"In the folder {folder}."] if folder != "." else []),
             *([f"In the background, for at most {spec.seconds:,} seconds."] if prepared.request.background else []),
             *([self._runner.warning] if self._runner.warning else []),
         ]
         script = described.detail if described.detail != described.what else ""
         return msgspec.structs.replace(
             described,
-            path="" if spec.folder == "." else spec.folder,
+            path="" if folder == "." else folder,
             detail="\n\n".join([" ".join(circumstances), script]).strip("\n"),
-            state=await asyncio.to_thread(digest_of_files, workspace, spec.folder, text),
+            state=await asyncio.to_thread(digest_of_files, workspace, folder, text),
         )
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:

@@ -38,7 +38,10 @@ PORTS = (80, 443)
 """The ports of a host that is listed without one."""
 
 _CHUNK = 64 * 1024
-_HOP_BY_HOP = ("connection", "keep-alive", "proxy-", "te", "trailer", "upgrade", "host")
+_REPLACED = frozenset({"connection", "host", "keep-alive", "te", "trailer", "upgrade"})
+"""Headers that concern one connection, or that the proxy sets itself; and all that begin with `proxy-`."""
+
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,255}")
 _REQUEST = re.compile(r"([A-Z]{1,20}) (\S{1,8000}) HTTP/1\.[01]")
 
 log = structlog.get_logger("exuvia.sandbox")
@@ -205,8 +208,8 @@ async def _read_request(reader: asyncio.StreamReader) -> _Request:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise _Refused(400, "The address of the request is not valid.") from error
-    if not host:
-        raise _Refused(400, "The request names no host.")
+    if not host or not _HOST.fullmatch(host):
+        raise _Refused(400, "The request names no valid host.")
     if method == "CONNECT":
         if port is None:
             raise _Refused(400, "The request names no port.")
@@ -223,7 +226,8 @@ def _forwarded(method: str, path: str, host: str, port: int, lines: list[str]) -
     lengths = {value for name, value in headers if name == "content-length"}
     if any(name == "transfer-encoding" for name, _ in headers) or len(lengths) > 1 or not all(map(str.isdecimal, lengths)):
         raise _Refused(411, "A body needs one Content-Length.")
-    kept = [line for line, (name, _) in zip(lines, headers, strict=True) if not name.startswith(_HOP_BY_HOP)]
+    named = zip(lines, (name for name, _ in headers), strict=True)
+    kept = [line for line, name in named if name not in _REPLACED and not name.startswith("proxy-")]
     authority = host if port == 80 else f"{host}:{port}"
     if not path.startswith("/"):
         path = f"/{path}"

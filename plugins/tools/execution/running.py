@@ -224,6 +224,13 @@ class CommandRunner:
         """Return the folder that commands of this call work in: the whole workspace, or the folder of another person."""
         return self._workspace.joinpath(*meant((".",), call.person))
 
+    def folder_of(self, spec: CommandSpec, call: ToolContext) -> str:
+        """Return the folder of a command relative to that, without looking for it. ToolFailed if it lies elsewhere."""
+        try:
+            return "/".join(components(self.workspace_of(call), spec.folder))
+        except OutsideFolder as error:
+            raise ToolFailed(f"The folder is not valid: {error}") from error
+
     @contextlib.asynccontextmanager
     async def running(self, spec: CommandSpec, call: ToolContext, *, job: bool = False) -> AsyncIterator[RunningCommand]:
         """Run a command while the block runs. At its end no process of it is left.
@@ -250,8 +257,8 @@ class CommandRunner:
 
     async def _started(self, spec: CommandSpec, call: ToolContext, settings: CommandSettings) -> SandboxedProcess:
         workspace = self.workspace_of(call)
+        folder = self.folder_of(spec, call)
         try:
-            folder = "/".join(components(workspace, spec.folder))
             await asyncio.to_thread(workspace.mkdir, mode=0o700, parents=True, exist_ok=True)
             return await start(
                 spec.argv,
@@ -260,7 +267,7 @@ class CommandRunner:
                 environment=self._environment(settings),
                 cwd=folder,
             )
-        except (OutsideFolder, SandboxFailed) as error:
+        except SandboxFailed as error:
             raise ToolFailed(f"The command was not started: {error}") from error
 
     def _policy(self, workspace: Path, call: ToolContext, settings: CommandSettings) -> SandboxPolicy:
