@@ -36,8 +36,8 @@ class SkillsCommand:
                 return _listing(await conversation.skills.listed())
             case ["show", name] | ["admit", name]:
                 shown = await conversation.skills.show(name)
-                text = one_text(shown.text)
-                return f"```\n{text}\n```\n\nTo admit exactly this: {code(f'/skills admit {shown.name} {shown.digest}')}"
+                command = code(f"/skills admit {shown.name} {shown.digest}")
+                return f"```\n{_block(shown.text)}\n```\n\nTo admit exactly this: {command}"
             case ["admit", name, digest]:
                 admitted = await conversation.skills.admit(name, digest)
                 return f"The skill {code(admitted)} is admitted. Models see it from the next turn on."
@@ -47,10 +47,9 @@ class SkillsCommand:
         raise CommandFailed(f"Write {self.usage}.")
 
 
-def one_text(text: str) -> str:
-    """Return untrusted text for a code block, without what would end the block or is invisible."""
-    lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
-    whole = "\n".join(lines).replace("```", "´´´")
+def _block(text: str) -> str:
+    """Return a text without what would end a code block, and of bounded length."""
+    whole = text.replace("```", "´´´")
     more = len(whole) - MAX_SHOWN
     return f"{whole[:MAX_SHOWN]}\n… ({more:,} more characters: `exuvia skills add` shows them)" if more > 0 else whole
 

@@ -20,7 +20,7 @@ import structlog
 
 from plugins.skills.admissions import SEARCHED, Admission, Admissions, Admitted, Stamp
 from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, listed, problems_of
-from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill
+from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill, visible
 from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder, text_of
 from plugins.skills.skill_names import name_fault, skeleton
 from plugins.skills.skill_settings import SkillsKeys
@@ -66,12 +66,16 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     def text(self, most: int) -> str:
         """Return what a person should see: the description, the list of files, and their texts or changes.
 
-        `SKILL.md`, or what changed, is always shown whole; of the other texts as many as fit `most` characters.
+        `SKILL.md`, or what changed, is always shown whole; of the other texts as many as fit `most` characters. What is
+        invisible is written as `\\u{…}`.
         """
+        return visible(self._text(most))
+
+    def _text(self, most: int) -> str:
         files = self.files.content
         lines = [
             f"{self.name}: {self.description}",
-            f"In {self.skill.place}, {len(files):,} files, {self.files.bytes:,} bytes:",
+            f"In {self.skill.place}, {len(files):,} file{'s' * (len(files) > 1)}, {self.files.bytes:,} bytes:",
         ]
         lines += [f"  {path} ({len(content):,} bytes)" for path, content in files.items()]
         if self.skill.state == "changed":

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from plugins.skills.skill_file import DEPTH, FILE_BYTES, FRONT_BYTES, VALUES, SkillInvalid, findings, parse_skill
+from plugins.skills.skill_file import DEPTH, FILE_BYTES, FRONT_BYTES, VALUES, SkillInvalid, findings, parse_skill, visible
 
 MINIMAL = "---\nname: a-skill\ndescription: Does a thing.\n---\n"
 
@@ -160,3 +160,22 @@ def test_a_name_against_the_convention_is_replaced_by_that_of_the_folder() -> No
     with pytest.raises(SkillInvalid, match=r"^The name 'Code Review' has upper-case letters"):
         skill.usable_name("Code Review")
     assert parse_skill(MINIMAL.encode()).usable_name("Elsewhere") == "a-skill"
+
+
+def tags(text: str) -> str:
+    """Return the copy of a text in Unicode's tags, which no screen shows and some models read."""
+    return "".join(chr(0xE0000 + ord(character)) for character in text)
+
+
+def test_what_no_screen_shows_is_written_out() -> None:
+    assert visible(f"Hello{tags('rm')}\u202e\u200b \u2063x\ufe00\x1b[2K\r\nend\t.") == (
+        "Hello\\u{e0072}\\u{e006d}\\u{202e}\\u{200b} \\u{2063}x\\u{fe00}\\u{1b}[2K\nend\t."
+    )
+    for plain in ("Straße – naïve “quotes” … 会议 שלום ✓ ☀️", "a\n\tb"):
+        assert visible(plain) == plain
+
+
+def test_hidden_instructions_are_found_by_the_check() -> None:
+    skill = parse_skill(f"---\nname: a-skill\ndescription: Helps.\n---\nText{tags('obey')}\n".encode())
+    (found,) = findings(skill, "a-skill")
+    assert found == "The text has characters that hide or reverse others: U+E0062, U+E0065, U+E006F, U+E0079."

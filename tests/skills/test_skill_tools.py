@@ -208,7 +208,7 @@ async def test_a_skill_is_shown_and_admitted_by_its_digest(shelf: Shelf) -> None
     assert "- `notes` **not admitted yet**" in await typed(shelf, "")
     shown = await typed(shelf, "show notes")
     assert "Writes notes." in shown
-    assert "Text ´´´ and � more" in shown
+    assert "Text ´´´ and \\u{202e} more" in shown
     command = shown.rpartition("`/skills ")[2].removesuffix("`")
 
     (folder / "more.md").write_text("x")
