@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+MAX_BLOCK = 60_000
+"""Maximum characters of a code block."""
+
 _TOKEN = re.compile(r"`[^`]*`|[^\s`]+")
 _VERBATIM = frozenset("`*_/:@")
 """Characters of Markdown and of addresses, whose words stay as they are."""
@@ -30,6 +33,14 @@ def highlighted(line: str, query: str) -> str:
         pieces += [line[at:start], "**", line[start:end], "**"]
         at = end
     return "".join([*pieces, line[at:]])
+
+
+def block_text(text: str) -> str:
+    """Return untrusted text for a code block, without what would end the block or is invisible, and of bounded length."""
+    lines = ("".join(each if each.isprintable() or each == "\t" else "�" for each in line) for line in text.split("\n"))
+    whole = "\n".join(lines).replace("```", "´´´")
+    more = len(whole) - MAX_BLOCK
+    return f"{whole[:MAX_BLOCK]}\n… ({more:,} more characters)" if more > 0 else whole
 
 
 def code(text: str) -> str:

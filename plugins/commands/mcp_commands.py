@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, McpServerEntry
-from plugins.commands.markdown import code, one_line
-from plugins.commands.skill_commands import one_text
+from plugins.commands.markdown import block_text, code, one_line
 
 TOOLS_LISTED = 40
 """Tools of a server that are listed."""
@@ -34,7 +33,7 @@ class McpCommand:
             case ["show", server]:
                 shown = await conversation.mcp.changes(server)
                 accept = code(f"/mcp accept {server} {shown.digest}")
-                return f"```diff\n{one_text(shown.text)}\n```\n\nTo accept exactly this: {accept}"
+                return f"```diff\n{block_text(shown.text)}\n```\n\nTo accept exactly this: {accept}"
             case ["accept", server, digest]:
                 tools = await conversation.mcp.accept(server, digest)
                 return f"Offered again from the next turn on: {', '.join(map(code, tools))}."

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, SkillEntry
-from plugins.commands.markdown import code, one_line
+from plugins.commands.markdown import block_text, code, one_line
 
 MAX_CHARACTERS = 160
 """Maximum characters of a description in the list."""
-
-MAX_SHOWN = 60_000
-"""Maximum characters of a skill in one answer."""
 
 _STATES = {
     "new": "**not admitted yet**",
@@ -37,7 +34,7 @@ class SkillsCommand:
             case ["show", name] | ["admit", name]:
                 shown = await conversation.skills.show(name)
                 command = code(f"/skills admit {shown.name} {shown.digest}")
-                return f"```\n{_block(shown.text)}\n```\n\nTo admit exactly this: {command}"
+                return f"```\n{block_text(shown.text)}\n```\n\nTo admit exactly this: {command}"
             case ["admit", name, digest]:
                 admitted = await conversation.skills.admit(name, digest)
                 return f"The skill {code(admitted)} is admitted. Models see it from the next turn on."
@@ -45,13 +42,6 @@ class SkillsCommand:
                 await conversation.skills.revoke(name)
                 return f"The skill {code(name)} is not admitted any more."
         raise CommandFailed(f"Write {self.usage}.")
-
-
-def _block(text: str) -> str:
-    """Return a text without what would end a code block, and of bounded length."""
-    whole = text.replace("```", "´´´")
-    more = len(whole) - MAX_SHOWN
-    return f"{whole[:MAX_SHOWN]}\n… ({more:,} more characters: `exuvia skills add` shows them)" if more > 0 else whole
 
 
 def _listing(skills: Sequence[SkillEntry]) -> str:
