@@ -243,7 +243,7 @@ def _specification(
 ) -> dict[str, Any]:
     """Return what the supervisor needs to know, as values that `marshal` can write."""
     workspace = policy.workspace.resolve()
-    folder = Path(os.path.normpath(workspace / cwd))
+    folder = (workspace / cwd).resolve()
     if not folder.is_dir() or not folder.is_relative_to(workspace):
         raise SandboxFailed(f"{cwd} is not a folder of the workspace.")
     has_network = policy.network and level == "full"

@@ -11,11 +11,9 @@ import pytest
 from tests.sandbox.scene import Scene, User
 
 
-@pytest.fixture(scope="module", params=get_args(User))
+@pytest.fixture(scope="module", params=get_args(User) if os.geteuid() == 0 else [])
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """A stand-in for the gateway, as root and as an ordinary user."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can run the stand-in as another user; CI runs as root")
     with Scene(request.param) as scene:
         yield scene
 

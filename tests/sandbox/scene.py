@@ -122,7 +122,7 @@ class Scene:
         return found
 
     def processes(self) -> list[str]:
-        """Return the command lines of the processes that descend from the stand-in, or whose command mentions its folder."""
+        """Return the command lines of the processes that commands have started, and of those that supervise them."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -130,9 +130,22 @@ class Scene:
                 user = path.stat().st_uid
             except OSError:
                 continue
-            if "sleep 1234.5" in words and user == UIDS[self.user]:
+            is_ours = str(self.folder) in words and int(path.name) not in (self._program.pid, os.getpid())
+            if is_ours or ("sleep 1234.5" in words and user == UIDS[self.user]):
                 found.append(words)
         return found
+
+    def kill(self) -> None:
+        """Kill the stand-in as nothing can be that could still do something."""
+        self._program.kill()
+        self._program.wait()
+
+    def begin(self, program: str, level: str, **request: Any) -> None:
+        """Begin to run Python code in the sandbox, whose end is not waited for."""
+        assert self._program.stdin is not None
+        argv = ["PYTHON", "-I", "-S", "-c", PRELUDE.replace("{NUMBERS}", "{}") + dedent(program)]
+        self._program.stdin.write(json.dumps({"do": "run", "argv": argv, "level": level, **request}) + "\n")
+        self._program.stdin.flush()
 
     def run(self, program: str, level: str, workspace: Path | None = None, **request: Any) -> Result:
         """Run Python code in the sandbox."""
