@@ -26,6 +26,7 @@ from benchmarks import (
     pruning,
     restart,
     retrieval,
+    sandbox,
     searching,
     skills,
     start,
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "facts": facts.run,
     "skills": skills.run,
     "misbehaving-plugins": misbehaving_plugins.run,
+    "sandbox": sandbox.run,
 }
 
 

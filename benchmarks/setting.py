@@ -35,5 +35,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Events of the long journal in `opening`."""
     chunks: int = 100_000
     """Chunks of the large index."""
+    commands: int = 100
+    """Commands at each level of the sandbox."""
     skills: int = 500
     """Skills."""

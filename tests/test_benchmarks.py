@@ -103,6 +103,7 @@ def test_each_benchmark_runs_at_its_smallest(
         conversations=0,
         notes=9,
         chunks=1000,
+        commands=1,
         skills=5,
     )
     figures = BENCHMARKS[name](tiny)

@@ -18,11 +18,14 @@ import os
 import resource
 import select
 import signal
-import socket
 import struct
 import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from _socket import AF_INET, AF_UNIX, CMSG_LEN, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket, socketpair
+
+TYPE_CHECKING = False  # that of `typing`, whose import takes as long as the command that is started
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, NoReturn
 
 _SET_PDEATHSIG, _SET_SECCOMP, _CAPBSET_DROP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 _FILTER, _CAPABILITIES, _CAPABILITY_VERSION = 2, 64, 0x20080522
@@ -54,8 +57,8 @@ class SetupFailed(Exception):
 
 def main() -> NoReturn:
     """Run the command of the specification in descriptor `argv[1]`, for the gateway at the socket `argv[2]`."""
-    control = socket.socket(fileno=int(sys.argv[2]))
-    control.set_inheritable(False)
+    control = socket(fileno=int(sys.argv[2]))
+    os.set_inheritable(control.fileno(), False)
     with open(int(sys.argv[1]), "rb") as file:
         supervisor = Supervisor(marshal.load(file), control)  # noqa: S302 - written by the gateway
     try:
@@ -77,7 +80,7 @@ class Supervisor:
         reason: Why it was ended, if it was.
     """
 
-    def __init__(self, specification: dict[str, Any], control: socket.socket) -> None:
+    def __init__(self, specification: dict[str, Any], control: socket) -> None:
         self._specification = specification
         self._limits: dict[str, int] = specification["limits"]
         self._control = control
@@ -110,7 +113,7 @@ class Supervisor:
                 listener = self._start_isolated()
             else:
                 self._start_here(stack)
-            socket.send_fds(self._control, [marshal.dumps({"started": True})], [] if listener is None else [listener])
+            _send(self._control, marshal.dumps({"started": True}), listener)
             if listener is not None:
                 os.close(listener)
             self._watch()
@@ -496,7 +499,7 @@ def _listener_beside(process: int, port: int) -> int:
 
     A child enters it, since a process cannot return from a user namespace.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = socketpair(AF_UNIX, SOCK_STREAM)
     child = os.fork()
     if child == 0:
         with _exit_on_failure(theirs.fileno()):
@@ -506,15 +509,25 @@ def _listener_beside(process: int, port: int) -> int:
                 if _libc.setns(descriptor, kind) != 0:
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             # Any address: the loopback interface, which is the only one, may not be up yet.
-            listener = socket.create_server(("0.0.0.0", port), backlog=128)  # noqa: S104
-            socket.send_fds(theirs, [b"listens"], [listener.fileno()])
+            listener = socket(AF_INET, SOCK_STREAM)
+            listener.bind(("0.0.0.0", port))  # noqa: S104
+            listener.listen(128)
+            _send(theirs, b"listens", listener.fileno())
             os._exit(0)
     theirs.close()
-    said, descriptors, _, _ = socket.recv_fds(ours, 4096, 1)
+    said, sent, _, _ = ours.recvmsg(4096, CMSG_LEN(4))
+    ours.close()
     os.waitpid(child, 0)
-    if not descriptors:
+    if not sent:
         raise SetupFailed(f"no socket could be opened in the sandbox: {said.decode(errors='replace')}")
-    return descriptors[0]
+    [(_, _, number)] = sent
+    return int(struct.unpack("i", number)[0])
+
+
+def _send(receiver: socket, content: bytes, descriptor: int | None) -> None:
+    """Send a message, with a descriptor if there is one."""
+    ancillary = [] if descriptor is None else [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", descriptor))]
+    receiver.sendmsg([content], ancillary)
 
 
 def _make_devices_read_only() -> None:
@@ -588,12 +601,20 @@ def _within(kind: int, value: int) -> tuple[int, int]:
 
 
 def _become(argv: list[str], environment: dict[str, str]) -> NoReturn:
-    """Execute a command; like a shell, exit with 127 if there is none of that name."""
-    try:
-        os.execvpe(argv[0], argv, environment)  # noqa: S606
-    except OSError as error:
-        os.write(2, os.fsencode(f"{argv[0]}: {error.strerror}\n"))
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    """Execute a command; like a shell, exit with 127 if there is none of that name, with 126 if it cannot be executed.
+
+    `os.execvpe` would import a module, which the confined process may not be able to read.
+    """
+    code, reason = 127, "not found"
+    for folder in [""] if "/" in argv[0] else environment["PATH"].split(":"):
+        try:
+            os.execve(f"{folder}/{argv[0]}" if folder else argv[0], argv, environment)  # noqa: S606
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            code, reason = 126, os.strerror(error.errno or 0)
+    os.write(2, os.fsencode(f"{argv[0]}: {reason}\n"))
+    os._exit(code)
 
 
 @contextlib.contextmanager
