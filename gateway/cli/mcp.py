@@ -132,6 +132,7 @@ async def _check(
         folder=call.home.mcp_logins,
         environment=call.environment,
         reserved=lambda: others,
+        sandbox_level=lambda: config.sandbox.level,
         prepare_login=prepare_login,
     )
     try:

@@ -332,6 +332,7 @@ class ApplicationBuilder:
             log=services.of("mcp", knowledge.memory, knowledge.facts).log,
             workspace=self.context.workspace,
             folder=self.context.home.mcp_logins,
+            sandbox_level=lambda: self.context.config.sandbox.level,
             environment=os.environ,
             reserved=lambda: opened.tools,
         )

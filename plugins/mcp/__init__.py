@@ -11,6 +11,7 @@ mcp_settings     The keys of `[mcp.NAME]`.
 oauth            Logins.
 persons_servers  The servers as one person may see them.
 results          What servers return, as outputs of tools.
+sandboxed_transport  The same, in the sandbox of commands.
 stdio_transport  Messages over the standard streams of a program.
 tool_selection   The tools that are offered, `find_tools`, and resources.
 supervisor       A program that runs a server, and ends it with the gateway.

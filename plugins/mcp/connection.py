@@ -31,7 +31,9 @@ from plugins.mcp.elicitation import answer_elicitation
 from plugins.mcp.http_transport import guarded_client, trusted_certificates
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.mcp.oauth import LoginNeeded, OAuthFlow
+from plugins.mcp.sandboxed_transport import SandboxedTransport
 from plugins.mcp.stdio_transport import StdioTransport
+from plugins.sandbox.policy import Level
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import revealed, scrubbed
 
@@ -142,6 +144,7 @@ class Connection:
         keys: Its configuration.
         workspace: The folder in which programs run, unless the configuration names another.
         environment: The gateway's environment.
+        sandbox: Returns the level of the sandbox, None if none is accepted.
         oauth: The login for a server with an address; None for none.
         listed: Called with what the server offers, each time that it is read.
     """
@@ -153,6 +156,7 @@ class Connection:
         *,
         workspace: Path,
         environment: Mapping[str, str],
+        sandbox: Callable[[], Awaitable[Level | None]],
         oauth: OAuthFlow | None,
         listed: Callable[[Listing], Awaitable[None]],
     ) -> None:
@@ -160,6 +164,7 @@ class Connection:
         self._keys = keys
         self._workspace = workspace
         self._environment = environment
+        self._sandbox = sandbox
         self._oauth = oauth
         self._listed = listed
         self._client: Client | None = None
@@ -288,6 +293,15 @@ class Connection:
         keys = self._keys
         if keys.url:
             return _HttpTransport(keys.url, revealed(keys.headers), self._oauth)
+        if keys.sandbox:
+            return SandboxedTransport(
+                keys.command,
+                revealed(keys.env),
+                workspace=self._workspace,
+                cwd=keys.cwd or ".",
+                readable=keys.readable,
+                level=self._sandbox,
+            )
         folder = self._workspace / Path(keys.cwd or ".").expanduser()
         return StdioTransport(keys.command, revealed(keys.env), folder, self._environment)
 

@@ -20,6 +20,7 @@ from plugins.api.plugin_services import PluginLog
 from plugins.api.tool import ApprovalRequest, Tool, ToolContext, ToolOutput
 from plugins.mcp.definitions import TOOLS, DefinitionRefused, ServerTool, one_visible_line, server_tool
 from plugins.mcp.mcp_settings import ServerKeys
+from plugins.sandbox.policy import AcceptedLevel, Level, SandboxStatus, accepted_level
 from plugins.support.errors import ToolFailed
 from sessions.events.messages import ToolDefinition
 
@@ -285,6 +286,7 @@ class McpServers:
         folder: The folder for logins.
         environment: The gateway's environment.
         reserved: Returns the names of all other tools.
+        sandbox_level: Returns the setting `sandbox.level`.
         prepare_login: Prepares the login to each server, for example for a person who is there to log in.
     """
 
@@ -296,8 +298,11 @@ class McpServers:
         folder: Path,
         environment: Mapping[str, str],
         reserved: Callable[[], Collection[str]] = tuple,
+        sandbox_level: Callable[[], AcceptedLevel] = lambda: "auto",
         prepare_login: Callable[[OAuthFlow], None] | None = None,
     ) -> None:
+        self._sandbox_level = sandbox_level
+        self._sandbox_status: SandboxStatus | None = None
         self._prepare_login = prepare_login
         self._pins = Pins(log)
         self._workspace = workspace
@@ -376,9 +381,25 @@ class McpServers:
 
     def _connector(self, connect: Connect) -> Connect:
         def connection(name: str, keys: ServerKeys, **others: Any) -> Connection:
-            return connect(name, keys, workspace=self._workspace, environment=self._environment, **others)
+            return connect(
+                name,
+                keys,
+                workspace=self._workspace,
+                environment=self._environment,
+                sandbox=self._find_level,
+                **others,
+            )
 
         return connection
+
+    async def _find_level(self) -> Level | None:
+        """Return the level at which servers run in the sandbox; None if it does not work, or the setting is `none`."""
+        from plugins.sandbox.detection import detect  # noqa: PLC0415 - for servers in the sandbox only
+
+        if self._sandbox_status is None:
+            self._sandbox_status = await detect()
+        level = accepted_level(self._sandbox_level(), self._sandbox_status)
+        return None if level == "none" else level
 
 
 def _text(tool: ServerTool) -> str:

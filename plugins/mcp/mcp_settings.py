@@ -50,12 +50,15 @@ class ServerKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`[mcp.NAME]`: a server, which is either a program (`command`) or an address (`url`).
 
     `trust` believes what the server says about its tools: that a call may be repeated, and that a changed definition is
-    wanted. `auth` is whether a login (`exuvia mcp login`) is used for `url`.
+    wanted. `sandbox` runs the program in the sandbox of commands, where it may also read `readable`. `auth` is whether a
+    login (`exuvia mcp login`) is used for `url`.
     """
 
     command: tuple[_Text, ...] = ()
     env: dict[str, Secret] = {}
     cwd: _Text | None = None
+    sandbox: bool = False
+    readable: tuple[_Text, ...] = ()
     url: WebAddress | None = None
     headers: dict[str, Secret] = {}
     auth: Literal["oauth", "none"] = "oauth"
@@ -72,8 +75,8 @@ def faults_of(servers: Mapping[str, ServerKeys]) -> Iterable[tuple[str, str]]:
             yield key, "needs a name of lower-case letters, digits, _ and - that begins with a letter, up to 32"
         if bool(keys.command) == bool(keys.url):
             yield key, "needs either a command or a url"
-        if keys.url and (keys.env or keys.cwd):
-            yield key, "has a url, to which env and cwd do not apply"
+        if keys.url and (keys.env or keys.cwd or keys.sandbox):
+            yield key, "has a url, to which env, cwd and sandbox do not apply"
         if keys.command and keys.headers:
             yield f"{key}.headers", "applies to a url only"
         if keys.oauth.client_secret and not (keys.oauth.client_id and keys.oauth.issuer):

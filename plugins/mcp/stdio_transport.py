@@ -190,7 +190,7 @@ class StdioTransport:
         assert process.stdout is not None
         try:
             async for line in lines(process.stdout.read):
-                message = _parsed(line)
+                message = parsed(line)
                 if message is not None:
                     await receiving.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -228,7 +228,7 @@ async def _exits(process: Process, seconds: float) -> bool:
     return True
 
 
-def _parsed(line: bytes | Oversized) -> SessionMessage | None:
+def parsed(line: bytes | Oversized) -> SessionMessage | None:
     """Return the message in a line, None for an empty one or one that is no message, such as a log line.
 
     Raises:

@@ -38,7 +38,7 @@ async def start(
     level: Level,
     environment: Mapping[str, str] | None = None,
     cwd: str = ".",
-    stdin: bytes = b"",
+    stdin: bytes | int = b"",
 ) -> SandboxedProcess:
     """Start a command in the sandbox.
 
@@ -49,7 +49,7 @@ async def start(
         environment: Variables in addition to `PATH`, `HOME`, `TMPDIR`, `LANG`, `USER`, and those that name the proxy.
             Nothing is inherited from the gateway.
         cwd: The folder to start in, relative to the workspace.
-        stdin: The input of the command.
+        stdin: The input of the command; or a descriptor to read it from, which stays open here.
 
     Raises:
         SandboxFailed: The sandbox could not be made; nothing has run.
@@ -59,13 +59,13 @@ async def start(
     control.setblocking(False)
     output, written = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(output, False)
-    files = [_file_with(marshal.dumps(specification)), _file_with(stdin)]
+    files = [_file_with(marshal.dumps(specification)), *([] if isinstance(stdin, int) else [_file_with(stdin)])]
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-I", "-S", "-X", "utf8", "-c", _PROGRAM, str(Path(__file__).parent)),
             *(str(files[0]), str(controlled.fileno())),
-            stdin=files[1],
+            stdin=stdin if isinstance(stdin, int) else files[1],
             stdout=written,
             stderr=written,
             env={},

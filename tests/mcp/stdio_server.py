@@ -24,6 +24,7 @@ TRAP = {"type": "object", "properties": {"answer": {"type": "string", "pattern":
 
 TOOLS = [
     tool("echo", "Return the text.", annotations={"readOnlyHint": True}),
+    tool("look", "Return the files that exist."),
     tool("pid", "Return the process id."),
     tool("spawn", "Start processes that outlive this one."),
     tool("die", "End without an answer."),
@@ -79,6 +80,8 @@ def call(  # noqa: PLR0911, PLR0912 - one branch for each tool
     match name:
         case "echo":
             return text(str(arguments.get("text")))
+        case "look":
+            return text(" ".join(path for path in str(arguments["paths"]).split() if os.path.exists(path)))
         case "pid":
             return text(str(os.getpid()))
         case "spawn":

@@ -66,7 +66,10 @@ def test_check_of_an_unknown_server_names_the_others(home: Path) -> None:
     [
         ("[mcp.a]\n", "mcp.a needs either a command or a url."),
         ('[mcp.a]\ncommand = ["x"]\nurl = "http://x.example/mcp"\n', "mcp.a needs either a command or a url."),
-        ('[mcp.a]\nurl = "http://x.example/mcp"\ncwd = "."\n', "mcp.a has a url, to which env and cwd do not apply."),
+        (
+            '[mcp.a]\nurl = "http://x.example/mcp"\ncwd = "."\n',
+            "has a url, to which env, cwd and sandbox do not apply.",
+        ),
         ('[mcp.a]\ncommand = ["x"]\nheaders = { A = "b" }\n', "mcp.a.headers applies to a url only."),
         ('[mcp.a]\nurl = "file:///etc/passwd"\n', "mcp.a.url must be an address such as https://models.example.org/v1."),
         (
