@@ -33,6 +33,11 @@ def returned(client: Client) -> list[Frame]:
     return [event for _, event in client.events() if event["kind"] == "tool_returned"]
 
 
+def run(command: str, folder: Path) -> str:
+    """Run a command without a sandbox, and return its output."""
+    return subprocess.run(command.split(), cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
 async def turn(client: Client, text: str = "go on") -> str:
     """Send a message, wait for the end of its turn, and return the last result of a tool."""
     await client.send(text)
@@ -70,6 +75,43 @@ async def test_a_model_works_with_files_by_commands(tmp_path: Path) -> None:
         ]
         assert returned(client)[0]["output"] == "sum.py\n"
         assert offered(client)[-3:] == ["shell", "python", "jobs"]
+
+
+async def test_a_model_mends_a_fault_in_a_repository(tmp_path: Path) -> None:
+    identity = "git -c user.name=Exuvia -c user.email=exuvia@example.org"
+    script = [
+        asks("shell", command="python3 -B -m unittest -v", folder="project"),
+        asks("shell", command="grep -n return sums.py && git status --short", folder="project"),
+        asks("edit", path="project/sums.py", old="a - b", new="a + b"),
+        asks("shell", command="python3 -B -m unittest", folder="project"),
+        asks(
+            "shell",
+            command=f"git diff --stat && {identity} commit -qam 'Sums are added' && git log --oneline",
+            folder="project",
+        ),
+        asks("shell", command="echo 'touch owned' > .git/hooks/post-commit; git config core.pager x", folder="project"),
+        {"text": "It is mended."},
+    ]
+    project = tmp_path / "workspace" / "project"
+    async with gateway(tmp_path, script=script, settings=ENABLED) as running:
+        project.mkdir()
+        (project / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+        (project / "test_sums.py").write_text(
+            "import unittest\nfrom sums import add\n\n\nclass Sums(unittest.TestCase):\n"
+            "    def test_add(self):\n        self.assertEqual(add(40, 2), 42)\n"
+        )
+        for command in ("git init -q", "git add .", f"{identity} commit -qm First"):
+            run(command, project)
+        client = await running.connect()
+        await turn(client)
+        tested, looked, _, tested_again, committed, attacked = returned(client)
+        assert (tested["exit_code"], "38 != 42" in tested["output"]) == (1, True)
+        assert (looked["exit_code"], looked["output"]) == (0, "2:    return a - b\n")
+        assert (tested_again["exit_code"], tested_again["output"].endswith("OK\n")) == (0, True)
+        assert (committed["exit_code"], "Sums are added" in committed["output"]) == (0, True)
+        assert attacked["exit_code"] != 0
+        assert not (project / ".git" / "hooks" / "post-commit").exists()
+    assert run("git log --format=%s", project) == "Sums are added\nFirst\n"
 
 
 async def test_commands_are_offered_only_when_enabled_from_the_next_turn_on(tmp_path: Path) -> None:
