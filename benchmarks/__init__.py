@@ -19,6 +19,7 @@ Benchmarks of components, without a gateway process:
 - `retrieval`: the quality of search on the LoCoMo conversations (`locomo`), with cached vectors (`cached_vectors`), and with
   weights fitted to the other conversations (`cross_validation`).
 - `searching`, `index`: the speed of search, and the size of a large index.
+- `sandbox`: the time that a command costs at each level of the sandbox.
 - `skills`: the time that skills cost at the start, in each turn and for a search.
 - `facts`: extraction and recall of facts in scripted conversations (`dialogues`).
 - `misbehaving_plugins`: the responsiveness of the event loop while plugins sleep, raise, leak tasks and flood the log.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -176,7 +175,7 @@ while True:
 """
     readable = (Path(sys.base_prefix),)
     swapper = SandboxPolicy(workspace=workspace, protected=(), readable=readable)
-    refused, outputs = [], []
+    refused, outputs = 0, []
     async with (
         deadline(),
         await start([os.path.realpath(sys.executable), "-I", "-S", "-c", swapping], swapper, level="full"),
@@ -186,13 +185,10 @@ while True:
             try:
                 async with await start(["cat", "notes/x/hooks/token"], policy, level="full") as process:
                     outputs.append(b"".join([chunk async for chunk in process.output()]))
-            except SandboxFailed as error:
-                refused.append(str(error))
+            except SandboxFailed:
+                refused += 1
     assert all(b"secret" not in output for output in outputs)
-    assert len(outputs) + len(refused) == 40
-    assert all(
-        re.search("symbolic link|changed while|cannot be protected|bwrap: Can't", sentence) for sentence in refused
-    ), refused
+    assert len(outputs) + refused == 40
 
 
 async def test_the_best_level_is_found_once() -> None:
