@@ -21,6 +21,7 @@ Benchmarks of components, without a gateway process:
 - `searching`, `index`: the speed of search, and the size of a large index.
 - `sandbox`: the time that a command costs at each level of the sandbox.
 - `skills`: the time that skills cost at the start, in each turn and for a search.
+- `web`: the time and memory of reading a page of the web, and of looking for a URL in a conversation.
 - `facts`: extraction and recall of facts in scripted conversations (`dialogues`).
 - `misbehaving_plugins`: the responsiveness of the event loop while plugins sleep, raise, leak tasks and flood the log.
 - `memory_month`: what the final requests contain after months of conversation.

@@ -32,6 +32,7 @@ from benchmarks import (
     start,
     throughput,
     tokens,
+    web,
 )
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
@@ -56,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "index": index.run,
     "facts": facts.run,
     "skills": skills.run,
+    "web": web.run,
     "misbehaving-plugins": misbehaving_plugins.run,
     "sandbox": sandbox.run,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +176,27 @@ async def test_a_page_that_is_too_large_is_refused_wherever_its_size_shows(net: 
     for path, why in (("/long", "larger"), ("/bomb", "larger"), ("/twice", "not asked for")):
         with pytest.raises(WebFailed, match=why):
             await requested(net.url(path))
+
+
+async def test_a_bomb_is_never_decompressed_as_a_whole(net: SmallWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+
+    class Decoder:
+        def __init__(self, window: int) -> None:
+            self._decoder = zlib.decompressobj(window)
+            self.eof = False
+
+        def decompress(self, body: bytes, most: int = 0) -> bytes:
+            content = self._decoder.decompress(body, most)
+            made.append(len(content))
+            return content
+
+    monkeypatch.setattr(web_client, "zlib", SimpleNamespace(decompressobj=Decoder, error=zlib.error))
+    bomb = gzip.compress(b"\0" * (10 * MAX_BYTES), mtime=0)
+    net.public.pages["/bomb"] = web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+    with pytest.raises(WebFailed, match="larger"):
+        await requested(net.url("/bomb"))
+    assert made == [MAX_BYTES + 1]
 
 
 @pytest.mark.parametrize(

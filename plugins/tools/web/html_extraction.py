@@ -66,9 +66,8 @@ def _decode(body: bytes, charset: str) -> str:
 
 def _main_content(tree: Any) -> str:
     body = tree.body
-    for code in body.query_selector_all("code")[:MAX_LISTS] if body else ():
-        if code.query_selector("code") is None and not _is_listing(code):
-            code.text = f"`{code.text}`"
+    for code in body.query_selector_all(":not(pre) > code")[:MAX_LISTS] if body else ():
+        code.text = f"`{code.text}`"
     # The library drops each `ul` as navigation.
     for listed in list(body.query_selector_all("ul"))[:MAX_LISTS] if body else ():
         links = sum(len((link.text or "").strip()) for link in listed.query_selector_all("a"))
@@ -86,16 +85,6 @@ def _main_content(tree: Any) -> str:
         comments=False,
         post_meta=False,
     )
-
-
-def _is_listing(code: Any) -> bool:
-    """Return True for an element in a `pre`."""
-    node = code.parent
-    for _ in range(5):
-        if node is None or node.tag == "pre":
-            return node is not None
-        node = node.parent
-    return False
 
 
 class Markdown(HTMLParser):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from plugins.http.web_urls import UrlRefused, canonical_url, url_host
+from plugins.support.bounded_cache import bounded_cache
 from sessions.events.messages import Message, ToolMessage, UserMessage
 
 FETCH, SEARCH = "fetch", "search"
@@ -39,7 +40,7 @@ def is_named(url: str, messages: Iterable[Message]) -> bool:
         messages: The messages that the model is shown, without recalled ones and summaries.
     """
     host = url_host(url)
-    candidates = (text for message in messages for text in _named_in(message))
+    candidates = dict.fromkeys(text for message in messages for text in _named_in(message))
     # Most URLs of a page name other hosts; those need no parsing. In another script a host may be spelled in many ways.
     return any(url in _meanings(text) for text in candidates if host in text.lower() or not text.isascii())
 
@@ -54,6 +55,7 @@ def _named_in(message: Message) -> Iterator[str]:
             yield from re.findall(_URL, message.text)
 
 
+@bounded_cache(8192)
 def _meanings(text: str) -> set[str]:
     """Return the canonical URLs that a text may mean: with all or less of the punctuation at its end, and up to its first
     character outside of ASCII."""
