@@ -230,6 +230,8 @@ async def test_in_a_group_only_who_asked_or_somebody_named_may_answer(tmp_path: 
             assert "Only the person who asked for this, or the owner" in refused["text"]
             await elsewhere.say("/approvals", id_=f"list-{room}", sender="ben", room=room, group=group)
             assert (await elsewhere.until_heard(room=room))["text"].startswith("No question is open")
+        await elsewhere.say("", id_="always", sender="ana", choice=asked["buttons"]["Approve always"], **kitchen)
+        assert "Only somebody whom plugins.senders names" in (await elsewhere.until_heard(room="kitchen"))["text"]
         assert launches(g.home) == []
         await elsewhere.say("", id_="ana", sender="ana", choice=button, **kitchen)
         await until(lambda: launches(g.home) == ["moon"])

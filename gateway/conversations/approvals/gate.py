@@ -115,6 +115,8 @@ class ApprovalGate:
     async def _answer_to(self, question: ApprovalQuestion, digest: str) -> str:
         assert question.answer is not None
         await self._recorder.until_durable(question.answered)
+        with suppress(SessionsError):  # a crash may have come between the answer and its rule
+            await self._remember(question.asked, question.answer)
         if question.answer.decision == "deny":
             return question.answer.reason or "A person denied this call. Do not try the same in another way; ask what to do."
         if question.asked.digest != digest:
@@ -165,7 +167,7 @@ class ApprovalGate:
         Raises:
             UnknownApproval: There is no such question here, or it does not offer this scope.
             Conflict: It was answered before, or has expired.
-            SessionsError: The answer could not be stored.
+            SessionsError: The answer, or the rule of one for always, could not be stored.
         """
         question = self._open_question(approval)
         if decision == "approve" and scope not in question.asked.choices:
@@ -177,17 +179,6 @@ class ApprovalGate:
             raise Conflict(f"The question {approval} is being answered already.")
         self._deciding.add(approval)
         try:
-            if decision == "approve" and scope == "always":
-                transcript = self._recorder.transcript
-                await self._rules.add(  # first, so that a crash in between forgets nothing: the question stays open
-                    tool=question.asked.tool,
-                    agent="main",
-                    person=transcript.person,
-                    pattern=question.asked.pattern,
-                    session=transcript.session,
-                    approval=approval,
-                )
-                self._open_question(approval)  # the turn may have ended meanwhile
             given = ApprovalGiven(
                 approval=approval,
                 decision=decision,
@@ -196,9 +187,24 @@ class ApprovalGate:
                 channel=channel,
                 reason=reason,
             )
-            return await self._recorder.append_durable(given, turn=open_turn(self._recorder.transcript).ordinal)
+            seq = await self._recorder.append_durable(given, turn=open_turn(self._recorder.transcript).ordinal)
+            await self._remember(question.asked, given)
         finally:
             self._deciding.discard(approval)
+        return seq
+
+    async def _remember(self, asked: ApprovalAsked, given: ApprovalGiven) -> None:
+        """Set the rule of a call that was approved always, unless it was set before. Raises SessionsError."""
+        if given.decision == "approve" and given.scope == "always":
+            transcript = self._recorder.transcript
+            await self._rules.add(
+                tool=asked.tool,
+                agent="main",
+                person=transcript.person,
+                pattern=asked.pattern,
+                session=transcript.session,
+                approval=asked.approval,
+            )
 
     async def expire(self, approval: str) -> None:
         """Deny a question that nobody has answered in time, unless it is being answered."""

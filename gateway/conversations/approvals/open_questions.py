@@ -105,6 +105,8 @@ class OpenQuestions:
         transcript = gate.transcript
         if not answerer.may_answer(transcript):
             raise NotYourQuestion("Only the person who asked for this, or the owner, may answer.")
+        if scope == "always" and not answerer.named:
+            raise NotYourQuestion("Only somebody whom plugins.senders names may approve a call always.")
         seq = await gate.give(approval, decision, scope, by=answerer.person, channel=answerer.channel)
         return RecordedAnswer(session=transcript.session, key=transcript.key, seq=seq)
 

@@ -20,12 +20,14 @@ NEVER_ASK = frozenset({"read", "memory_search", "memory_get"})
 
 
 class RememberedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that a person approved always: a tool, an agent, and the exact pattern of the call that was asked about."""
+    """Calls that a person approved always: a tool, an agent, and the exact pattern of the call that was asked about.
+    `answer` is the session and the id of that question."""
 
     id: str
     tool: str
     agent: str
     person: str
+    answer: tuple[str, str] = ("", "")
     pattern: ActionPattern = ActionPattern()
     at: str = ""
 

@@ -105,9 +105,12 @@ class RememberedRules:
     async def add(
         self, *, tool: str, agent: str, person: str, pattern: ActionPattern, session: str, approval: str
     ) -> RememberedRule:
-        """Set a rule, and return it once it is durable. Raises SessionsError."""
+        """Set a rule, unless this answer has set it before, and return it once it is durable. Raises SessionsError."""
         writer = await self._opened(create=True)
         assert writer is not None
+        if known := next((each for each in writer.state.values() if each.answer == (session, approval)), None):
+            await writer.until_durable(writer.head)
+            return known
         rule = new_rule_id(writer.state)
         event = ApprovalRuleSet(
             rule=rule, tool=tool, agent=agent, person=person, session=session, approval=approval, pattern=pattern
@@ -171,7 +174,13 @@ def fold_rule(rules: Rules, event: RuleEvent, *, seq: int, at: str, turn: int | 
     if isinstance(event, ApprovalRuleRevoked):
         return {name: rule for name, rule in rules.items() if name != event.rule}
     rule = RememberedRule(
-        id=event.rule, tool=event.tool, agent=event.agent, person=event.person, pattern=event.pattern, at=at
+        id=event.rule,
+        tool=event.tool,
+        agent=event.agent,
+        person=event.person,
+        answer=(event.session, event.approval),
+        pattern=event.pattern,
+        at=at,
     )
     return {**rules, event.rule: rule}
 
