@@ -14,7 +14,7 @@ import pytest
 
 from plugins.api.tool import ApprovalRequest, ToolContext, ToolOutput
 from plugins.sandbox import detection
-from plugins.sandbox.policy import SandboxKeys, SandboxStatus
+from plugins.sandbox.policy import AcceptedLevel, Level, SandboxKeys, SandboxStatus
 from plugins.support.errors import ToolFailed
 from plugins.testing.contexts import make_context
 from plugins.tools.execution import jobs as jobs_module
@@ -323,6 +323,26 @@ async def test_what_is_offered_follows_the_configuration(
     async with commands(tmp_path, msgspec.structs.replace(KEYS, **changes)) as made:
         assert list(made.source.tools()) == offered
         assert made.source.problems() == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "offered"),
+    [("auto", "partial", True), ("auto", "none", False), ("partial", "partial", True), ("partial", "none", False)]
+    + [("full", "full", True), ("full", "partial", False), ("none", "none", True)],
+)
+async def test_commands_are_offered_where_the_level_suffices(
+    setting: AcceptedLevel, found: Level, offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def detected() -> SandboxStatus:
+        return SandboxStatus(level=found, reason="It is not installed.", fix="Install it.")
+
+    monkeypatch.setattr(detection, "detect", detected)
+    async with commands(tmp_path, msgspec.structs.replace(KEYS, sandbox=SandboxKeys(level=setting))) as made:
+        assert bool(made.source.tools()) is offered
+        if not offered:
+            assert made.source.problems() == [
+                f"Commands (shell and python) are not offered; the sandbox's level is {found}: It is not installed. Install it."
+            ]
 
 
 async def test_an_unconfined_command_says_so_where_it_is_approved(tmp_path: Path) -> None:
