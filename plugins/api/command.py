@@ -307,6 +307,11 @@ class McpView(Protocol):
         """Offer changed tools if their digest begins with `digest`, at least twelve digits. Return their names."""
         ...
 
+    async def log_in(self, server: str, address: str = "") -> str:
+        """Return the address that the person must open to log in, "" if the server asks for no login; or, with the address
+        that the browser was then sent back to, log in."""
+        ...
+
     async def run_prompt(self, server: str, prompt: str, arguments: Mapping[str, str]) -> None:
         """Send a prompt of a server as a message of the person."""
         ...

@@ -17,8 +17,10 @@ class McpCommand:
     """The `/mcp` command. Changed definitions are accepted by the digest that was shown with them."""
 
     name: ClassVar[str] = "mcp"
-    usage: ClassVar[str] = "/mcp [show NAME | accept NAME DIGEST | prompt NAME PROMPT [ARGUMENT=VALUE …]]"
-    summary: ClassVar[str] = "List the MCP servers, show and accept changes of their tools, and use their prompts."
+    usage: ClassVar[str] = (
+        "/mcp [show NAME | accept NAME DIGEST | login NAME [ADDRESS] | prompt NAME PROMPT [ARGUMENT=VALUE …]]"
+    )
+    summary: ClassVar[str] = "List the MCP servers, show and accept changes of their tools, log in, and use their prompts."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
@@ -37,10 +39,24 @@ class McpCommand:
             case ["accept", server, digest]:
                 tools = await conversation.mcp.accept(server, digest)
                 return f"Offered again from the next turn on: {', '.join(map(code, tools))}."
+            case ["login", server]:
+                return _login(server, await conversation.mcp.log_in(server))
+            case ["login", server, address]:
+                await conversation.mcp.log_in(server, address)
+                return f"You are logged in to {code(server)}."
             case ["prompt", server, prompt, *given]:
                 await conversation.mcp.run_prompt(server, prompt, _arguments(given))
                 return f"The prompt {code(prompt)} was sent."
         raise CommandFailed(f"Write {self.usage}.")
+
+
+def _login(server: str, address: str) -> str:
+    if not address:
+        return f"The MCP server {code(server)} asks for no login."
+    return (
+        f"Open this address and log in:\n\n{code(address)}\n\nA browser on another machine ends at an address that does not"
+        f" open: copy that and send {code(f'/mcp login {server} ADDRESS')}."
+    )
 
 
 def _arguments(given: Sequence[str]) -> Mapping[str, str]:

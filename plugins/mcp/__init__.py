@@ -2,6 +2,7 @@
 
 Of these modules a gateway without a configured server imports only `mcp_settings`.
 
+chat_logins      Logins that begin in a chat.
 connection       The connection to one server, kept up by one task.
 definitions      Names, descriptions and schemas as they are offered, and their digests.
 elicitation      Questions of servers, asked as approvals.

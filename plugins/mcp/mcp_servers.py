@@ -25,6 +25,7 @@ from plugins.support.errors import ToolFailed
 from sessions.events.messages import ToolDefinition
 
 if TYPE_CHECKING:
+    from plugins.mcp.chat_logins import ChatLogin
     from plugins.mcp.connection import Connection, Health, Listing
     from plugins.mcp.oauth import OAuthFlow
 
@@ -310,6 +311,8 @@ class McpServers:
         self._environment = environment
         self._reserved = reserved
         self._servers: dict[str, McpServer] = {}
+        self._logins: dict[str, ChatLogin] = {}
+        self._login_type: Callable[..., OAuthFlow] | None = None
         self._changing = asyncio.Lock()
         self._changes = 0
 
@@ -365,6 +368,7 @@ class McpServers:
                 for name in new:
                     self._servers[name].problem = f"the SDK is not installed ({error}): pip install '{EXTRA}'"
                 return
+            self._login_type = login
             for name, keys in new.items():
                 oauth = login(name, keys, self._folder / f"{name}.json") if keys.url and keys.auth == "oauth" else None
                 if oauth is not None and self._prepare_login is not None:
@@ -375,8 +379,57 @@ class McpServers:
         """Return a configured server."""
         return self._servers.get(name)
 
+    async def begin_login(self, name: str) -> str:
+        """Begin a login to a server; return the address that a person must open, "" if the server asks for none.
+
+        Raises:
+            ToolFailed: The server has no login, or none can begin.
+        """
+        server = self._servers[name]
+        if not server.keys.url or server.keys.auth != "oauth" or self._login_type is None:
+            raise ToolFailed(f'The MCP server {name} has no login: it needs a url, and auth = "oauth".')
+        from plugins.mcp.chat_logins import ChatLogin  # noqa: PLC0415 - needs the SDK, which is loaded now
+        from plugins.mcp.connection import Connection  # noqa: PLC0415 - as above
+        from plugins.mcp.oauth import LoginNeeded  # noqa: PLC0415 - as above
+
+        await self._end_login(name)
+        connector = self._connector(Connection)
+        login = ChatLogin(
+            self._login_type(name, server.keys, self._folder / f"{name}.json"),
+            lambda flow, listed: connector(name, server.keys, oauth=flow, listed=listed),
+        )
+        self._logins[name] = login
+        try:
+            return await login.address()
+        except LoginNeeded as error:
+            raise ToolFailed(f"The MCP server {name}: {error}.") from error
+
+    async def finish_login(self, name: str, address: str) -> None:
+        """End a login with the address that the browser was sent back to.
+
+        Raises:
+            ToolFailed: None was begun, or it failed.
+        """
+        login = self._logins.pop(name, None)
+        if login is None:
+            raise ToolFailed(f"No login to {name} was begun: `/mcp login {name}`.")
+        from plugins.mcp.oauth import LoginNeeded  # noqa: PLC0415 - as above
+
+        try:
+            await login.finish(address)
+        except LoginNeeded as error:
+            raise ToolFailed(f"The login to {name} failed: {error}.") from error
+        finally:
+            await login.close()
+
+    async def _end_login(self, name: str) -> None:
+        if (login := self._logins.pop(name, None)) is not None:
+            await login.close()
+
     async def close(self) -> None:
-        """Stop all servers."""
+        """Stop all servers, and end all logins."""
+        for name in tuple(self._logins):
+            await self._end_login(name)
         await self.reconfigure({})
 
     def _connector(self, connect: Connect) -> Connect:

@@ -170,7 +170,7 @@ class OAuthFlow:
     async def show(self, url: str) -> None:
         """Show a person the address to open. Raises LoginNeeded if nobody is there."""
         if self._show is None:
-            raise LoginNeeded(f"it asks for a login again; run `exuvia mcp login {self._name}`")
+            raise LoginNeeded(f"it asks for a login again: `/mcp login {self._name}` or `exuvia mcp login {self._name}`")
         await self._show(url)
 
     async def answer(self) -> AuthorizationCodeResult:
@@ -202,7 +202,7 @@ class _NoLogin(httpx2.Auth):
         """Send the request as it is."""
         response = yield request
         if response.status_code == 401:
-            raise LoginNeeded(f"it asks for a login; run `exuvia mcp login {self._name}`")
+            raise LoginNeeded(f"it asks for a login: `/mcp login {self._name}` or `exuvia mcp login {self._name}`")
 
 
 class _StoredOAuth(OAuthClientProvider):

@@ -61,6 +61,18 @@ class PersonsServers:
             raise CommandFailed(f"The definitions have another digest; look at them with `/mcp show {server}`.")
         return accepted
 
+    async def log_in(self, server: str, address: str = "") -> str:
+        """Begin a login, or end it with the address that the browser was sent back to."""
+        self._check_owner()
+        self._server(server)
+        try:
+            if not address:
+                return await self._servers.begin_login(server)
+            await self._servers.finish_login(server, address)
+        except ToolFailed as error:
+            raise CommandFailed(str(error)) from error
+        return ""
+
     async def run_prompt(self, server: str, prompt: str, arguments: Mapping[str, str]) -> None:
         """Send a prompt as a message that says where it is from."""
         from plugins.mcp.results import prompt_text  # noqa: PLC0415 - needs the SDK, which is loaded if there is a server
@@ -80,7 +92,7 @@ class PersonsServers:
 
     def _check_owner(self) -> None:
         if not self._owner:
-            raise CommandFailed("Only the owner can show and accept changes, and only in a private chat.")
+            raise CommandFailed("Only the owner can do this, and only in a private chat.")
 
 
 def _usage(prompt: Mapping[str, Any]) -> str:

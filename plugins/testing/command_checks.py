@@ -102,7 +102,7 @@ class NoServers:
         """Find no server."""
         raise CommandFailed(f"There is no MCP server {server!r}.")
 
-    accept = run_prompt = changes
+    accept = run_prompt = log_in = changes
 
 
 class StaticApprovals:

@@ -284,7 +284,7 @@ async def test_a_login_is_kept_privately_and_used_and_renewed_after_a_restart(tm
         server.answer = login.answer
         keys = ServerKeys(url=server.url)
         async with opened(tmp_path, far=keys) as source:
-            assert report(source, "far").problem == "it asks for a login; run `exuvia mcp login far`"
+            assert report(source, "far").problem == "it asks for a login: `/mcp login far` or `exuvia mcp login far`"
             assert login.grants == []
             assert not [path for _, path in server.requests if path == "/registration"]
         async with opened(tmp_path, prepare_login=at_once, far=keys) as source:
@@ -300,6 +300,39 @@ async def test_a_login_is_kept_privately_and_used_and_renewed_after_a_restart(tm
         async with opened(tmp_path, far=keys) as source:
             assert (await run(source, "far_echo", text="renewed")).text == "renewed"
         assert login.grants == ["authorization_code", "refresh_token"]
+
+
+async def test_a_login_begins_in_a_chat_and_ends_with_the_address_that_the_browser_was_sent_to(tmp_path: Path) -> None:
+    async with serving() as server:
+        login = AuthorizationServer(server)
+        server.answer = login.answer
+        async with opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+            with pytest.raises(ToolFailed, match="No login to far was begun"):
+                await source.finish_login("far", "http://127.0.0.1/callback?code=x")
+            await source.begin_login("far")
+            address = await source.begin_login("far")  # the earlier one ends
+            async with httpx2.AsyncClient() as browser:
+                returned = (await browser.get(address)).headers["Location"]
+            with pytest.raises(ToolFailed, match="State"):
+                await source.finish_login("far", returned.replace("state=", "state=x"))
+            address = await source.begin_login("far")
+            async with httpx2.AsyncClient() as browser:
+                returned = (await browser.get(address)).headers["Location"]
+            await source.finish_login("far", returned)
+            await until(lambda: report(source, "far").ready)
+            assert (await run(source, "far_echo", text="in")).text == "in"
+            assert await source.begin_login("far") == ""
+
+
+async def test_a_browser_on_this_machine_ends_a_login_by_itself(tmp_path: Path) -> None:
+    async with serving() as server:
+        login = AuthorizationServer(server)
+        server.answer = login.answer
+        async with opened(tmp_path, far=ServerKeys(url=server.url)) as source:
+            address = await source.begin_login("far")
+            async with httpx2.AsyncClient(follow_redirects=True) as browser:
+                assert "You can close this window" in (await browser.get(address)).text
+            await until(lambda: report(source, "far").ready)
 
 
 async def test_a_waiting_server_notices_a_login_of_another_process(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_only_the_owner_accepts_exactly_the_changes_that_were_shown(tmp_pa
     (tmp_path / "tools.json").write_text(json.dumps(listed))
     async with opened(tmp_path, log, odd=misbehaving(tmp_path)) as source:
         owner, ana = Conversation(source), Conversation(source, "ana")
-        for argument in ("show odd", "accept odd 0123456789ab"):
+        for argument in ("show odd", "accept odd 0123456789ab", "login odd"):
             with pytest.raises(CommandFailed, match="Only the owner"):
                 await ana.type(argument)
         shown = await owner.type("show odd")
