@@ -327,21 +327,28 @@ async def test_what_is_offered_follows_the_configuration(
 
 @pytest.mark.parametrize(
     ("setting", "found", "offered"),
-    [("auto", "partial", True), ("auto", "none", False), ("partial", "partial", True), ("partial", "none", False)]
-    + [("full", "full", True), ("full", "partial", False), ("none", "none", True)],
+    [
+        ("auto", "partial", True),
+        ("auto", "none", False),
+        ("partial", "partial", True),
+        ("partial", "none", False),
+        ("full", "full", True),
+        ("full", "partial", False),
+        ("none", "none", True),
+    ],
 )
 async def test_commands_are_offered_where_the_level_suffices(
     setting: AcceptedLevel, found: Level, offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def detected() -> SandboxStatus:
-        return SandboxStatus(level=found, reason="It is not installed.", fix="Install it.")
+        return SandboxStatus(level=found, reason="It is missing.", fix="Install it.")
 
     monkeypatch.setattr(detection, "detect", detected)
     async with commands(tmp_path, msgspec.structs.replace(KEYS, sandbox=SandboxKeys(level=setting))) as made:
         assert bool(made.source.tools()) is offered
         if not offered:
             assert made.source.problems() == [
-                f"Commands (shell and python) are not offered; the sandbox's level is {found}: It is not installed. Install it."
+                f"Commands (shell and python) are not offered; the sandbox's level is {found}: It is missing. Install it."
             ]
 
 
