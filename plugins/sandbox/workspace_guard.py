@@ -27,6 +27,11 @@ _SKIPPED = frozenset(("node_modules", "objects", "refs", "logs", "hooks", "__pyc
 """Folders that may be large, in which no repository is."""
 
 
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/dev", "/sys", "/boot")
+_SHARED = ("/", "/tmp", "/var", "/run", "/home", "/root", "/opt", "/srv", "/mnt")  # noqa: S108
+"""Folders of the system, and folders that hold those of others: neither is a workspace, of the former no part either."""
+
+
 class GuardedPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Paths relative to a workspace.
 
@@ -47,8 +52,10 @@ def guarded_paths(policy: SandboxPolicy, workspace: Path) -> GuardedPaths:
     """Find what must be guarded in a workspace, whose path is resolved.
 
     Raises:
-        SandboxFailed: A path leads through a symbolic link, which could be replaced.
+        SandboxFailed: A path leads through a symbolic link, which could be replaced, or the workspace is the system's.
     """
+    if str(workspace) in _SHARED or any(workspace.is_relative_to(folder) for folder in _SYSTEM):
+        raise SandboxFailed(f"{workspace} is a folder of the system; a workspace must be a folder of its own.")
     protected = () if policy.read_only else policy.protected
     read_only = {_existing_part(workspace, path): (b"" if PurePath(path).suffix else None) for path in protected}
     fixed, git_folders = set[str](), []

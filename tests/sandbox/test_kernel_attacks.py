@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from textwrap import dedent
 
 import pytest
 
-from tests.sandbox.scene import Scene
+from tests.sandbox.scene import UIDS, Scene
 
 NOT_TRIED_WITHOUT = {
     "kexec_load": "call('kexec_load', 0, 0, None, 0)",
@@ -113,3 +116,29 @@ def test_a_command_does_not_get(scene: Scene, level: str, attack: str) -> None:
 @pytest.mark.parametrize("attack", [*CALLING, *PRIVILEGED])
 def test_without_the_sandbox_it_gets(scene: Scene, attack: str) -> None:
     assert succeeds(scene, (CALLING | PRIVILEGED)[attack], "none") == (attack in CALLING or scene.user == "root")
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86-64 has a second set of numbers that a process can use")
+def test_calls_by_the_numbers_of_another_architecture_kill(scene: Scene, level: str) -> None:
+    program = """
+        import mmap
+        code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        code.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")  # mov eax, 20 (getpid); int 0x80; ret
+        address = ctypes.addressof(ctypes.c_char.from_buffer(code))
+        print("BREACH", ctypes.CFUNCTYPE(ctypes.c_int)(address)())
+    """
+    result = scene.run(program, level)
+    assert (result.exit_code, result.breached) == (128 + signal.SIGSYS, False)
+    assert scene.run(program, "none").breached
+
+
+def test_a_setuid_program_gains_nothing(scene: Scene, level: str) -> None:
+    workspace = scene.workspace()
+    program = workspace / "notes/id"
+    shutil.copy("/usr/bin/id", program)
+    os.chown(program, 0, 0)
+    program.chmod(0o4755)
+    run = "os.execv('notes/id', ['id', '-u'])"
+    uid = "0" if scene.user == "root" else str(UIDS[scene.user])
+    assert scene.run(run, level, workspace).output.strip() == uid
+    assert scene.run(run, "none", workspace).output.strip() == "0"
