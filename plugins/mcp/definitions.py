@@ -18,6 +18,9 @@ from sessions.events.messages import ToolDefinition
 NAME_LENGTH = 64
 """Characters of a name that every provider accepts."""
 
+OWN_NAME_LENGTH = 256
+"""Characters of a server's own name of a tool."""
+
 DESCRIPTION_LENGTH = 4_000
 """Characters of a description; the rest is cut."""
 
@@ -87,6 +90,8 @@ def server_tool(server: str, sent: dict[str, Any]) -> ServerTool:
     name, description, schema = sent.get("name"), sent.get("description") or "", sent.get("inputSchema")
     if not isinstance(name, str) or not isinstance(description, str) or not name.strip():
         raise DefinitionRefused("has no name, or a description that is not text")
+    if len(name) > OWN_NAME_LENGTH:
+        raise DefinitionRefused(f"has a name of more than {OWN_NAME_LENGTH} characters")
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise DefinitionRefused("has parameters that are not an object")
     encoded = _canonical(sent)

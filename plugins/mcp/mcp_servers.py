@@ -35,6 +35,9 @@ EXTRA = "exuvia[mcp]"
 FIND_TOOLS, RESOURCES = "find_tools", "mcp_resources"
 """The names of the client's own tools."""
 
+PINNED = 2_000
+"""Tools of one server whose definitions are kept."""
+
 TEXT_LENGTH = 8_000
 """Characters of a definition that are kept, to show what changed."""
 
@@ -217,10 +220,11 @@ class McpServer:
                 offered = tool.definition.name
                 if offered in tools or offered in (FIND_TOOLS, RESOURCES) or offered in self._reserved():
                     raise DefinitionRefused(f"would be named {offered!r}, which is the name of another tool")
+                admitted = await self._pins.admit(self.name, tool, trusted=self.keys.trust)
             except DefinitionRefused as error:
                 refused.append(f"{self.name}: the tool {name!r} {error}.")
                 continue
-            if await self._pins.admit(self.name, tool, trusted=self.keys.trust):
+            if admitted:
                 tools[offered] = cast("Tool", ServerToolCalls(self, tool))
             else:
                 changed.append(tool)
@@ -242,6 +246,7 @@ class Pins:
         """Return True if a definition may be offered; one that is new, or of a trusted server, is pinned.
 
         Raises:
+            DefinitionRefused: The server names ever new tools.
             LogUnusable: It cannot be recorded.
         """
         known = (await self._pinned()).get((server, tool.name))
@@ -249,6 +254,8 @@ class Pins:
             return True
         if known is not None and not trusted:
             return False
+        if known is None and sum(name == server for name, _ in await self._pinned()) >= PINNED:
+            raise DefinitionRefused(f"is new, and the server has named {PINNED:,} tools before")
         await self.pin(server, tool)
         return True
 

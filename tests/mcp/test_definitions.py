@@ -48,6 +48,7 @@ def test_what_cannot_be_seen_is_removed() -> None:
     [
         ({"name": 5, "inputSchema": {"type": "object"}}, "has no name"),
         ({"name": " ", "inputSchema": {"type": "object"}}, "has no name"),
+        ({"name": "x" * 257, "inputSchema": {"type": "object"}}, "more than 256 characters"),
         ({"name": "echo"}, "not an object"),
         (sent([]), "not an object"),
         (sent({"type": "string"}), "not an object"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from plugins.api.tool import ApprovalRequest, DescribesCalls, OutputFile
-from plugins.mcp import stdio_transport
+from plugins.mcp import mcp_servers, stdio_transport
 from plugins.mcp.mcp_settings import ServerKeys, ToolFilter
 from plugins.support.errors import ToolFailed
 from tests.mcp.mcp_stage import MemoryLog, alive, call_context, misbehaving, opened, report, run
@@ -199,6 +199,22 @@ async def test_a_tool_whose_definition_changed_is_withheld_until_it_is_accepted(
     async with opened(tmp_path, log, odd=misbehaving(tmp_path)) as source:
         assert list(source.tools()) == ["odd_echo"]
     assert [(each["server"], each["tool"]) for each in log.kept] == [("odd", "echo")] * 2
+
+
+async def test_a_server_that_names_ever_new_tools_does_not_fill_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_servers, "PINNED", 3)
+    log = MemoryLog()
+    for start in (0, 2, 4):
+        tools = [{"name": f"tool{number}", "inputSchema": {"type": "object"}} for number in range(start, start + 2)]
+        (tmp_path / "tools.json").write_text(json.dumps(tools))
+        async with opened(tmp_path, log, odd=misbehaving(tmp_path)) as source:
+            offered = list(source.tools())
+            problems = source.problems()
+    assert len(log.kept) == 3
+    assert offered == []
+    assert problems[0] == "odd: the tool 'tool4' is new, and the server has named 3 tools before."
 
 
 async def test_a_trusted_server_may_change_its_definitions(tmp_path: Path) -> None:
