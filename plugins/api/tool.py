@@ -24,6 +24,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         state: A digest of everything else that the effect depends on, such as the present content of the file. If it differs
             when the call is about to run, the call is refused.
         rememberable: False if the answer must not be remembered for other calls.
+        needed: False if the call needs no approval unless a rule about its command, host or file says so. Believed of
+            built-in tools only.
     """
 
     what: str
@@ -34,6 +36,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     state: str = ""
     rememberable: bool = True
+    needed: bool = True
 
 
 def _discard(text: str) -> None:

@@ -175,6 +175,27 @@ async def test_a_search_result_is_read_without_a_question(tmp_path: Path, net: S
             assert server.queries == [("searxng", query, None)]
 
 
+async def test_a_rule_about_a_host_counts_for_named_urls_too(tmp_path: Path, net: SmallWeb) -> None:
+    denied, allowed, asked = net.url("/a"), net.url("/b", "other.example"), net.url("/c", "third.example")
+    net.names["third.example"] = net.names["site.example"]
+    net.names["fourth.example"] = net.names["site.example"]
+    rules = (
+        '{ tool = "fetch", host = "site.example", decision = "deny" },'
+        '{ tool = "fetch", host = "other.example", decision = "allow" },'
+        '{ tool = "fetch", host = "third.example", decision = "ask" },'
+    )
+    urls = (denied, allowed, asked, net.url("/d", "fourth.example"))
+    path = tmp_path / "script.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (fetches(*urls), {"text": "Done."})))
+    file = FILE.replace('default = "ask"', f'default = "ask"\nrules = [{rules}]')
+    async with gateway(tmp_path, file=f'{file}\n[providers.scripted]\nscript = "{path}"\n') as running:
+        client = await running.connect()
+        await client.send(f"Read {denied}, {asked} and {urls[3]}.")
+        assert await asked_about(client) == [asked]
+        assert net.public.requests == ["/b", "/d"]
+        assert "Rule 1 of approvals.rules says deny" in outputs(running)[0][1]
+
+
 async def test_switched_off_tools_are_neither_offered_nor_run(tmp_path: Path, net: SmallWeb) -> None:
     off = "[tools.fetch]\nenabled = false\n"
     async with playing(tmp_path, fetches(net.url("/")), {"text": "Done."}, more=off) as running:

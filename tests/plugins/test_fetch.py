@@ -370,13 +370,14 @@ def naming(*urls: str) -> ToolContext:
 async def test_a_named_url_needs_no_approval(reader: Reader) -> None:
     context = naming("https://site.example/a?b=c")
     for spelling in ("https://site.example/a?b=c", "HTTPS://site.example:443/x/../a?b=c#d"):
-        assert await reader.tool.approval({"url": spelling}, context) is None
+        request = await reader.tool.approval({"url": spelling}, context)
+        assert (request.what, request.host, request.needed) == ("https://site.example/a?b=c", "site.example", False)
 
 
 async def test_a_person_is_shown_what_a_url_would_tell(reader: Reader) -> None:
     url = "https://evil.example/collect?notes=my%20PIN%20is%201234&empty="
     request = await reader.tool.approval({"url": url}, naming("https://evil.example/collect"))
-    assert request is not None
+    assert request.needed
     assert request.what == "https://evil.example/collect?notes=my%20PIN%20is%201234&empty="
     assert request.detail == "notes = my PIN is 1234\nempty = "
     assert request.host == "evil.example"
@@ -386,7 +387,7 @@ async def test_a_person_is_shown_what_a_url_would_tell(reader: Reader) -> None:
 
 async def test_a_lookalike_host_is_shown_as_what_it_is(reader: Reader) -> None:
     request = await reader.tool.approval({"url": "https://аpple.example/"}, naming())  # the first letter is Cyrillic
-    assert request is not None
+    assert request.needed
     assert (request.what, request.host) == ("https://xn--pple-43d.example/", "xn--pple-43d.example")
 
 
@@ -397,7 +398,7 @@ async def test_what_would_be_refused_anyway_is_not_asked_about(url: str, reader:
     with pytest.raises(ToolFailed):
         await reader.tool.approval({"url": url}, naming())
     reader.private = ["127.0.0.1"]
-    assert (await reader.tool.approval({"url": f"http://{INSIDE}/"}, naming())) is not None
+    assert (await reader.tool.approval({"url": f"http://{INSIDE}/"}, naming())).needed
 
 
 @pytest.mark.parametrize("arguments", [{}, {"url": ""}, {"url": 5}, {"url": "https://site.example/", "offset": -1}])

@@ -257,7 +257,7 @@ class ApprovalGate:
             raise ToolFailed(f"The tool could not describe this call for approval: {sentence_of(error)}") from error
         if request is None:
             return None if own else _described_by_arguments(name, arguments)
-        return _cleaned(request)
+        return _cleaned(request if own else msgspec.structs.replace(request, needed=True))
 
     async def _decide(self, tool: str, request: ApprovalRequest | None, context: ToolContext) -> tuple[PolicyAction, str]:
         keys, transcript = self._settings.current.approvals, self._recorder.transcript

@@ -81,7 +81,7 @@ def _configured(keys: ApprovalsKeys, tool: str, agent: str, request: ApprovalReq
             return rule.decision, f"Rule {number} of approvals.rules says {rule.decision}."
         if rule.decision != "allow" and rule.may_match(request):
             unsure = unsure or number
-    if request is None or tool in NEVER_ASK:
+    if request is None or not request.needed or tool in NEVER_ASK:
         return "allow", "This call needs no approval."
     if unsure and keys.default == "allow":
         return "ask", _unsure(unsure)

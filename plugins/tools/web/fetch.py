@@ -71,21 +71,23 @@ class Fetch:
         self._private_hosts = private_hosts
         self._reader: PageReader | None = None
 
-    async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest | None:
-        """Describe a call whose URL nobody named; None for a URL of the conversation.
+    async def approval(self, arguments: dict[str, Any], call: ToolContext) -> ApprovalRequest:
+        """Describe a call. It needs no approval if the conversation named the URL.
 
         Raises:
             ToolFailed: The URL is not valid or not public.
         """
         url = self._url(convert(arguments, FetchArguments))
-        if call.names_url(url):
-            return None
+        named = call.names_url(url)
         return ApprovalRequest(
             what=url,
             detail="\n".join(f"{name} = {value}" for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True)),
-            why="Nobody in this conversation, no search result and no fetched page named this address exactly so."
+            why=""
+            if named
+            else "Nobody in this conversation, no search result and no fetched page named this address exactly so."
             f" All that it contains is sent to {url_host(url)}.",
             host=url_host(url),
+            needed=not named,
         )
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
