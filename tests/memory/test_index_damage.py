@@ -251,6 +251,7 @@ async def test_an_index_whose_writes_always_fail_is_not_rebuilt_without_end(
             place.put("memory/more.md", f"the window number {number}\n")
             found = await memory.search("window", EVERYTHING)
             assert [hit.chunk.text for hit in found.hits] == ([] if write == "store" else [f"the window number {number}"])
+            assert found.remarks == ((problem, "No note is indexed.") if write == "store" else found.remarks)
             assert found.remarks.count(problem) == 1
         assert len(rebuilt) == indexer.TRIES
         with pytest.raises(IndexUnusable, match=r"damaged again after each rebuild: disk I/O error\.$"):

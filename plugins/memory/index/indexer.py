@@ -158,6 +158,7 @@ class Indexer:
             except DamagedAgain as error:
                 self.report(problem=str(error))
                 _answer(waiting)
+                log.warning("memory_not_indexed", reason=str(error), seconds_until_next_try=pause)
                 await self._pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except IndexUnusable as error:
@@ -195,7 +196,7 @@ class Indexer:
                     return await self._update(soon)
                 except IndexRebuilt as error:
                     last = error
-                    self.report(documents=0, by_source={}, chunks=0)
+                    self.report(documents=0, by_source={}, pending=0, chunks=0)
             raise DamagedAgain(last)
 
     async def _update(self, soon: Callable[[], None]) -> None:

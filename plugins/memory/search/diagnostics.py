@@ -70,7 +70,7 @@ def without_vectors(*, by_words: bool) -> str:
 def nothing_found(state: IndexState, scope: Scope) -> str:
     """Return why a search found nothing."""
     if not state.documents:
-        return "There are no notes."
+        return "No note is indexed." if state.problem else "There are no notes."
     narrowed = scope.sources is not None or scope.sender is not None or scope.since or scope.until
     where = " by that source, sender or time" if narrowed and scope != EVERYTHING else ""
     sessions = state.by_source.get(SESSIONS, 0)
