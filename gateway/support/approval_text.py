@@ -9,6 +9,7 @@ from datetime import datetime, tzinfo
 
 import msgspec
 
+from plugins.support.text.invisible import visible
 from sessions.events.events import ActionPattern, ApprovalAsked, ApprovalGiven, ApprovalScope
 
 SCOPES: dict[ApprovalScope, str] = {"once": "this time", "session": "for this session", "always": "always"}
@@ -39,7 +40,7 @@ def question_text(asked: ApprovalAsked, zone: tzinfo | None = None) -> str:
         asked: The question.
         zone: The time zone of the expiry; None for the system's.
     """
-    lines = [f"**May `{asked.tool.replace('`', '´')}` do this?**", "", *_block(asked.what)]
+    lines = [f"**May {_code(asked.tool)} do this?**", "", *_block(asked.what)]
     if asked.detail:
         lines += ["", *_block(asked.detail, _language(asked.detail))]
     if asked.why:
@@ -55,12 +56,12 @@ def question_text(asked: ApprovalAsked, zone: tzinfo | None = None) -> str:
 def pattern_sentence(tool: str, pattern: ActionPattern) -> str:
     """Return the calls that an approval covers if it is remembered, as a part of a sentence."""
     if pattern.argv:
-        return f"exactly the command `{shlex.join(pattern.argv).replace('`', '´')}`"
+        return f"exactly the command {_code(shlex.join(pattern.argv))}"
     if pattern.host:
-        return f"every address of `{pattern.host}` for `{tool}`"
+        return f"every address of {_code(pattern.host)} for {_code(tool)}"
     if pattern.path:
-        return f"every change of `{pattern.path}` by `{tool}`"
-    return f"every call of `{tool}`"
+        return f"every change of {_code(pattern.path)} by {_code(tool)}"
+    return f"every call of {_code(tool)}"
 
 
 def answer_sentence(given: ApprovalGiven) -> str:
@@ -69,6 +70,11 @@ def answer_sentence(given: ApprovalGiven) -> str:
         return "Denied, because nobody answered in time."
     decided = "Denied" if given.decision == "deny" else f"Approved {SCOPES[given.scope]}"
     return f"{decided} by {given.by}{f' ({given.channel})' if given.channel else ''}."
+
+
+def _code(text: str) -> str:
+    shown = visible(text).replace("`", "´")
+    return f"`{shown}`"
 
 
 def _block(text: str, language: str = "") -> Iterator[str]:

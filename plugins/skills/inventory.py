@@ -20,10 +20,11 @@ import structlog
 
 from plugins.skills.admissions import SEARCHED, Admission, Admissions, Admitted, Stamp
 from plugins.skills.catalogue import Catalogue, FoundSkill, State, catalogue_of, listed, problems_of
-from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill, visible
+from plugins.skills.skill_file import NAME, SkillInvalid, parse_skill
 from plugins.skills.skill_folder import SkillFiles, check_names, describe_changes, read_folder, text_of
 from plugins.skills.skill_names import name_fault, skeleton
 from plugins.skills.skill_settings import SkillsKeys
+from plugins.support.text.invisible import visible
 
 if TYPE_CHECKING:
     from plugins.api.plugin_services import EmbedTexts

@@ -40,12 +40,6 @@ _FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:^|\n)---[ \t]*(?:\r?\n|\Z)", 
 _KEY = re.compile(r"([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!%@`#])(\S.*)")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f\u205f-\u206f"
-    "\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ue000-\uf8ff\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
-)
-"""Control, direction, zero-width, filler, tag and private characters, and variation selectors except those of emoji."""
-
 _HIDING = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e0fff]")
 """Characters that reverse or hide a text; instructions have no use for them."""
 
@@ -155,14 +149,6 @@ def findings(skill: SkillText, folder: str) -> list[str]:
     if not isinstance(tools, str) and not (isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)):
         found.append("The field allowed-tools is neither a string nor a list of strings.")
     return found
-
-
-def visible(text: str) -> str:
-    """Return a text with everything invisible in it written as `\\u{…}`.
-
-    A model reads characters that no screen shows, such as a copy of ASCII in Unicode's tags, so a person must see them too.
-    """
-    return _INVISIBLE.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text.replace("\r\n", "\n"))
 
 
 def _name_findings(name: Any, folder: str) -> list[str]:

@@ -162,6 +162,22 @@ async def test_a_question_that_nobody_answers_in_time_is_denied(tmp_path: Path, 
     assert (given["decision"], given["by"], launches(tmp_path / "home")) == ("deny", "", [])
 
 
+async def test_what_is_invisible_in_a_call_is_written_out_before_it_is_approved(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    hidden = "moon\u202e\U000e0072\x1b[2K\u200b"
+    async with asking(tmp_path / "home", elsewhere, *launching(hidden)) as g:
+        client = await g.connect()
+        asked = await question(client)
+        assert asked["what"] == "launch --to moon\\u{202e}\\u{e0072}\\u{1b}[2K\\u{200b}"
+        shown = await client.command("/approvals")
+        assert shown.count(asked["what"].partition("--to ")[2]) == 2  # the call, and what an approval for longer covers
+        assert not any(character in shown for character in "\u202e\U000e0072\x1b\u200b")
+        assert (await approve(client, asked["approval"]))["type"] == "accepted"
+        await client.until_event("turn_ended")
+    assert launches(tmp_path / "home") == [hidden]
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 

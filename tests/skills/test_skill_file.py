@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from plugins.skills.skill_file import DEPTH, FILE_BYTES, FRONT_BYTES, VALUES, SkillInvalid, findings, parse_skill, visible
+from plugins.skills.skill_file import DEPTH, FILE_BYTES, FRONT_BYTES, VALUES, SkillInvalid, findings, parse_skill
+from plugins.support.text.invisible import visible
 
 MINIMAL = "---\nname: a-skill\ndescription: Does a thing.\n---\n"
 

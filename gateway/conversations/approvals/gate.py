@@ -26,6 +26,7 @@ from plugins.api.context import Clock
 from plugins.api.tool import ApprovalRequest, DescribesCalls, Tool, ToolContext
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
+from plugins.support.text.invisible import visible
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
@@ -304,14 +305,16 @@ def _described_by_arguments(name: str, arguments: dict[str, object]) -> Approval
 
 
 def _cleaned(request: ApprovalRequest) -> ApprovalRequest:
-    """Return a description that can be shown and recorded: one line of bounded length, and the rest as detail."""
-    what, detail = request.what, request.detail if request.detail.strip() != request.what else ""
-    line = "".join(character if character.isprintable() else " " for character in what)
+    """Return a description that can be shown and recorded: one line of bounded length, and the rest as detail. What is
+    invisible is written out, because the call has it."""
+    what, detail = visible(request.what), visible(request.detail)
+    detail = detail if detail.strip() != what else ""
+    line = " ".join(what.splitlines())
     if len(what) > WHAT_LIMIT or line != what:
         detail = f"{what}\n{detail}" if detail else what
     return msgspec.structs.replace(
         request,
         what=replace_surrogates(scrubbed(line if len(line) <= WHAT_LIMIT else f"{line[:WHAT_LIMIT]}…")),
         detail=replace_surrogates(scrubbed(detail)),
-        why=replace_surrogates(request.why)[:WHAT_LIMIT],
+        why=replace_surrogates(visible(request.why))[:WHAT_LIMIT],
     )

@@ -1,5 +1,6 @@
 """Words, stems and sentences of a text, in any script.
 
+invisible        Characters that are not seen, written out.
 sentences        Splitting a text into sentences, and recognising decisions, wishes and corrections.
 spelling         Normalisation of spelling variants: width, accents, vowel signs.
 stemming         Question words and stemmers of each language.

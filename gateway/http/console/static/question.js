@@ -75,10 +75,16 @@ export function question(tool, what) {
 }
 
 function coverage({ tool, pattern = {} }) {
-  if (pattern.argv?.length) return `exactly the command ${pattern.argv.join(" ")}`;
-  if (pattern.host) return `every address of ${pattern.host} for ${readable(tool)}`;
-  if (pattern.path) return `every change of ${pattern.path} by ${readable(tool)}`;
+  if (pattern.argv?.length) return `exactly the command ${pattern.argv.map(quoted).join(" ")}`;
+  if (pattern.host) return `every address of ${quoted(pattern.host)} for ${readable(tool)}`;
+  if (pattern.path) return `every change of ${quoted(pattern.path)} by ${readable(tool)}`;
   return `every call of ${readable(tool)}`;
+}
+
+/** Return a word as it is, or in quotation marks and with escapes if it has anything but plain characters. */
+function quoted(word) {
+  if (/^[\w@%+=:,./-]+$/.test(word)) return word;
+  return JSON.stringify(word).replace(/[^\x20-\x7e]/gu, (found) => (/[\p{L}\p{N}\p{P}\p{S}]/u.test(found) ? found : `\\u{${found.codePointAt(0).toString(16)}}`));
 }
 
 /** Return who answered how and when, as nodes and texts. */
