@@ -43,7 +43,7 @@ from plugins.api.tool import ToolContext, ToolOutput
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import load_plugins
-from plugins.mcp.mcp_servers import McpServers
+from plugins.mcp.mcp_client import McpClient
 from plugins.memory.memory import Memory
 from plugins.skills.library import SkillLibrary
 from plugins.testing.contexts import ManualClock, in_memory_services
@@ -304,7 +304,7 @@ class Stage:
             facts=facts,
             fact_extraction=extraction,
             skills=self.skills,
-            mcp=McpServers(log=in_memory_services().log, workspace=workspace, folder=NOWHERE, environment={}),
+            mcp=McpClient(log=in_memory_services().log, workspace=workspace, folder=NOWHERE, environment={}),
             command_source=CommandSource(
                 lambda: execution_keys(self.settings.current),
                 workspace=workspace,

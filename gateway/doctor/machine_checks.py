@@ -19,7 +19,7 @@ from gateway.config.keys import execution_keys
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import sentence_of
 from gateway.support.resource_limits import address_space_shortage, reachable_descriptors
-from plugins.mcp.mcp_servers import EXTRA
+from plugins.mcp.mcp_settings import EXTRA
 from plugins.sandbox.detection import detect
 from plugins.support.file_watcher import library
 from plugins.tools.execution.command_source import command_problems

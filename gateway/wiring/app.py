@@ -59,8 +59,7 @@ from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.loading import PluginFolder
 from plugins.http.client import Transport
-from plugins.mcp.mcp_servers import McpServers
-from plugins.mcp.tool_selection import ToolSelection
+from plugins.mcp.mcp_client import McpClient
 from plugins.memory.memory import Memory
 from plugins.skills.library import SkillLibrary, SkillTools
 from plugins.support import task_leaks
@@ -119,7 +118,7 @@ class RunningPlugins:
     opened: OpenedPlugins
     lifecycle: Lifecycle
     channels: ChannelRunner
-    mcp: McpServers
+    mcp: McpClient
     commands: CommandSource
     development: tuple[PluginDevelopment, ...]
     web: WebTools
@@ -328,11 +327,12 @@ class ApplicationBuilder:
             )
             for folder in self.folders
         )
-        mcp = McpServers(
+        mcp = McpClient(
             log=services.of("mcp", knowledge.memory, knowledge.facts).log,
             workspace=self.context.workspace,
             folder=self.context.home.mcp_logins,
             sandbox_level=lambda: self.context.config.sandbox.level,
+            window=lambda: _window(models.registry),
             environment=os.environ,
             reserved=lambda: opened.tools,
         )
@@ -406,7 +406,7 @@ class ApplicationBuilder:
                     SkillTools(knowledge.skills, plugins.services.embed),
                     plugins.web,
                     plugins.commands,
-                    ToolSelection(plugins.mcp, lambda: _window(models.registry)),
+                    plugins.mcp,
                 ],
             ),
             commands=opened.commands,

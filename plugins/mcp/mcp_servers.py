@@ -19,7 +19,7 @@ import structlog
 from plugins.api.plugin_services import PluginLog
 from plugins.api.tool import ApprovalRequest, Tool, ToolContext, ToolOutput
 from plugins.mcp.definitions import TOOLS, DefinitionRefused, ServerTool, one_visible_line, server_tool
-from plugins.mcp.mcp_settings import ServerKeys
+from plugins.mcp.mcp_settings import EXTRA, ServerKeys
 from plugins.sandbox.policy import AcceptedLevel, Level, SandboxStatus, accepted_level
 from plugins.support.errors import ToolFailed
 from sessions.events.messages import ToolDefinition
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from plugins.mcp.chat_logins import ChatLogin
     from plugins.mcp.connection import Connection, Health, Listing
     from plugins.mcp.oauth import OAuthFlow
-
-EXTRA = "exuvia[mcp]"
-"""The extra that installs the SDK."""
 
 FIND_TOOLS, RESOURCES = "find_tools", "mcp_resources"
 """The names of the client's own tools."""

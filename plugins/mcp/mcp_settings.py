@@ -12,6 +12,9 @@ import msgspec
 from plugins.support.addresses import WebAddress
 from plugins.support.secrets import Secret
 
+EXTRA = "exuvia[mcp]"
+"""The extra that installs the SDK."""
+
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")

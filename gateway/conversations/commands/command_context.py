@@ -31,12 +31,12 @@ from plugins.api.command import (
     ContextReport,
     HistoryEntry,
     JobEntry,
+    McpView,
     OfferedModels,
     QueueState,
     SkillsView,
 )
 from plugins.api.context import Clock
-from plugins.mcp.persons_servers import PersonsServers
 from plugins.support.errors import ToolFailed
 from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
@@ -169,8 +169,8 @@ class CommandContext(MemoryView):
         return self._services.skills.of_person(self.person, group=self._group)
 
     @property
-    def mcp(self) -> PersonsServers:
-        return PersonsServers(self._services.mcp, self.person, self._send, group=self._group)
+    def mcp(self) -> McpView:
+        return self._services.mcp.view(self.person, self._send, group=self._group)
 
     async def _send(self, text: str) -> None:
         """Receive a message of the person, once for this command, as after a crash."""

@@ -16,7 +16,7 @@ from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
-from plugins.mcp.mcp_servers import McpServers
+from plugins.mcp.mcp_client import McpClient
 from plugins.memory.memory import Memory
 from plugins.skills.library import SkillLibrary
 from plugins.tools.execution.command_source import CommandSource
@@ -39,7 +39,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts
     fact_extraction: FactExtraction
     skills: SkillLibrary
-    mcp: McpServers
+    mcp: McpClient
     command_source: CommandSource
     file_undo: FileUndo
     questions: OpenQuestions
