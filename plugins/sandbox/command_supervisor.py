@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import marshal
 import os
 import resource
 import select
 import signal
+import stat
 import struct
 import sys
 from _socket import AF_INET, AF_UNIX, CMSG_LEN, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket, socketpair
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
 
 _SET_PDEATHSIG, _SET_SECCOMP, _CAPBSET_DROP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 _FILTER, _CAPABILITIES, _CAPABILITY_VERSION = 2, 64, 0x20080522
-_OPENAT2, _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 437, 444, 445, 446
-_NO_SYMLINKS, _IN_ROOT = 0x04, 0x10
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _NS_GET_USERNS, _NEW_MOUNTS, _NEW_USER, _NEW_PROCESSES, _NEW_NET = 0xB701, 0x20000, 0x10000000, 0x20000000, 0x40000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
@@ -219,7 +220,8 @@ class Supervisor:
             (resource.RLIMIT_CORE, 1),  # 0 would still send a dump to a program; see "man 5 core"
         ):
             resource.setrlimit(kind, _within(kind, value))
-        os.nice(5)
+        with contextlib.suppress(OSError):  # a service may not change its priority
+            os.nice(5)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
 
@@ -462,10 +464,23 @@ def _syscall(number: int, *arguments: Any) -> int:
     return found
 
 
-def open_without_links(path: str, root: int = -100, resolve: int = _NO_SYMLINKS) -> int:
-    """Return a descriptor of a path none of whose components is a symbolic link; for O_PATH only."""
-    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, resolve)
-    return _syscall(_OPENAT2, ctypes.c_int(root), os.fsencode(path), how, ctypes.c_size_t(ctypes.sizeof(how)))
+def open_without_links(path: str, root: str = "/") -> int:
+    """Return a descriptor, for O_PATH only, of an absolute path none of whose components is a symbolic link.
+
+    One component is opened after another: the service of systemd denies openat2.
+    """
+    current = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    try:
+        for part in filter(None, path.split("/")):
+            following = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+            os.close(current)
+            current = following
+        if stat.S_ISLNK(os.fstat(current).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    except BaseException:
+        os.close(current)
+        raise
+    return current
 
 
 def _file_with(content: bytes) -> int:
@@ -481,15 +496,12 @@ def _file_with(content: bytes) -> int:
 
 def _verify(process: int, descriptor: int, path: str) -> None:
     """Check that a path in the file tree of a process is what a descriptor names, and that no link led there."""
-    root = os.open(f"/proc/{process}/root", os.O_PATH | os.O_CLOEXEC)
     try:
-        found = open_without_links(path, root, _NO_SYMLINKS | _IN_ROOT)
+        found = open_without_links(path, f"/proc/{process}/root")
         same = os.path.sameopenfile(found, descriptor)
         os.close(found)
     except OSError:
         same = False
-    finally:
-        os.close(root)
     if not same:
         raise SetupFailed(f"{path} changed while the command was started")
 
@@ -561,8 +573,9 @@ def _drop_capabilities() -> None:
     for capability in range(_CAPABILITIES):
         with contextlib.suppress(OSError):  # beyond the last one, or without the right to do so
             _prctl(_CAPBSET_DROP, capability)
-    header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    if _libc.capset(header, sets) != 0:
+    header, none, found = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24), ctypes.create_string_buffer(24)
+    # A service that has none may not call capset either.
+    if _libc.capset(header, none) != 0 and (_libc.capget(header, found) != 0 or found.raw != none):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     _prctl(_SET_NO_NEW_PRIVS, 1)
 

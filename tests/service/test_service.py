@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -18,7 +19,7 @@ import pytest
 
 from tests.gateway.gateways import TOKEN, Client, Frame
 from tests.ports import free_port
-from tests.service.machine import Machine, booted, impossible
+from tests.service.machine import ROOT, Machine, booted, impossible
 from tests.waiting import deadline
 
 REQUIRED = "EXUVIA_TESTS_BOOT_SYSTEMD"
@@ -197,6 +198,22 @@ async def test_memory_the_bundled_model_and_sqlite_vec_work_under_the_confinemen
         (sql,) = index.execute("SELECT sql FROM sqlite_master WHERE name LIKE 'vectors_%' AND sql LIKE '%vec0%'").fetchone()
     assert "USING vec0" in sql
     assert "Traceback" not in service.journal()
+
+
+@pytest.mark.parametrize("level", ["partial", "full"])
+def test_commands_are_confined_in_the_service_and_fully_with_the_documented_lines(
+    service: Service, machine: Machine, level: str
+) -> None:
+    (machine.root / "srv").mkdir(exist_ok=True)
+    (machine.root / "srv/detect.py").write_text(
+        "import asyncio\nfrom plugins.sandbox.detection import detect\nprint(asyncio.run(detect()))\n"
+    )
+    [documented] = re.findall(r"```ini\n\[Service\]\n(.*?)```", (ROOT / "docs/sandbox.md").read_text(), re.DOTALL)
+    program = "Type=oneshot\nExecStart=\nExecStart=/opt/exuvia/bin/python /srv/detect.py"
+    service.configure(unit=f"{program}\n{documented if level == 'full' else ''}")
+    service.start()
+    journal = service.journal()
+    assert f"SandboxStatus(level='{level}'" in journal, journal
 
 
 async def test_what_was_said_is_there_after_a_stop_and_a_kill(service: Service, http: aiohttp.ClientSession) -> None:
