@@ -198,7 +198,7 @@ def test_no_event_controls_the_terminal_that_shows_it(name: str, styled: bool) -
         shown.show(Happened("s", recorded), ours=False)
     for signal in (Refusal(code="busy", message=text), Disconnected(reason=text), Postponed(reason=text)):
         shown.show(signal, ours=True)
-    assert "⚙" in out.getvalue()
+    assert "✗" in out.getvalue()
     assert harmless_on_a_terminal(out.getvalue())
 
 
@@ -346,7 +346,7 @@ async def test_no_name_is_markup_on_any_page(name: str, tmp_path: Path, browser:
         await client.until(lambda frame: "title" in frame)
         await visit.sign_in()
         await expect(page.locator(".sessions .name").first).to_have_text(text)
-        call = page.locator("details.call").first
+        call = page.locator("div.call").first
         await call.locator("summary").click()
         await expect(call.locator("b")).to_have_text(text)
         await expect(call.locator(".inside")).to_contain_text(text)
@@ -380,10 +380,10 @@ async def test_no_name_looks_like_another_in_the_console(tmp_path: Path, browser
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
-        call = page.locator("details.call").first
+        call = page.locator("div.call").first
         await call.locator("summary").click()
         await expect(call.locator("b")).to_have_text("agpj.b")
-        await expect(call.locator(".inside .long").first).to_have_text('{\n  "agpj.b": "agpj.b"\n}')
+        await expect(call.locator(".inside .long").first).to_have_text("agpj.b")
         await expect(page.locator("article.person .file")).to_have_text("agpj.b")
         await expect(page.locator("article.person .file")).to_have_attribute("download", "agpj.b")
         await expect(page.locator("article.assistant code").first).to_have_text("agpj.b")
