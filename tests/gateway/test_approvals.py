@@ -213,8 +213,8 @@ async def test_a_plugin_that_says_that_its_call_needs_no_approval_is_not_believe
     stage, tool = staged(says("", "shell"), says("done"))
     async with stage.playing():
         stage.hear("go")
-        await asked(stage)
-        assert tool.runs == 0
+        await stage.until(lambda: bool(open_turn_parked(stage)) or "turn_ended" in stage.kinds)
+    assert tool.runs == 0
 
 
 async def test_a_denied_call_does_not_run_and_the_model_is_told() -> None:
