@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import get_args
 
 import pytest
 
-from tests.sandbox.scene import Scene, User
+from tests.sandbox.scene import USERS, Scene
 
 
-@pytest.fixture(scope="module", params=get_args(User) if os.geteuid() == 0 else [])
+@pytest.fixture(scope="module", params=USERS)
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     """A stand-in for the gateway, as root and as an ordinary user."""
     with Scene(request.param) as scene:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import msgspec
 
@@ -19,6 +19,9 @@ from tests.sandbox.exposing import ROOT
 
 User = Literal["root", "nobody"]
 UIDS: dict[User, int] = {"root": 0, "nobody": 65534}
+
+USERS: tuple[User, ...] = get_args(User) if os.geteuid() == 0 else ()
+"""Only root can run the stand-in as each of them."""
 
 PRELUDE = """
 import ctypes, errno, fcntl, json, os, resource, signal, socket, struct, subprocess, sys, threading, time

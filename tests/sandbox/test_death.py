@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import get_args
 
 import pytest
 
-from tests.sandbox.scene import Scene, User
+from tests.sandbox.scene import USERS, Scene, User
 from tests.waiting import until
 
 PROGRAM = """
@@ -19,7 +18,7 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("user", get_args(User))
+@pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("level", ["full", "partial", "none"])
 async def test_a_killed_gateway_leaves_no_process(user: User, level: str) -> None:
     with Scene(user) as scene:
@@ -31,7 +30,7 @@ async def test_a_killed_gateway_leaves_no_process(user: User, level: str) -> Non
         await until(lambda: scene.processes() == [])
 
 
-@pytest.mark.parametrize("user", get_args(User))
+@pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("level", ["full", "partial"])
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_gateway_killed_while_a_command_starts_leaves_no_process(user: User, level: str, seed: int) -> None:
