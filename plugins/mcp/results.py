@@ -117,11 +117,15 @@ def _write_resource(page: _Page, resource: mcp_types.TextResourceContents | mcp_
 
 
 def _repeats(texts: Sequence[str], structured: object) -> bool:
-    """Return True if one of the texts is this value as JSON, as servers add it for older clients."""
+    """Return True if the texts are this value already: as JSON, as servers add it for older clients, or as they are, which
+    the Python SDK wraps into an object."""
+    wrapped = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
+    if wrapped is not None and wrapped in ("\n".join(texts), list(texts)):
+        return True
     for text in texts:
         if text.lstrip()[:1] in ("{", "["):
             try:
-                if msgspec.json.decode(text) == structured:
+                if msgspec.json.decode(text) in (structured, wrapped):
                     return True
             except (msgspec.MsgspecError, RecursionError):
                 continue
