@@ -333,7 +333,7 @@ class Stage:
             counters=self.counters,
             command_services=services,
             lifecycle=Lifecycle(hooks, _no_context),
-            delivery=ReplyDelivery(lambda _: None, self.clock.now, lambda: None),
+            delivery=ReplyDelivery(lambda _: None, self.clock.now, lambda: None, Attachments(attachments)),
         )
         chat = Chat(
             Claim(name=("owner", "main"), epoch=0),

@@ -21,6 +21,7 @@ import structlog
 from gateway.support.approval_text import options_of, question_text
 from gateway.support.errors import error_fields
 from plugins.api.channel import Channel, Choice, OutboundMessage, TryLater, Undeliverable
+from plugins.api.tool import OutputFile
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
@@ -36,6 +37,7 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.state.transcript import Address, PendingDelivery
+from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
 ATTEMPT_SECONDS = 60.0
@@ -55,6 +57,9 @@ ABANDON_AFTER = 86_400.0
 
 MIN_SECONDS = 600.0
 """Minimum seconds of attempts after a start, even if ABANDON_AFTER has passed while the gateway was stopped."""
+
+MOST_FILES = 20
+"""Maximum files of one answer; the last ones are delivered."""
 
 TEXT_CHARS = 300
 """Maximum recorded characters of a receipt or a reason."""
@@ -110,13 +115,18 @@ class ReplyDelivery:
     """Delivers the answers of all sessions.
 
     `channel` returns an open channel by its name, None while it is closed; `now` returns the time in UTC, `zone` the
-    configured time zone, None for the system's.
+    configured time zone, None for the system's. `attachments` holds the files of answers.
     """
 
     def __init__(
-        self, channel: Callable[[str], Channel | None], now: Callable[[], datetime], zone: Callable[[], tzinfo | None]
+        self,
+        channel: Callable[[str], Channel | None],
+        now: Callable[[], datetime],
+        zone: Callable[[], tzinfo | None],
+        attachments: Blobs,
     ) -> None:
         self._channel = channel
+        self._attachments = attachments
         self._now = now
         self._zone = zone
         self._recorders: dict[str, Recorder] = {}
@@ -253,8 +263,21 @@ class ReplyDelivery:
             thread=answer.pending.to.thread,
             text=text_of(recorded.event, self._zone()),
             choices=_choices(recorded.event),
+            attachments=await self._files_of(answer),
         )
         return answer.delivery
+
+    async def _files_of(self, answer: _Answer) -> tuple[OutputFile, ...]:
+        """Read the files that belong to an answer; one that cannot be read is left out."""
+        found = []
+        for file in answer.pending.files[-MOST_FILES:]:
+            try:
+                content = await self._attachments.read(file.sha256)
+            except OSError as error:
+                log.warning("file_not_delivered", session=answer.session, sha256=file.sha256, reason=error_text(error))
+            else:
+                found.append(OutputFile(content=content, media=file.media, name=file.name))
+        return tuple(found)
 
     async def _pass_to_channel(self, name: str, delivery: OutboundMessage) -> str | _Refused:
         """Return the receipt of a channel, or why there is none."""

@@ -187,7 +187,9 @@ class ApplicationBuilder:
                 *rules.problems(),
             ],
         )
-        delivery = ReplyDelivery(plugins.channels.opened, clock.now, lambda: self.context.settings.zone)
+        delivery = ReplyDelivery(
+            plugins.channels.opened, clock.now, lambda: self.context.settings.zone, attachments_of(self.context.home)
+        )
         dependencies = self._dependencies(models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules)
         switchboard = await opened(
             Switchboard(

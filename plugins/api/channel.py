@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 import msgspec
 
 from plugins.api.context import PluginContext
+from plugins.api.tool import OutputFile
 from plugins.support.errors import PluginError
 
 
@@ -73,6 +74,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
         thread: The thread of the chat; "" outside of threads.
         choices: The answers to offer as buttons, if the service has buttons. Do not remove them when one is selected: the
             first answer counts, and a later one is told so.
+        attachments: The files that tools returned, to be sent after the text.
     """
 
     id: str
@@ -80,6 +82,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     thread: str = ""
     choices: tuple[Choice, ...] = ()
+    attachments: tuple[OutputFile, ...] = ()
 
 
 class MessageRejected(PluginError):

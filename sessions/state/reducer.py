@@ -283,7 +283,7 @@ def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, obj
     owed = t.owed
     for question in turn.questions:
         owed = _without_question(owed, question)
-    return {"open_turn": None, "owed": (*owed, *due_deliveries(event, recorded.seq, turn.said, turn.reply_to))}
+    return {"open_turn": None, "owed": (*owed, *due_deliveries(event, recorded.seq, turn))}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
@@ -398,7 +398,7 @@ def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[st
     message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
     return {
         "view": t.view.grown(message, recorded.seq) if _is_kept(t, recorded.seq) else t.view,
-        **_in_turn(t, lambda turn: _without_call(turn, event.call)),
+        **_in_turn(t, lambda turn: {**_without_call(turn, event.call), "files": (*turn.files, *event.attachments)}),
     }
 
 

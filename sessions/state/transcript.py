@@ -21,7 +21,7 @@ from sessions.events.events import (
     Succession,
     TurnEnded,
 )
-from sessions.events.messages import Message, Usage
+from sessions.events.messages import Attachment, Message, Usage
 from sessions.state.compaction_cycle import CompactionCut, CompactionCycle
 from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
@@ -40,10 +40,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to be delivered: the seq of the event that holds it, and the destination."""
+    """An answer to be delivered: the seq of the event that holds it, the destination, and the files that tools returned."""
 
     of: int
     to: Address
+    files: tuple[Attachment, ...] = ()
 
 
 def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
@@ -52,19 +53,19 @@ def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
     return Address(channel=last.channel, chat=last.reply_to, thread=last.thread) if last else None
 
 
-def due_deliveries(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:
-    """Return the deliveries due after a turn.
+def due_deliveries(ended: TurnEnded, seq: int, turn: OpenTurn) -> tuple[PendingDelivery, ...]:
+    """Return the deliveries due after a turn: its last text with the files of its tools, or its error. A cancelled or silent
+    turn has none.
 
     Args:
-        ended: The end of the turn; a cancelled or silent turn has no deliveries, a failed one delivers its error.
+        ended: The end of the turn.
         seq: The seq of that event.
-        said: The seq of the turn's last text, 0 for none.
-        to: The destination, if any.
+        turn: The turn.
     """
-    if to is None:
+    if (to := turn.reply_to) is None:
         return ()
-    if ended.outcome == "replied" and said:
-        return (PendingDelivery(of=said, to=to),)
+    if ended.outcome == "replied" and turn.said:
+        return (PendingDelivery(of=turn.said, to=to, files=turn.files),)
     return (PendingDelivery(of=seq, to=to),) if ended.error is not None else ()
 
 
@@ -130,6 +131,8 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The questions about calls without a result."""
     parked: str = ""
     """The id of the question that the turn waits for; empty while it runs."""
+    files: tuple[Attachment, ...] = ()
+    """The files that its tools have returned."""
     senders: tuple[str, ...] = ()
     """The `client` of each message that it answers: on a channel, who sent it."""
 

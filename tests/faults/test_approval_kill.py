@@ -61,13 +61,11 @@ DYING_RUN = """    async def run(self, arguments, call):
             die()
 """
 
-WROTE = """        return ToolOutput(text="launched")
-"""
+WROTE = "        log = OutputFile("
 
 DYING_WROTE = """        if WHEN == "ran":
             die()
-        return ToolOutput(text="launched")
-"""
+        log = OutputFile("""
 
 ASKING = ("before:approval_asked", "appended:approval_asked", "durable:approval_asked", "before:turn_parked")
 PARKED = ("appended:turn_parked", "durable:turn_parked", "parked")

@@ -62,6 +62,8 @@ class Lines:
                 raise asyncio.CancelledError
         thread = {"thread": delivery.thread} if delivery.thread else {}
         buttons = {"buttons": {each.label: each.id for each in delivery.choices}} if delivery.choices else {}
+        if delivery.attachments:
+            buttons = buttons | {"files": {each.name: each.content.decode() for each in delivery.attachments}}
         self._say({"id": delivery.id, "room": delivery.chat, "text": delivery.text, **thread, **buttons})
         await self._writer.drain()
         return "seen " + delivery.id

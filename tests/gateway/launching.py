@@ -7,7 +7,7 @@ from pathlib import Path
 LAUNCHING = '''
 from pathlib import Path
 
-from exuvia import ApprovalRequest, ToolDefinition, ToolOutput, hookimpl
+from exuvia import ApprovalRequest, OutputFile, ToolDefinition, ToolOutput, hookimpl
 
 
 class Launch:
@@ -33,7 +33,8 @@ class Launch:
     async def run(self, arguments, call):
         with (self.workspace / "launches").open("a") as file:
             file.write(arguments["target"] + "\\n")
-        return ToolOutput(text="launched")
+        log = OutputFile(content=f"{arguments['target']} reached".encode(), media="text/plain", name="log.txt")
+        return ToolOutput(text="launched", attachments=(log,))
 
 
 @hookimpl

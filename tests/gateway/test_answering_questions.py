@@ -20,7 +20,7 @@ from tests.gateway.launching import LAUNCHING, launches, launching
 from tests.gateway.test_chat_terminal import chat
 from tests.openai_api.asking import client_of
 from tests.shelf import Shelf
-from tests.waiting import deadline, until
+from tests.waiting import until
 
 BEN = "the-token-of-ben-is-long-enough"
 
@@ -215,7 +215,7 @@ async def asked_on(elsewhere: Elsewhere, *, id_: str = "q", **fields: Any) -> di
 
 
 async def test_a_question_comes_into_its_chat_and_a_button_is_told_what_it_did(tmp_path: Path, elsewhere: Elsewhere) -> None:
-    async with asking(tmp_path / "home", elsewhere, senders='"lines:ana" = "owner"'):
+    async with asking(tmp_path / "home", elsewhere, senders='"lines:ana" = "owner"') as g:
         asked = await asked_on(elsewhere, room="kitchen")
         approval = asked["buttons"]["Deny"].removeprefix("/deny ")
         assert asked["buttons"] == {
@@ -225,12 +225,14 @@ async def test_a_question_comes_into_its_chat_and_a_button_is_told_what_it_did(t
             "Deny": f"/deny {approval}",
         }
         assert all(f"`{command}`" in asked["text"] for command in asked["buttons"].values())
-        for id_, answer in (("one", "Approved this time."), ("two", "was already answered. Approved this time by owner")):
-            await elsewhere.say("", id_=id_, choice=asked["buttons"]["Approve this time"])
-            await elsewhere.until_heard(ok=id_)
-            async with deadline():
-                while answer not in (await elsewhere.hear()).get("text", ""):
-                    pass
+        await elsewhere.say("", id_="one", choice=asked["buttons"]["Approve this time"])
+        await until(lambda: len(events(g.home, "reply_delivered")) == 3)
+        await elsewhere.say("", id_="two", choice=asked["buttons"]["Deny"])
+        await until(lambda: len(events(g.home, "reply_delivered")) == 4)
+        heard = {line["text"]: line for line in await elsewhere.rest()}
+    approved, done = heard["Approved this time."], heard["It is done."]
+    assert ("files" in approved, done["files"]) == (False, {"log.txt": "moon reached"})
+    assert f"The question {approval} was already answered. Approved this time by owner (lines)." in heard
     assert launches(tmp_path / "home") == ["moon"]
 
 

@@ -127,7 +127,7 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
             delivered.append((delivery.text, of <= stage.recorder.durable))
             return "seen"
 
-    delivering = ReplyDelivery(lambda _: cast(Channel, Room()), stage.clock.now, lambda: None)
+    delivering = ReplyDelivery(lambda _: cast(Channel, Room()), stage.clock.now, lambda: None, cast(Blobs, None))
     delivering.opened(stage.recorder)
     async with stage.playing():
         message = msgspec.structs.replace(received("hi"), channel="lines", reply_to="kitchen")

@@ -21,6 +21,7 @@ from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import SENTENCE_LIMIT
 from plugins.api.channel import Channel
+from sessions.store.protocols import Blobs
 from tests.gateway.facts_month import AGED, Month, happen
 from tests.gateway.gateways import gateway
 from tests.stories import received
@@ -93,7 +94,7 @@ class Refusing:
 
 async def test_an_error_while_an_answer_is_delivered() -> None:
     stage = Stage(Model(says("hello")))
-    delivery = ReplyDelivery(lambda _: cast(Channel, Refusing()), fail, lambda: None)
+    delivery = ReplyDelivery(lambda _: cast(Channel, Refusing()), fail, lambda: None, cast(Blobs, None))
     delivery.opened(stage.recorder)
     with capture_logs() as logged:
         async with stage.playing():
