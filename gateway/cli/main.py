@@ -100,8 +100,8 @@ def list_skills(home: Path | None, file: Path | None, *, as_json: bool) -> None:
 @json_option
 @click.option("--yes", is_flag=True, help="Admit without a question what is shown.")
 def add_skills(source: str, home: Path | None, file: Path | None, *, as_json: bool, yes: bool) -> None:
-    """Show the skills of SOURCE, ask, copy them to the first folder of skills.paths, and admit them. SOURCE is a folder
-    that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a folder
+    """Show the skills of SOURCE, then copy and admit them. They are copied to the first folder of skills.paths.
+    SOURCE is a folder that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a folder
     of skills.paths already is only admitted. Exit code 1 if a skill was not admitted."""
     from gateway.cli import skills as commands
 
@@ -303,14 +303,14 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
 
 @cli.group()
 def approvals() -> None:
-    """Show which tool calls wait for approval or were approved, and what would be decided."""
+    """Show the approvals of tool calls, and how one is decided."""
 
 
 @approvals.command("list")
 @home_option
 @json_option
 def list_approvals(home: Path | None, as_json: bool) -> None:
-    """List the open questions of all sessions, and the calls that people approved always."""
+    """List the open questions and the remembered approvals."""
     from gateway.cli import approvals as commands
 
     end(lambda: commands.list_approvals(invocation(existing_home(home), None, as_json=as_json)))
@@ -353,7 +353,7 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
 
 @cli.group()
 def mcp() -> None:
-    """List and check the servers of the Model Context Protocol, and be one."""
+    """Use servers of the Model Context Protocol, or be one."""
 
 
 @mcp.command("list")
@@ -400,7 +400,9 @@ def log_in(name: str, home: Path | None, file: Path | None, *, paste: bool, forg
 @click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
 @click.option("--token", help="A token of [mcp_access], or a person's [$EXUVIA_TOKEN, or the file HOME/token].")
 def serve_mcp(home: Path | None, url: str | None, token: str | None) -> None:
-    """Serve this gateway's memory and conversations to a program, over standard input and output."""
+    """Serve memory and conversations on standard input and output.
+
+    The program that starts this speaks the Model Context Protocol with it; a gateway must run."""
     from gateway.cli import mcp_serve
     from gateway.terminal.client import local_gateway
 

@@ -8,7 +8,8 @@ script, does not consist of letters that look Latin, and no two skills may have 
 from __future__ import annotations
 
 import unicodedata
-from functools import lru_cache
+
+from plugins.support.bounded_cache import bounded_cache
 
 LONGEST = 64
 """Maximum characters of a name."""
@@ -69,7 +70,7 @@ def _script(letter: str) -> str:
     return script
 
 
-@lru_cache(4096)
+@bounded_cache(4096)
 def skeleton(name: str) -> str:
     """Return a text that is the same for names that look alike, such as `git-helper` and `git-he1per`."""
     plain = (character for character in unicodedata.normalize("NFD", name) if not unicodedata.combining(character))
