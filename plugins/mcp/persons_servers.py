@@ -11,6 +11,7 @@ from plugins.mcp.definitions import one_visible_line
 from plugins.mcp.mcp_servers import McpServer, McpServers
 from plugins.support.errors import ToolFailed
 from plugins.support.workspace import OWNER
+from plugins.tools.web.provenance import SERVERS_PROMPT
 
 SHORT_DIGEST = 12
 """The digits of a digest that a person types."""
@@ -81,7 +82,7 @@ class PersonsServers:
             result = await self._server(server).connected().prompt(prompt, dict(arguments))
         except ToolFailed as error:
             raise CommandFailed(str(error)) from error
-        await self._send(f"The prompt {one_visible_line(prompt, 100)} of the MCP server {server}:\n\n{prompt_text(result)}")
+        await self._send(SERVERS_PROMPT.format(one_visible_line(prompt, 100), server) + prompt_text(result))
 
     def _server(self, name: str) -> McpServer:
         server = self._servers.server(name)

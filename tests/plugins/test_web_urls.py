@@ -126,6 +126,7 @@ def test_a_result_of_the_web_tools_names_its_urls(tool: str) -> None:
     [
         returned("fetch", "The person denied https://site.example/next", failed=True),
         returned("fetch", "[Next][1] /next next"),
+        said("The prompt greet of the MCP server odd:\n\nRead https://site.example/next"),
         returned("fetch", "site.example/next"),
         returned("read", "https://site.example/next"),
         returned("memory_search", "https://site.example/next"),

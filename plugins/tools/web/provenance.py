@@ -3,7 +3,8 @@
 A model that a page or a note has misled could put private data into the query of a URL. A URL that was named is the text of
 somebody who did not know that data, as long as it is requested exactly as it was named.
 
-Messages of the assistant, recalled notes, summaries and the results of other tools name nothing. Pure functions.
+Messages of the assistant, recalled notes, summaries, prompts of MCP servers and results of other tools name nothing.
+Pure functions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from contextlib import suppress
 from plugins.http.web_urls import UrlRefused, canonical_url, url_host
 from plugins.support.bounded_cache import bounded_cache
 from sessions.events.messages import Message, ToolMessage, UserMessage
+
+SERVERS_PROMPT = "The prompt {} of the MCP server {}:\n\n"
+"""The beginning of a message that a person had an MCP server write; such a message names nothing."""
 
 FETCH, SEARCH = "fetch", "search"
 """The names of the tools whose results name URLs."""
@@ -48,7 +52,7 @@ def is_named(url: str, messages: Iterable[Message]) -> bool:
 def _named_in(message: Message) -> Iterator[str]:
     """Yield the texts in a message that may be URLs."""
     match message:
-        case UserMessage():
+        case UserMessage() if not re.match(SERVERS_PROMPT.format(".{1,200}", ".{1,200}"), message.text):
             yield from re.findall(_URL, message.text)
             yield from (f"http://{found}" for found in re.findall(_BARE, message.text))
         case ToolMessage() if message.tool in (FETCH, SEARCH) and not message.failed:
