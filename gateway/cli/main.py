@@ -100,9 +100,9 @@ def list_skills(home: Path | None, file: Path | None, *, as_json: bool) -> None:
 @json_option
 @click.option("--yes", is_flag=True, help="Admit without a question what is shown.")
 def add_skills(source: str, home: Path | None, file: Path | None, *, as_json: bool, yes: bool) -> None:
-    """Show the skills of SOURCE, then copy and admit them. They are copied to the first folder of skills.paths.
-    SOURCE is a folder that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a folder
-    of skills.paths already is only admitted. Exit code 1 if a skill was not admitted."""
+    """Show the skills of SOURCE, then copy and admit them. They are copied to the first folder of skills.paths. SOURCE is a
+    folder that is a skill or contains some, a .zip or .tar.gz archive, or the https address of one. A skill that lies in a
+    folder of skills.paths already is only admitted. Exit code 1 if a skill was not admitted."""
     from gateway.cli import skills as commands
 
     end(lambda: commands.add_skills(invocation(existing_home(home), file, as_json=as_json), source, yes=yes))
