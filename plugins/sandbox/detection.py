@@ -43,19 +43,6 @@ _CONFINED = (
 )
 
 
-class SandboxDetector:
-    """The sandbox's status on this machine, found out when it is first asked for."""
-
-    def __init__(self) -> None:
-        self._found: asyncio.Task[SandboxStatus] | None = None
-
-    async def status(self) -> SandboxStatus:
-        """Return the status; the first call takes a tenth of a second."""
-        if self._found is None:
-            self._found = asyncio.create_task(detect(), name="sandbox detection")
-        return await asyncio.shield(self._found)
-
-
 async def detect() -> SandboxStatus:
     """Run a command at each level, the best one first, and return the status."""
     failure = await _failure("full")
