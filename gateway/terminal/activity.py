@@ -24,7 +24,6 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
     TurnJoined,
-    TurnParked,
     TurnResumed,
     TurnStarted,
 )
@@ -138,11 +137,11 @@ class OpenQuestions:
         match recorded.event:
             case ApprovalAsked() as asked:
                 self.asked[asked.approval], self._turns[asked.approval] = asked, turn
-            case TurnParked():
                 self.parked.add(turn)
             case ApprovalGiven(approval=approval):
-                self.parked.discard(turn)
                 self._remove(approval)
+                if turn not in self._turns.values():
+                    self.parked.discard(turn)
             case TurnEnded():
                 self.parked.discard(turn)
                 for approval in [each for each, asking in self._turns.items() if asking == turn]:
@@ -160,7 +159,7 @@ class PendingReplies:
 
     def __init__(self) -> None:
         self.idle = asyncio.Event()
-        """Set while no answer is expected."""
+        """Set while no answer to a message of this client is expected."""
         self.questions = OpenQuestions()
         self._ends: dict[str, asyncio.Future[Ending]] = {}
         self._places: dict[tuple[str, int], str] = {}
@@ -232,7 +231,8 @@ class PendingReplies:
         self._notify()
 
     def _notify(self) -> None:
-        if self.running:
+        own = {turn for turn, ids in self._turns.items() if ids} | self._released
+        if self._ends or own - self.questions.parked:
             self.idle.clear()
         else:
             self.idle.set()
@@ -241,7 +241,7 @@ class PendingReplies:
         match recorded.event:
             case MessageReceived() as message if message.id in self._ends:
                 self._received(message, (session_id, recorded.seq))
-            case TurnParked():
+            case ApprovalAsked():
                 for message_id in self._turns.setdefault((session_id, recorded.turn), []):
                     self.finish(message_id, Ending.PARKED)
                 self._end_waiting(session_id)

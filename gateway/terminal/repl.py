@@ -125,7 +125,7 @@ class Repl:
         async for line in self._keys.lines():
             if line.strip():
                 failed |= await self._exchange(line) is Ending.FAILED
-        await self._pending.idle.wait()  # the last line may have approved a call, after which the turn continues
+                await self._pending.idle.wait()  # it may have approved a call, after which the turn continues
         return self._exit_code(failed=failed)
 
     async def send_all(self, keyboard: Keyboard) -> int:

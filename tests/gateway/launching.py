@@ -11,7 +11,7 @@ from exuvia import ApprovalRequest, OutputFile, ToolDefinition, ToolOutput, hook
 
 
 class Launch:
-    """Appends its target to the file `launches`. The call depends on the file `plan`."""
+    """Appends its target to the file `launches`. The call depends on the file `plan`; on the way to Venus it asks."""
 
     definition = ToolDefinition(name="launch", description="Launches.", parameters={"type": "object"})
     repeatable = False
@@ -31,6 +31,8 @@ class Launch:
         )
 
     async def run(self, arguments, call):
+        if arguments["target"] == "venus" and not await call.ask(ApprovalRequest(what="Is it cool enough?")):
+            return ToolOutput(text="too hot")
         with (self.workspace / "launches").open("a") as file:
             file.write(arguments["target"] + "\\n")
         log = OutputFile(content=f"{arguments['target']} reached".encode(), media="text/plain", name="log.txt")

@@ -343,6 +343,27 @@ async def test_a_stream_ends_with_the_question_and_another_message_is_not_accept
     assert texts == ["Launch it.", "/status", "/approve"]
 
 
+async def test_a_question_of_a_running_call_does_not_hold_up_a_pipe_or_a_program(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    async with asking(tmp_path / "home", elsewhere, *launching("venus"), *launching("venus")) as g, client_of(g) as client:
+        lines = "Launch it.\n/approve\n/approve\n"
+        assert (await chat(g.url, lines))[:2] == (0, "Approved this time.\nApproved this time.\nIt is done.\n")
+
+        async def say(text: str) -> str:
+            messages = [{"role": "user", "content": text}]
+            headers = {"X-Exuvia-Session": "main"}
+            answer = await client.chat.completions.create(model="exuvia", messages=messages, extra_headers=headers)
+            return str(answer.choices[0].message.content)
+
+        assert "launch --to venus" in await say("Launch it.")
+        second = await say("/approve")
+        assert second.startswith("Approved this time.\n\n**May `launch` do this?**")
+        assert "Is it cool enough?" in second
+        assert await say("/approve") == "Approved this time.\n\nIt is done."
+    assert launches(tmp_path / "home") == ["venus", "venus"]
+
+
 # --- the command line -------------------------------------------------------------------------------------------------
 
 

@@ -111,17 +111,11 @@ class Conversation:
         return self.recorder.transcript.open_turn is not None and not self.busy
 
     @property
-    def parked_turn(self) -> int | None:
-        """The number of the turn that waits for the answer to a question; None if none does."""
-        turn = self.recorder.transcript.open_turn
-        return turn.ordinal if turn is not None and turn.parked else None
-
-    @property
     def waiting_for(self) -> ApprovalAsked | None:
-        """The question that the parked turn waits for."""
+        """The oldest open question about a tool call, for which the turn is parked or a tool waits."""
         turn = self.recorder.transcript.open_turn
-        question = turn.question(turn.parked) if turn is not None else None
-        return question.asked if question is not None else None
+        questions = turn.questions if turn is not None else ()
+        return next((question.asked for question in questions if question.answer is None), None)
 
     def question_before(self, typed: TypedCommand | None) -> ApprovalAsked | None:
         """Return the question that a new message would wait for; None if the message is handled at once. `typed` is the

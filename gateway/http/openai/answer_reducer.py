@@ -62,7 +62,6 @@ ANSWER_EVENTS = frozenset(
         "turn_started",
         "turn_joined",
         "model_replied",
-        "turn_parked",
         "approval_given",
         "turn_ended",
         "command_answered",
@@ -94,7 +93,6 @@ class AnswerReducer:
         self.model = ""
         self.stop: StopReason | None = None
         self.usage: Usage | None = None
-        self.question: ApprovalAsked | None = None
         self._asked: dict[str, ApprovalAsked] = {}
         self._seq = seq
         self._parked = parked
@@ -106,6 +104,11 @@ class AnswerReducer:
         self._sent = 0  # characters of it that were returned
         self._began = False
         self._last: StopReason = "end"
+
+    @property
+    def question(self) -> ApprovalAsked | None:
+        """The oldest open question about a tool call."""
+        return next(iter(self._asked.values()), None)
 
     def feed(self, data: bytes) -> str:
         """Return the new text after a frame.
@@ -156,13 +159,12 @@ class AnswerReducer:
                 return self._new_text()
             case "model_replied":
                 return self._confirmed(event, mine=mine)
-            case "turn_parked":
-                self.question = self._asked.get(event.approval)
             case "approval_given":
-                self.question = _unless_answered(self.question, event.approval)
-                self._waiting = _unless_answered(self._waiting, event.approval)
+                self._asked.pop(event.approval, None)
+                if self._waiting is not None and self._waiting.approval == event.approval:
+                    self._waiting = None
             case "turn_ended":
-                self.question = None
+                self._asked.clear()
                 if mine:
                     self._end(event)
             case "command_answered" if event.answers == self._seq:
@@ -176,7 +178,9 @@ class AnswerReducer:
         if self._parked is None or event.failed:
             self.stop = "end"
         else:
-            self._turn, self._began, self.question = self._parked, True, self._waiting
+            self._turn, self._began = self._parked, True
+            if self._waiting is not None:
+                self._asked[self._waiting.approval] = self._waiting
         return event.answer
 
     def _taken(self, event: _Event) -> None:
@@ -204,10 +208,6 @@ class AnswerReducer:
         if event.outcome in ("failed", "abandoned"):
             raise _failed(event.error)
         self.stop = CANCELLED if event.outcome == "cancelled" else "end" if self._last == "calls" else self._last
-
-
-def _unless_answered(question: ApprovalAsked | None, approval: str) -> ApprovalAsked | None:
-    return None if question is not None and question.approval == approval else question
 
 
 def _failed(error: Failure | None) -> ApiError:

@@ -112,11 +112,12 @@ class SessionMode:
             await writer.text(f"{STILL_OPEN}\n\n{question_text(waits_for, self._zone())}")
             await writer.end((), "end", None)
             return
-        parked, waiting = None, None
+        turn, waiting = None, None
         if message.typed is not None and message.typed.name in ANSWERING and chat.current is not None:
-            parked, waiting = chat.current.parked_turn, chat.current.waiting_for
+            waiting = chat.current.waiting_for
+            turn = chat.current.recorder.transcript.turn if waiting is not None else None
         received = await chat.receive(event, message.typed)
-        await self._follow(chat, received, attachments, AnswerReducer(received.seq, parked, waiting), writer)
+        await self._follow(chat, received, attachments, AnswerReducer(received.seq, turn, waiting), writer)
 
     async def _follow(
         self,

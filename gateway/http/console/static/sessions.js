@@ -43,7 +43,10 @@ export class Sessions {
     const row = this.rows.find((each) => each.session === session);
     if (!row) return;
     row.at = event.at;
-    if (this.rows[0] !== row) this.draw();
+    const asked = row.question;
+    if (event.kind === "approval_asked") row.question = event.seq;
+    if (event.kind === "approval_given" || event.kind === "turn_ended") delete row.question;
+    if (this.rows[0] !== row || asked !== row.question) this.draw();
   }
 
   /** Set the title of a session. */
@@ -74,7 +77,7 @@ export class Sessions {
     const current = row.session === this.open ? "page" : null;
     const link = h("a", { href: `#/${this.page}/${encodeURIComponent(row.session)}`, "aria-current": current },
       h("span", { class: "name" }, readable(row.title) || row.session),
-      h("time", { class: "faint", dateTime: row.at }, ago(row.at)));
+      row.question ? h("span", { class: "asks" }, "waits for you") : h("time", { class: "faint", dateTime: row.at }, ago(row.at)));
     return h("li", {}, link);
   }
 }
