@@ -165,7 +165,8 @@ def hostile_events(text: str) -> Iterator[tuple[int | None, Event]]:
     yield 1, events.RequestSent(purpose="answer", sha256=digest, messages=1, tokens=1, model=text)
     yield 1, events.ModelReplied(reply=1, model=text, text=text, calls=(call,), stop="calls", usage=None)
     yield 1, events.ToolCalled(call=CallRef(of=6, index=0), repeatable=True)
-    yield 1, events.ToolReturned(call=CallRef(of=6, index=0), outcome="failed", output=text)
+    diff = f"@@ -1 +1 @@\n-{text}\n+{text}\n"
+    yield 1, events.ToolReturned(call=CallRef(of=6, index=0), outcome="failed", output=text, diff=diff)
     withheld = Withheld(sha256=digest, sentence=text)
     yield 1, events.AttachmentsWithheld(model=text, files=(withheld,))
     yield (
@@ -198,7 +199,8 @@ def test_no_event_controls_the_terminal_that_shows_it(name: str, styled: bool) -
         shown.show(Happened("s", recorded), ours=False)
     for signal in (Refusal(code="busy", message=text), Disconnected(reason=text), Postponed(reason=text)):
         shown.show(signal, ours=True)
-    assert "✗" in out.getvalue()
+    shown.unfold()
+    assert out.getvalue().count("✗") == 3
     assert harmless_on_a_terminal(out.getvalue())
 
 
