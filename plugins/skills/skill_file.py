@@ -38,7 +38,7 @@ FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata
 
 _FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:^|\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEY = re.compile(r"([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!%@`#])(\S.*)")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t](.*)$", re.MULTILINE)
 
 _HIDING = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e0fff]")
 """Characters that reverse or hide a text; instructions have no use for them."""
@@ -72,7 +72,8 @@ class SkillText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def headings(self) -> tuple[str, ...]:
         """The headings of the instructions."""
-        return tuple(_HEADING.findall(self.body))
+        found = (heading.lstrip(" \t").rstrip(" \t#") for heading in _HEADING.findall(self.body))
+        return tuple(heading for heading in found if heading)
 
     def usable_name(self, folder: str) -> str:
         """Return the name of a skill in a folder of this name: its own, or that of the folder if its own has a fault.

@@ -36,10 +36,11 @@ _LOOKS = {
 
 def name_fault(name: str) -> str:
     """Return why a text cannot be the name of a skill, as the end of a sentence; "" if it can."""
+    if len(name) > LONGEST:
+        return f"has {len(name):,} characters; {LONGEST} are allowed"
     letters = [character for character in name if character not in "0123456789-"]
     faults = (
         (not name, "is empty"),
-        (len(name) > LONGEST, f"has {len(name):,} characters; {LONGEST} are allowed"),
         (name != unicodedata.normalize("NFKC", name), "contains a character that Unicode replaces by another one"),
         (name != name.lower(), "has upper-case letters; only lower-case ones are allowed"),
         (name.startswith("-") or name.endswith("-"), "begins or ends with a hyphen"),
@@ -73,5 +74,7 @@ def _script(letter: str) -> str:
 @bounded_cache(4096)
 def skeleton(name: str) -> str:
     """Return a text that is the same for names that look alike, such as `git-helper` and `git-he1per`."""
-    plain = (character for character in unicodedata.normalize("NFD", name) if not unicodedata.combining(character))
+    plain = (
+        character for character in unicodedata.normalize("NFD", name[: 4 * LONGEST]) if not unicodedata.combining(character)
+    )
     return "".join(_LOOKS.get(character, character) for character in plain).replace("rn", "m").replace("vv", "w")

@@ -39,12 +39,10 @@ def processor_time(function: Callable[[Any], object], text: Any, limit: float) -
     allowed.
 
     The thread's clock is exact. The clock of the process advances by whole ticks of the scheduler while the timer is set.
-    Where cores are shared, the same work takes several times as much processor time; a piece of work of known length, done
-    before and after, says how many.
+    Where cores are shared, the same work takes several times as much processor time; what takes more than `limit` is
+    divided by how many times as long a piece of work of known length takes just after it.
     """
-    slower = _slowdown()
-    limit *= 4 * slower
-    signal.setitimer(signal.ITIMER_PROF, limit)
+    signal.setitimer(signal.ITIMER_PROF, 4 * limit)
     begun = time.thread_time()
     try:
         function(text)
@@ -53,7 +51,7 @@ def processor_time(function: Callable[[Any], object], text: Any, limit: float) -
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     taken = time.thread_time() - begun
-    return taken / max(slower, _slowdown())
+    return taken if taken <= limit else taken / _slowdown()
 
 
 def _slowdown() -> float:

@@ -30,6 +30,7 @@ def _in_scripts() -> list[Pattern]:
             if kind is String.Regex:
                 source, _, flags = literal[1:].rpartition("/")
                 source = re.sub(r"\(\?<(?![=!])", "(?P<", source.replace(r"\p{M}", "[\u0300-\u036f]"))
+                source = re.sub(r"\\p\{[LNPS]\}", r"\\w", source)
                 source = re.sub(r"\\u\{([0-9a-f]+)\}", lambda code: f"\\U{code[1]:0>8}", source)
                 methods = ("match",) if "y" in flags else ("search",)
                 found.append(

@@ -172,7 +172,7 @@ class Markdown(HTMLParser):
                 fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
                 self._blocks.append(f"{fence}\n{text.strip(chr(10))}\n{fence}")
             return
-        lines = [re.sub(r"\s*\t\s*", " | ", line.strip()) for line in text.split("\n")]
+        lines = [" | ".join(filter(None, map(str.strip, line.split("\t")))) for line in text.split("\n")]
         if block := "\n".join(re.sub(r" {2,}", " ", line) for line in lines if line):
             self._blocks.append(self._prefix + block)
             self._prefix = ""
