@@ -18,6 +18,9 @@ import msgspec
 from tests.sandbox.exposing import ROOT
 
 User = Literal["root", "nobody"]
+SLEEP = f"1234.{os.getpid():07d}"
+"""The seconds that surviving processes sleep; no other worker of the tests has the same."""
+
 UIDS: dict[User, int] = {"root": 0, "nobody": 65534}
 
 USERS: tuple[User, ...] = get_args(User) if os.geteuid() == 0 else ()
@@ -134,7 +137,7 @@ class Scene:
             except OSError:
                 continue
             is_ours = str(self.folder) in words and int(path.name) not in (self._program.pid, os.getpid())
-            if is_ours or ("sleep 1234.5" in words and user == UIDS[self.user]):
+            if is_ours or (f"sleep {SLEEP}" in words and user == UIDS[self.user]):
                 found.append(words)
         return found
 

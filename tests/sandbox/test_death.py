@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from tests.sandbox.scene import USERS, Scene, User
+from tests.sandbox.scene import SLEEP, USERS, Scene, User
 from tests.waiting import until
 
-PROGRAM = """
+PROGRAM = f"""
 for _ in range(3):
-    subprocess.Popen(["sleep", "1234.5"], start_new_session=True)
+    subprocess.Popen(["sleep", "{SLEEP}"], start_new_session=True)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 open("notes/started", "w").close()
 time.sleep(1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sandbox.scene import Scene
+from tests.sandbox.scene import SLEEP, Scene
 
 REACHING = {
     "the environment of the gateway": "assert b'SECRET' in open(f'/proc/{pid}/environ', 'rb').read(); print('BREACH')",
@@ -133,7 +133,7 @@ SURVIVING = {
 @pytest.mark.parametrize("level", ["full", "partial", "none"])
 def test_nothing_outlives_a_command(scene: Scene, level: str, attack: str) -> None:
     """Without confinement too: that is the supervisor's doing."""
-    result = scene.run(SURVIVING[attack], level)
+    result = scene.run(SURVIVING[attack].replace("1234.5", SLEEP), level)
     assert result.exit_code in (0, 137), result.output
     assert scene.processes() == []
 
