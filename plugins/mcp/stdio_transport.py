@@ -185,6 +185,8 @@ class StdioTransport:
             task.cancel()
         await asyncio.wait(tasks)
         await process.wait()
+        # What was not read keeps the pipes open, and a `Process` has no public way to close them.
+        process._transport.close()  # type: ignore[attr-defined]
 
     async def _read(self, process: Process, receiving: Messages) -> None:
         assert process.stdout is not None

@@ -385,7 +385,7 @@ async def test_no_name_looks_like_another_in_the_console(tmp_path: Path, browser
         call = page.locator("div.call").first
         await call.locator("summary").click()
         await expect(call.locator("b")).to_have_text("agpj.b")
-        await expect(call.locator(".inside .long").first).to_have_text("agpj.b")
+        await expect(call.locator(".inside pre.long:not(.diff)").first).to_have_text("agpj.b")
         await expect(page.locator("article.person .file")).to_have_text("agpj.b")
         await expect(page.locator("article.person .file")).to_have_attribute("download", "agpj.b")
         await expect(page.locator("article.assistant code").first).to_have_text("agpj.b")
