@@ -72,7 +72,7 @@ async def test_nothing_is_watched_after_the_end(tmp_path: Path) -> None:
     await until(lambda: watched_inodes() != before)
     watching.cancel()
     await asyncio.wait({watching})
-    assert watched_inodes() == before
+    await until(lambda: watched_inodes() == before)
     await until(lambda: not any(each.name.startswith("watching") for each in threading.enumerate()))
 
 
