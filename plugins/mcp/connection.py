@@ -87,7 +87,7 @@ class _Refused(Exception):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server offers: its name and version, the version of the protocol, entries of its lists as JSON objects."""
+    """The offers of a server: its name and version, the version of the protocol, entries of its lists as JSON objects."""
 
     server: str
     protocol: str

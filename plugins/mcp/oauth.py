@@ -49,7 +49,7 @@ class LoginNeeded(Exception):
 
 
 class _Login(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a login to the server at `url`: the SDK's values as JSON, and when the token ends (Unix time)."""
+    """The stored login to the server at `url`: the SDK's values as JSON, and the Unix time at which the token expires."""
 
     url: str
     tokens: dict[str, Any] | None = None

@@ -57,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command may reach.
+    """The files and the network that a command may use, and its limits.
 
     Attributes:
         workspace: The folder that the command works in and may change.

@@ -443,7 +443,7 @@ class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
 
 
 class UndoneFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `/undo` did with a file: `restored` its former content, `removed` it because it was new, or `kept` it as it is.
+    """The result of `/undo` for a file: its former content was `restored`, it was `removed` because it was new, or `kept`.
 
     `why` completes the sentence: the reason for keeping it, or a restriction.
     """

@@ -86,7 +86,7 @@ async def net(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SmallWeb]:
 
 
 async def requested(url: str, **more: Any) -> bytes:
-    """What a URL returns, as the tool requests it."""
+    """Return the body of a URL, as the tool requests it."""
     return (await WebClient().get(canonical_url(url), **more)).body
 
 

@@ -23,7 +23,7 @@ Answer: TypeAlias = Literal["once", "session", "always", "deny"]
 
 
 class Place(Protocol):
-    """What a front end needs: the address of the gateway, the service behind its channel, and a folder."""
+    """The surroundings of a front end: the address of the gateway, the service behind its channel, and a folder."""
 
     url: str
     elsewhere: Elsewhere

@@ -87,7 +87,7 @@ def harm(file: Path, how: str, chance: random.Random) -> None:
 
 
 async def answers(memory: Memory) -> list[list[tuple[str, str]]]:
-    """What each question finds, with its text."""
+    """Return the citation and text of each result, for each question."""
     found = [await memory.search(question, EVERYTHING) for question in QUESTIONS]
     return [[(hit.citation, hit.chunk.text) for hit in each.hits] for each in found]
 

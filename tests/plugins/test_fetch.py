@@ -72,7 +72,7 @@ async def reader(net: SmallWeb) -> AsyncIterator[Reader]:
 
 
 def inner(text: str) -> str:
-    """What stands between the marks."""
+    """Return the text between the marks."""
     found = re.search(r"\n\[([0-9a-f]{8})\] [^\n]*:\n(.*)\n\[\1\] end", text, re.DOTALL)
     assert found is not None
     return found[2]

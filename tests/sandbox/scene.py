@@ -58,7 +58,7 @@ NUMBERS = {
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program ended."""
+    """The end of a program: its exit code, the reason and its output."""
 
     exit_code: int
     reason: str

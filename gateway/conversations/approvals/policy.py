@@ -33,7 +33,7 @@ class RememberedRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to a call, and the reason as a sentence."""
+    """A decision about a call, and the reason as a sentence."""
 
     action: PolicyAction
     because: str

@@ -39,7 +39,7 @@ UNCERTAIN = "the call was interrupted, and what it did is not known"
 
 
 class Reversal(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file is put back: from the content with the hash `after` to that with the hash `before`, None for no file.
+    """The restoration of a file: from the content with the hash `after` to that with the hash `before`, None for no file.
 
     `cut` is True if somebody else changed the file between two changes of the turn: only the later ones are undone.
     """
@@ -51,8 +51,8 @@ class Reversal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn changed in files: how to undo it, the last changed file first; files that interrupted calls name; and
-    whether it was undone before."""
+    """The changes of a turn in files: how to undo them, the last changed file first; files that interrupted calls name;
+    and True in `undone` if they were undone before."""
 
     reversals: tuple[Reversal, ...]
     uncertain: tuple[str, ...]

@@ -98,7 +98,7 @@ class PreparedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandTool:
-    """What `shell` and `python` have in common."""
+    """The base class of `shell` and `python`."""
 
     repeatable: ClassVar[bool] = False
 
