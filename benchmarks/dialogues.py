@@ -15,7 +15,7 @@ import msgspec
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import NoSettings
 from plugins.api.models import ModelLimits
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from sessions.events.events import FORMAT, Event, MessageReceived, ModelReplied, SessionOpened, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
 

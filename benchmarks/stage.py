@@ -18,13 +18,13 @@ from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKe
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
-from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.chat import Chat
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller

@@ -4,14 +4,14 @@ An author imports the public names from `exuvia` (or from here). Each is importe
 module never pays for the others.
 
     api/        All that a plugin author imports: protocols, values and hooks.
+    channels/   The built-in channels, each loaded only where it is configured.
     commands/   The built-in slash commands, and the plugin that registers all that is built in.
     facts/      Facts: small statements that are extracted, distilled and recalled.
     host/       Loading plugins and calling their hooks.
     http/       The one outbound HTTP client, its connections and its streams.
-    languages/  The texts that models are sent, one file per language.
     mcp/        The client of the Model Context Protocol.
     memory/     The memory: notes and conversations, indexed and searched.
-    policies/   The built-in pruning, summarizers and memory flush.
+    policies/   The built-in pruning, summarizers and memory flush, and the texts that models are sent.
     providers/  The built-in chat and embedding providers.
     sandbox/    Commands that a model chose, confined.
     skills/     Skills in the Agent Skills convention.
@@ -27,12 +27,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plugins.api.channel import Channel as Channel
+    from plugins.api.channel import ChannelActivity as ChannelActivity
     from plugins.api.channel import ChannelInbox as ChannelInbox
+    from plugins.api.channel import ChecksConnection as ChecksConnection
     from plugins.api.channel import Choice as Choice
+    from plugins.api.channel import DeliveryUnknown as DeliveryUnknown
     from plugins.api.channel import InboundFile as InboundFile
     from plugins.api.channel import InboundMessage as InboundMessage
     from plugins.api.channel import MessageRejected as MessageRejected
     from plugins.api.channel import OutboundMessage as OutboundMessage
+    from plugins.api.channel import ShowsActivity as ShowsActivity
+    from plugins.api.channel import SplitsReplies as SplitsReplies
     from plugins.api.channel import TryLater as TryLater
     from plugins.api.channel import Undeliverable as Undeliverable
     from plugins.api.chat import CallDraft as CallDraft
@@ -155,6 +160,7 @@ if TYPE_CHECKING:
     from plugins.support.errors import Unreachable as Unreachable
     from plugins.support.http_errors import StatusRefused as StatusRefused
     from plugins.support.secrets import Secret as Secret
+    from plugins.support.state_file import StateFile as StateFile
     from plugins.testing.channel_checks import ChannelConformance as ChannelConformance
     from plugins.testing.chat_provider_checks import ChatProviderConformance as ChatProviderConformance
     from plugins.testing.chat_provider_checks import HostedChatConformance as HostedChatConformance
@@ -199,8 +205,8 @@ API_VERSION = 1
 """The version of the plugin API. docs/plugins.md says what it covers and when it is raised."""
 
 _NAMES = {
-    "plugins.api.channel": "Channel ChannelInbox Choice InboundFile InboundMessage MessageRejected OutboundMessage TryLater"
-    " Undeliverable",
+    "plugins.api.channel": "Channel ChannelActivity ChannelInbox ChecksConnection Choice DeliveryUnknown InboundFile"
+    " InboundMessage MessageRejected OutboundMessage ShowsActivity SplitsReplies TryLater Undeliverable",
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
@@ -240,6 +246,7 @@ _NAMES = {
     "plugins.api.pruning": "HardClear PrunedTools PruningBudget PruningContext PruningMode PruningRules SoftTrim",
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",
+    "plugins.support.state_file": "StateFile",
     "plugins.tools.file_target": "workspace_file",
     "plugins.http.client": "Timeouts Transport",
     "sessions.state.context": "Context",

@@ -18,6 +18,8 @@ import msgspec
 import pytest
 
 from gateway.config.keys import load_config, provider_settings
+from gateway.conversations.channels.channel_instances import channel_instances
+from plugins.host.loading import load_plugins
 from tests.docs.configured import EXAMPLE, KEY, example_keys, forms, tables_in
 from tests.docs.generated import DOCS, SECTIONS, renewed
 
@@ -49,6 +51,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert provider_settings(config, section.partition(".")[2], form) == form(), section
         elif section.startswith("people."):
             assert config.people == {}
+        elif section.startswith("channels."):
+            assert config.channels == {}
         elif section.startswith("mcp_access."):
             assert config.mcp_access == {}
         elif section.startswith("mcp."):
@@ -63,10 +67,15 @@ def test_the_example_configuration_names_every_key_and_no_other() -> None:
         for section, form in forms().items()
         for f in msgspec.structs.fields(form)
         if f.encode_name not in tables_in(form)
-    } - {("plugins", "tables")}  # [plugins.NAME], whose keys are the plugin's
-    named = [(section, key) for section, key, _ in example_keys()]
+    } - {("plugins", "tables"), ("channels.home", "settings")}  # [plugins.NAME] and others, whose keys are the plugin's
+    named = [(section, key) for section, key, _ in example_keys() if not is_kind(section, key)]
     assert len(named) == len(set(named))
     assert set(named) == exist
+
+
+def is_kind(section: str, key: str) -> bool:
+    """Whether this is the key `kind` in the example of a built-in channel; the settings of the kind do not have it."""
+    return section.startswith("channels.") and section != "channels.home" and key == "kind"
 
 
 def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
@@ -78,7 +87,12 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people.").replace("#[mcp", "[mcp"))
+    path.write_text(
+        KEY.sub(r"\2 = ", EXAMPLE.read_text())
+        .replace("#[people.", "[people.")
+        .replace("#[mcp", "[mcp")
+        .replace("#[channels", "[channels")
+    )
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():
@@ -88,6 +102,12 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
                 chosen: Any = config.people[name]
             case "mcp_access":
                 chosen = config.mcp_access[name]
+            case "channels":
+                chosen = config.channels[name]
+                if name != "home":
+                    alone = msgspec.structs.replace(config, channels={name: chosen})
+                    kinds = load_plugins((), channels=[name]).channels()
+                    chosen = channel_instances(alone, kinds)[name].settings
             case "mcp":
                 server, _, inner = name.partition(".")
                 chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]
@@ -232,7 +252,7 @@ def test_the_words_that_the_glossary_replaces_are_gone(words: str) -> None:
     found = re.compile(r"\b" + r"\s+".join(map(re.escape, words.split())) + r"\b", re.IGNORECASE)
     places = [ROOT / name for name in ("gateway", "plugins", "sessions", "benchmarks", "docs", "README.md")]
     kinds = {".py", ".md", ".js", ".html", ".css", ".toml"}
-    words_of_languages = ROOT / "plugins" / "languages"
+    words_of_languages = ROOT / "plugins" / "policies" / "languages"
     texts = [
         path for path in our_files()
         if path.suffix in kinds and any(map(path.is_relative_to, places)) and words_of_languages not in path.parents

@@ -22,7 +22,7 @@ LAYERS = {"gateway": {"gateway", "plugins", "sessions"}, "plugins": {"plugins", 
 
 ORDER = {
     "sessions": "events state store files catalog attachments",
-    "plugins": ("support http languages api providers sandbox tools skills mcp policies memory facts host commands testing"),
+    "plugins": ("support http api channels providers sandbox tools skills mcp policies memory facts host commands testing"),
     "gateway": (
         "support protocol config metrics auth models terminal conversations plugin_runtime status http doctor wiring cli"
     ),

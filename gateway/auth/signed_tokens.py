@@ -21,7 +21,8 @@ from typing import Literal, TypeAlias
 import msgspec
 import structlog
 
-from gateway.support.small_files import read_at_most, replace_file
+from gateway.support.small_files import read_at_most
+from sessions.files.fsync import replace_file
 
 COOKIE_SECONDS = 30 * 24 * 3600
 """Lifetime of a cookie that is not renewed."""

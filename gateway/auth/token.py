@@ -14,9 +14,8 @@ from gateway.config.secret_references import read_credential, read_secret_file
 from gateway.config.sources import Sources
 from gateway.support.errors import ConfigRefused, StartRefused
 from gateway.support.home import Home
-from gateway.support.small_files import replace_file
 from plugins.support.secrets import Secret, hide
-from sessions.files.fsync import write_new
+from sessions.files.fsync import replace_file, write_new
 
 SHORTEST = 24
 """The minimum length of a token; a random one then has more than 128 bits."""

@@ -58,7 +58,7 @@ def show_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_j
     checked = check(path, environment)
     if checked.faults or checked.config is None:
         raise ConfigRefused(" ".join(checked.faults))
-    tree = shown(checked.config, checked.settings, checked.plugins)
+    tree = shown(checked.config, checked.settings, checked.plugins, checked.channels)
     origins = sources_of(tree, checked.config.sources) if sources else None
     if as_json:
         print_json(tree if origins is None else {"values": tree, "sources": origins}, out)

@@ -22,8 +22,8 @@ from gateway.support.errors import ConfigRefused
 from plugins.api.compaction import IdentifierPolicy
 from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.api.pruning import PruningRules
-from plugins.languages import prompts as language
 from plugins.mcp.mcp_settings import ServerKeys, faults_of
+from plugins.policies.languages import prompts as language
 from plugins.sandbox.policy import SandboxKeys
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.addresses import HostName, Origin
@@ -153,6 +153,26 @@ class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tables: dict[str, dict[str, Any]] = {}
 
 
+class ChannelKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[channels.NAME]`: a channel.
+
+    `people` maps senders to people, `*` matches any sender; with `pairing` a stranger is given a code. With `mention` the
+    messages of groups count only if they mention the assistant. `settings` holds the other keys of the table, whose schema
+    is the kind's.
+    """
+
+    kind: _Text
+    people: dict[str, str] = {}
+    pairing: bool = True
+    mention: bool = True
+    messages_per_minute: Annotated[int, msgspec.Meta(ge=1)] = 20
+    settings: dict[str, Any] = {}
+
+
+GATEWAY_KEYS = frozenset(ChannelKeys.__struct_fields__) - {"settings"}
+"""The keys of `[channels.NAME]` that the gateway reads itself."""
+
+
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a person besides the owner.
 
@@ -199,6 +219,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     mcp: dict[str, ServerKeys] = {}
+    channels: dict[str, ChannelKeys] = {}
     people: dict[str, PersonKeys] = {}
     mcp_access: dict[str, McpAccessKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
@@ -237,14 +258,15 @@ def load_config(path: Path | None, *, environment: Mapping[str, str], overrides:
 
 def fit_config(sources: Sources, references: References) -> Config:
     """Validate the merged sources; ConfigRefused at the first invalid key."""
-    forms: dict[str, type[msgspec.Struct]] = {"people": PersonKeys, "mcp": ServerKeys}
+    forms: dict[str, type[msgspec.Struct]] = {"people": PersonKeys, "mcp": ServerKeys, "channels": ChannelKeys}
+    tree = _with_channel_settings(_with_plugin_tables(sources.tree))
     for section, form in forms.items():
-        tables = sources.tree.get(section)
+        tables = tree.get(section)
         for name, table in (tables if isinstance(tables, dict) else {}).items():
             # Validated again below, where msgspec would not name the table of a fault.
             Validator(sources, references).fit(table, form, f"{section}.{name}")
     validator = Validator(sources, references)
-    sections = validator.fit(_with_plugin_tables(sources.tree), Sections)
+    sections = validator.fit(tree, Sections)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
     warnings = (
         *validator.warnings,
@@ -271,6 +293,22 @@ def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
     tables = {name: inner for name, inner in plugins.items() if isinstance(inner, dict) and name not in ("allow", "senders")}
     others = {name: inner for name, inner in plugins.items() if name not in tables}
     return {**tree, "plugins": {**others, "tables": tables} if tables else others}
+
+
+def _with_channel_settings(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree with the keys of each `[channels.NAME]` that are the kind's, not in the schema, moved to one key."""
+    channels = tree.get("channels")
+    if not isinstance(channels, dict):
+        return tree
+    return {
+        **tree,
+        "channels": {name: _divided(table) if isinstance(table, dict) else table for name, table in channels.items()},
+    }
+
+
+def _divided(table: dict[str, Any]) -> dict[str, Any]:
+    ours = {key: value for key, value in table.items() if key in GATEWAY_KEYS}
+    return {**ours, "settings": {key: value for key, value in table.items() if key not in ours}}
 
 
 def provider_settings(config: Config, name: str, form: type[T]) -> T:
@@ -312,7 +350,7 @@ def check_summarizers(config: Config, summarizers: Collection[str], flushes: Col
         ("compaction.memory_flush.by", compaction.memory_flush.by, flushes),
     ):
         if name not in known:
-            raise _unknown_name(config, key, name, sorted(known))
+            raise unknown_name(config, key, name, sorted(known))
 
 
 def check_servers(config: Config) -> None:
@@ -325,14 +363,14 @@ def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
     """Raise ConfigRefused if `memory.backend` names one that no plugin provides."""
     name, key = config.memory.backend, "memory.backend"
     if name not in (AUTO, SQLITE) and name not in known():
-        raise _unknown_name(config, key, name, (AUTO, SQLITE, *known()))
+        raise unknown_name(config, key, name, (AUTO, SQLITE, *known()))
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:
     """Raise ConfigRefused if `[memory.embedding]` names an unknown provider, or no way to search is left."""
     name, key = config.memory.embedding.provider, "memory.embedding.provider"
     if name not in (AUTO, NONE, *known):
-        raise _unknown_name(config, key, name, (AUTO, *known, NONE))
+        raise unknown_name(config, key, name, (AUTO, *known, NONE))
     key = "memory.search.keywords"
     if not config.memory.search.keywords and not _may_embed(config, known):
         raise ConfigRefused(
@@ -364,7 +402,8 @@ def _may_embed(config: Config, known: Collection[str]) -> bool:
     return config.sources.origin("memory.search.keywords") != "FTS_ENABLED" and BUNDLED.missing() is None
 
 
-def _unknown_name(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
+def unknown_name(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
+    """Return the error for a key that names something that does not exist."""
     choices = f"{', '.join(known)}{_not_allowed(config, name)}"
     return ConfigRefused(
         f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; choose one of {choices}.", key=key

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 import tomli_w
 
-from gateway.config.keys import Config, PluginsKeys, Sections
+from gateway.config.keys import ChannelKeys, Config, PluginsKeys, Sections
 from gateway.config.secret_references import is_reference
 from gateway.config.sources import RawConfig, Sources
 from gateway.config.validation import Seconds
@@ -27,15 +27,28 @@ _LINE = re.compile(r'(?:\[(?P<table>.+)\]|(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-
 """A line that the TOML writer starts at the left margin: a table header or a key."""
 
 
-def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, Any] = NONE) -> Tree:
+def shown(
+    config: Config, providers: Mapping[str, Any], plugins: Mapping[str, Any] = NONE, channels: Mapping[str, Any] = NONE
+) -> Tree:
     """Return the values in force; keys without a value are left out.
 
-    `providers` and `plugins` are the settings of each, as its own Struct.
+    `providers`, `plugins` and `channels` are the settings of each, as its own Struct.
     """
     sections = {name: getattr(config, name) for name in Sections.__struct_fields__}
     keys = {field: getattr(config.plugins, field) for field in PluginsKeys.__struct_fields__ if field != "tables"}
     sections |= {"providers": providers, "plugins": {**keys, **plugins}}
+    sections["channels"] = {name: _channel(config.channels[name], own) for name, own in channels.items()}
     return {name: _plain(value, config.sources, name) for name, value in sections.items()}
+
+
+def _channel(keys: ChannelKeys, own: Any) -> dict[str, Any]:
+    """Return the keys of a channel's table, the gateway's and its kind's."""
+    named = [(struct, field) for struct in (keys, own) for field in msgspec.structs.fields(struct)]
+    return {
+        field.encode_name: getattr(struct, field.name)
+        for struct, field in named
+        if field.name != "settings" or struct is own
+    }
 
 
 def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:

@@ -19,6 +19,7 @@ AFTER_RESTART = (
     "plugins.allow",
     "plugins.hold_limit",
     "plugins.tables",
+    "channels",
 )
 """Keys and whole sections that take effect only at start: sockets, folders and modules are opened once."""
 

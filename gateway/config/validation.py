@@ -232,8 +232,9 @@ def _explain(error: str, form: Any, key: str) -> tuple[str, str]:
     for name in names:
         form = _form_below(_alternatives(form), name.partition("[")[0])
     key = ".".join(filter(None, (key, *names)))
-    if found := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
-        return _join(key, found[1]), f"is not a known key{_guess(found[1], form, key) or _elsewhere(found[1], root)}"
+    if found := re.fullmatch(r"Object (contains unknown|missing required) field `(.*)`", reason, re.DOTALL):
+        unknown = f"is not a known key{_guess(found[2], form, key) or _elsewhere(found[2], root)}"
+        return _join(key, found[2]), "is missing" if found[1] == "missing required" else unknown
     if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", reason):
         wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | ") if word != "null")
         got = "a fraction" if found[2] == "float" else _WORDS.get(found[2], found[2])

@@ -1,12 +1,11 @@
 """Conversations: open sessions and their turns.
 
 approvals/      Approvals of tool calls: the policy, the gate, and the remembered rules.
-channels        The channels of plugins: keeps them open, and takes their messages.
+channels/       The channels: keeps them open, takes their messages, and delivers answers to them.
 commands/       The conversation as slash commands see it.
 context/        The context of a request: instructions, notes, pruning and compaction.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
-reply_delivery  The delivery of answers to channels.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.
 turn/           One turn: from the received messages to the durable answer.
 """

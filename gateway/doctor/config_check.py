@@ -23,6 +23,7 @@ from gateway.config.keys import (
 )
 from gateway.config.secret_references import References
 from gateway.config.sources import merge
+from gateway.conversations.channels.channel_instances import channel_instances
 from gateway.models.registry import AUTO
 from gateway.plugin_runtime.plugin_loading import allowed_plugins, unread_tables
 from gateway.support.errors import ConfigRefused
@@ -42,7 +43,8 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check; faults and warnings are sentences.
 
     `config` is the configuration without its invalid keys, None if the file is no TOML. `kinds` are the known providers,
-    `settings` the valid settings of each, `plugins` those of every other plugin that has some.
+    `settings` the valid settings of each, `plugins` those of every other plugin that has some,
+    `channels` those of each channel.
     """
 
     faults: list[str]
@@ -51,6 +53,7 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Mapping[str, type[ChatProvider]]
     settings: Mapping[str, Any]
     plugins: Mapping[str, Any] = {}
+    channels: Mapping[str, Any] = {}
 
 
 def check(
@@ -84,6 +87,7 @@ def check(
     _collect_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
     _collect_faults(lambda: check_summarizers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
     _collect_faults(lambda: check_servers(config), {"mcp": config.mcp}, faults)
+    channels = _channels(config, hooks, faults, warnings)
     faults += [
         *_token_faults(config),
         *_people_faults(config),
@@ -91,7 +95,9 @@ def check(
         *_variable_faults(environment),
     ]
     own = {name: hooks.settings(name) for name in hooks.plugins if hooks.settings(name) != NoSettings()}
-    return CheckedConfig(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own)
+    return CheckedConfig(
+        faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own, channels=channels
+    )
 
 
 def _collect_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:
@@ -123,6 +129,17 @@ def _provider_settings(config: Config, name: str, kind: type[ChatProvider], faul
     settings, more = _collect_faults(fit, {"providers": config.providers}, faults) or (kind.Settings(), [])
     warnings += more
     return settings
+
+
+def _channels(config: Config, hooks: Hooks, faults: list[str], warnings: list[str]) -> dict[str, Any]:
+    """Return the settings of each valid channel in `[channels.NAME]`."""
+    found: list[str] = []
+    channels = _collect_faults(
+        lambda: channel_instances(config, hooks.channels(), found.append), {"channels": config.channels}, faults
+    )
+    warnings += dict.fromkeys(found)
+    own = {name: each.settings for name, each in (channels or {}).items()}
+    return {name: own.get(name) or NoSettings() for name in config.channels}
 
 
 def _token_faults(config: Config) -> list[str]:

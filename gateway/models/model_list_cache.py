@@ -13,8 +13,9 @@ import msgspec
 import structlog
 
 from gateway.support.errors import sentence_of
-from gateway.support.small_files import read_at_most, replace_file
+from gateway.support.small_files import read_at_most
 from plugins.api.models import ModelList
+from sessions.files.fsync import replace_file
 
 LONGEST = 4 * 1024 * 1024
 """Bytes of the largest file that is read."""

@@ -26,13 +26,15 @@ log = structlog.get_logger("exuvia.config")
 
 
 def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = (), *, but: str = "") -> Hooks:
-    """Load the built-in plugins, those in `folders`, and those listed in `plugins.allow`, except `but`.
+    """Load the built-in plugins, those in `folders`, and those listed in `plugins.allow`, except `but`. Of the built-in
+    channels only those that are configured are loaded.
 
     A plugin whose table is invalid is refused with the path of the key; the others are loaded.
     """
     fit = plugin_tables(config)
     ours = {but, *(folder.name for folder in folders)}
-    hooks = load_plugins([name for name in config.plugins.allow if name not in ours], fit)
+    channels = {keys.kind for keys in config.channels.values()}
+    hooks = load_plugins([name for name in config.plugins.allow if name not in ours], fit, channels)
     for folder in folders:
         load_one(hooks, folder.name, str(folder.path), folder.load, fit)
     return hooks

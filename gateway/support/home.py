@@ -59,6 +59,8 @@ class Home(msgspec.Struct, frozen=True):
     """The cached model lists of the providers; derived."""
     plugins = _Entry("plugins")
     """The parent of the plugins' own folders."""
+    channels = _Entry("channels")
+    """The parent of the folders of the channels in `[channels.NAME]`."""
     admitted_skills = _Entry("admitted_skills")
     """The log of the admitted skills, with copies of them."""
     mcp_logins = _Entry("mcp_logins")
@@ -101,7 +103,7 @@ class Home(msgspec.Struct, frozen=True):
     def _keep_apart(self, workspace: Path) -> None:
         """Refuse a workspace that contains the gateway's own files, since the model's tools can read all of it."""
         place, root = workspace.resolve(), self.root.resolve()
-        ours = (self.sessions, self.quarantine, self.attachments, self.plugins, self.admitted_skills)
+        ours = (self.sessions, self.quarantine, self.attachments, self.plugins, self.channels, self.admitted_skills)
         if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):
             raise StartRefused(
                 f"agent.workspace is {workspace}, which overlaps with the gateway's own files; models may not read or write"

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from gateway import VERSION
@@ -22,7 +23,9 @@ from gateway.config.keys import (
 )
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
-from gateway.conversations.channels import ChannelRunner
+from gateway.conversations.channels.channel_instances import ChannelInstance, channel_instances
+from gateway.conversations.channels.channel_runner import ChannelRunner
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -31,7 +34,6 @@ from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
-from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.metrics.process import LoopLag
@@ -287,6 +289,7 @@ class ApplicationBuilder:
 
         def context(name: str, settings: Any) -> PluginContext:
             return PluginContext(
+                name=name,
                 settings=settings,
                 folder=self.context.home.plugins / name,
                 workspace=self.context.workspace,
@@ -297,9 +300,12 @@ class ApplicationBuilder:
                 protected=self._protected,
             )
 
-        def channel_context(channel: str) -> PluginContext:
-            owner = hooks.owner("register_channels", channel)
-            return context(owner, hooks.settings(owner))
+        def channel_context(channel: ChannelInstance) -> PluginContext:
+            if channel.settings is None:
+                owner = hooks.owner("register_channels", channel.name)
+                return msgspec.structs.replace(context(owner, hooks.settings(owner)), name=channel.name)
+            made = context(f"channels.{channel.name}", channel.settings)
+            return msgspec.structs.replace(made, name=channel.name, folder=self.context.home.channels / channel.name)
 
         opened, lifecycle = OpenedPlugins(hooks, context), Lifecycle(hooks, context)
         commands = CommandSource(
@@ -351,7 +357,12 @@ class ApplicationBuilder:
             services=services,
             opened=opened,
             lifecycle=lifecycle,
-            channels=ChannelRunner(hooks.channels(), channel_context),
+            channels=ChannelRunner(
+                channel_instances(
+                    self.context.config, hooks.channels(), lambda sentence: log.warning("configuration", warning=sentence)
+                ),
+                channel_context,
+            ),
             mcp=mcp,
             commands=commands,
             development=development,
@@ -443,3 +454,4 @@ def check(config: Config, hooks: Hooks) -> None:
     check_backend(config, hooks.memory_backends)
     check_summarizers(config, hooks.summarizers(), hooks.flushes())
     check_servers(config)
+    channel_instances(config, hooks.channels())

@@ -23,7 +23,7 @@ from gateway.auth.token import gateway_token
 from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
-from gateway.conversations.channels import GatewayChannelInbox
+from gateway.conversations.channels.channel_inbox import GatewayChannelInbox
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
@@ -190,7 +190,13 @@ class Daemon:
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def _channel_inbox(self, channel: str, gateway: Application) -> GatewayChannelInbox:
-        return GatewayChannelInbox(channel, gateway.switchboard, self.context.settings, gateway.dependencies.attachments)
+        return GatewayChannelInbox(
+            channel,
+            gateway.switchboard,
+            self.context.settings,
+            gateway.dependencies.attachments,
+            report=lambda problem: gateway.plugins.channels.report(channel, problem),
+        )
 
     @contextlib.asynccontextmanager
     async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:

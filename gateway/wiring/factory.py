@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.compacting import Compactor
@@ -20,7 +21,6 @@ from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
 from gateway.conversations.notes.memory_writer import ExplicitMemory
 from gateway.conversations.notes.workspace_memory import IndexTrigger
-from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.answering import ReplyRequester

@@ -35,6 +35,11 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
         mentioned: False if the message addresses somebody else. In a group it is then ignored.
         thread: The service's name for the thread, if the message belongs to one. A thread is a conversation of its own.
         choice: The `Choice.id` that the sender selected. It counts instead of the text.
+        name: The sender's name as they chose it, for people to read.
+        edits: The `id` of an earlier message that this one replaces. `text` is the new text.
+        deletes: The `id` of an earlier message that was deleted. `text` is "".
+        reaction: An emoji with which the sender reacted to a post of ours.
+        reacts_to: The receipt that `Channel.deliver` returned for that post.
     """
 
     id: str
@@ -47,6 +52,11 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     mentioned: bool = True
     thread: str = ""
     choice: str = ""
+    name: str = ""
+    edits: str = ""
+    deletes: str = ""
+    reaction: str = ""
+    reacts_to: str = ""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,19 +72,25 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply for a chat.
+    """One post for a chat: a reply, or a part of one.
 
-    After a crash the same reply may be delivered again with the same `id`. Pass the id on to services that deduplicate by
-    it.
+    A reply to a channel with the method `fits` (`SplitsReplies`) comes in parts, one post each: first the pieces of its
+    text, then one file at a time without a text. Other channels receive each reply whole, in one message. After a crash the
+    same part may be delivered again with the same `id`. Pass the id on to services that deduplicate by it.
 
     Attributes:
-        id: Unique.
+        id: Unique, and the same at each attempt: "SESSION/SEQ", and "SESSION/SEQ/PART" from the second part on.
         chat: The chat.
         text: The text, in Markdown. It also says how to answer without buttons if there are `choices`.
         thread: The thread of the chat; "" outside of threads.
         choices: The answers to offer as buttons, if the service has buttons. Do not remove them when one is selected: the
             first answer counts, and a later one is told so.
         attachments: The files that tools returned, to be sent after the text.
+        part: The number of this part, from 1.
+        parts: The number of parts of the reply.
+        again: An earlier attempt to send this part may have reached the service: it raised `DeliveryUnknown`, or the gateway
+            ended meanwhile and the channel has `attempts_noted`.
+        reply_to: In a group, the `InboundMessage.id` of the message that is answered.
     """
 
     id: str
@@ -83,14 +99,38 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     thread: str = ""
     choices: tuple[Choice, ...] = ()
     attachments: tuple[OutputFile, ...] = ()
+    part: int = 1
+    parts: int = 1
+    again: bool = False
+    reply_to: str = ""
+
+
+class ChannelActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that is running for a chat.
+
+    Attributes:
+        chat: The chat.
+        thread: The thread of the chat; "" outside of threads.
+        text: The answer so far, in Markdown; "" before its first word.
+    """
+
+    chat: str
+    thread: str = ""
+    text: str = ""
 
 
 class MessageRejected(PluginError):
-    """An inbound message was rejected; the error message says why. If `later` is true, try again later."""
+    """An inbound message was rejected; the error message says why.
 
-    def __init__(self, sentence: str, *, later: bool = False) -> None:
+    Attributes:
+        later: Try again later, and do not acknowledge the message to the service before that.
+        tell: Send the error message to the sender. Unknown senders are told nothing.
+    """
+
+    def __init__(self, sentence: str, *, later: bool = False, tell: bool = False) -> None:
         super().__init__(sentence)
         self.later = later
+        self.tell = tell
 
 
 class Undeliverable(PluginError):
@@ -113,8 +153,15 @@ class TryLater(PluginError):
         self.after = after
 
 
+class DeliveryUnknown(PluginError):
+    """The service may or may not have accepted the message, such as after a time-out of a request that was sent.
+
+    The gateway tries again with `OutboundMessage.again`.
+    """
+
+
 class ChannelInbox(Protocol):
-    """Accepts the messages that a channel receives."""
+    """Accepts the messages that a channel receives, and reports of its connection."""
 
     async def receive(self, message: InboundMessage) -> bool:
         """Store a message. Acknowledge it to the service only after this returns.
@@ -128,13 +175,31 @@ class ChannelInbox(Protocol):
         """
         ...
 
+    def report(self, problem: str = "") -> None:
+        """Report that the connection to the service was lost, or is there again. An open channel counts as connected.
+
+        Args:
+            problem: What is wrong and how to fix it, as a sentence; "" if the connection is there again.
+        """
+        ...
+
 
 @runtime_checkable
 class Channel(Protocol):
-    """A connection to a messaging service. One instance serves the whole gateway."""
+    """A connection to a messaging service.
+
+    A class with an attribute `Settings`, a `msgspec.Struct`, is a kind of channel: it is opened once for each table
+    `[channels.NAME]` with its name as `kind`, and `context.settings` is that table without the keys that the gateway reads
+    itself (`kind`, `mention`, `pairing`, `people`, `messages_per_minute`). A class without it is opened once, under its own
+    name, with the settings of its plugin.
+
+    Optional members are described by `SplitsReplies`, `ShowsActivity` and `ChecksConnection`. A class with `attempts_noted =
+    True` is for a service that does not recognise a message that is sent twice: the gateway makes a durable note before each
+    attempt, so that `OutboundMessage.again` is true after a crash during one.
+    """
 
     name: ClassVar[str]
-    """The channel's name in the log and in `plugins.senders`."""
+    """The kind of a class with `Settings`; otherwise the channel's name in the log and in `plugins.senders`."""
 
     def __init__(self, context: PluginContext) -> None: ...
 
@@ -147,7 +212,8 @@ class Channel(Protocol):
     async def run(self, inbox: ChannelInbox) -> None:
         """Receive messages until cancelled.
 
-        If this returns or raises, the gateway closes the channel and reopens it after a pause.
+        If this returns or raises, the gateway closes the channel and reopens it after a pause. Reconnect without returning
+        where the service resumes connections, and `report` it.
         """
         ...
 
@@ -155,8 +221,8 @@ class Channel(Protocol):
         """Send a reply. Must finish within a minute.
 
         Replies for one chat are delivered one at a time, those for different chats concurrently. After an error other than
-        the two below the gateway retries with increasing delays: for up to a day, or until a later reply in the same chat is
-        delivered.
+        `Undeliverable` and `TryLater` the gateway retries with increasing delays: for up to a day, or until a later reply in
+        the same chat is delivered.
 
         Returns:
             The id that the service assigned to the message, or "".
@@ -164,5 +230,45 @@ class Channel(Protocol):
         Raises:
             Undeliverable: The reply can never be delivered.
             TryLater: The service asked to wait.
+            DeliveryUnknown: The service may have accepted it.
         """
         ...
+
+
+@runtime_checkable
+class SplitsReplies(Protocol):
+    """A channel whose service limits the size of a post."""
+
+    def fits(self, text: str) -> bool:
+        """Return True if a Markdown text fits into one post of the service, after its conversion.
+
+        The gateway splits longer texts outside of code blocks; a code block that does not fit alone is closed and opened
+        again. Called several times for each part, so it should be quick.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsActivity(Protocol):
+    """A channel that shows that a turn is running: as typing, or as a draft where the service has drafts that vanish.
+
+    An attribute `activity_seconds` sets the seconds between two calls for a chat; 4 by default.
+    """
+
+    async def show_activity(self, activity: ChannelActivity) -> None:
+        """Show that a turn is running. Called at its beginning and at intervals until it ends; errors are ignored."""
+        ...
+
+
+@runtime_checkable
+class ChecksConnection(Protocol):
+    """A channel that can describe its connection."""
+
+    async def check(self) -> str:
+        """Return a sentence that says as whom the channel is logged in. Called after `__aenter__`; must not consume
+        messages."""
+        ...
+
+
+GATEWAY_KEYS = frozenset({"kind", "mention", "pairing", "people", "messages_per_minute"})
+"""The keys of `[channels.NAME]` that the gateway reads itself."""

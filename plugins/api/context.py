@@ -65,7 +65,8 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
     """The settings and services passed to tools, channels and the hook `gateway_started`.
 
     Attributes:
-        settings: The `[plugins.NAME]` section, converted to the plugin's `Settings` type, with secrets resolved.
+        settings: The `[plugins.NAME]` section, converted to the plugin's `Settings` type, with secrets resolved. For a
+            channel with `Settings` of its own, the `[channels.NAME]` section as that type.
         folder: A folder for the plugin's own files. It may not exist yet.
         workspace: The assistant's workspace. docs/memory.md explains which files belong to whom.
         clock: The clock to use instead of `time` and `datetime`.
@@ -74,6 +75,8 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
         services: Services of the gateway: memory, facts, a model, embeddings and a log.
         protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace. A path that
             ends with a slash is a folder, which is protected with everything in it.
+        name: For channels, the name of the instance: NAME of `[channels.NAME]`, or that of the class without `Settings`. For
+            others the name of the plugin.
     """
 
     settings: Any
@@ -84,6 +87,7 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     services: PluginServices
     protected: Callable[[], Sequence[str]] = tuple
+    name: str = ""
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

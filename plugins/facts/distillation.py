@@ -12,7 +12,7 @@ from plugins.api.fact_values import Fact, FactDraft, InvalidFact
 from plugins.facts.fact_book import FactBook
 from plugins.facts.model_answers import parse_draft, parse_rows
 from plugins.facts.scoring import equivalent_facts
-from plugins.languages.prompts import FactTexts
+from plugins.policies.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
 from sessions.events.tokens import estimate
 

@@ -9,7 +9,7 @@ import msgspec
 from plugins.api.fact_values import FactDraft, InvalidFact
 from plugins.facts.ended_turns import TurnText
 from plugins.facts.model_answers import parse_draft, parse_rows
-from plugins.languages.prompts import FactTexts
+from plugins.policies.languages.prompts import FactTexts
 from plugins.support.fencing import harmless, mark_for
 from plugins.support.text.trivial_queries import is_small_talk
 from sessions.state.truncation import head_and_tail

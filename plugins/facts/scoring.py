@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from plugins.api.fact_values import LEAST, Fact
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 
 UNUSED_DAYS = 30.0
 """Days without use after which importance starts to decay, and its half-life from then on."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 BUILT_IN = {"builtin": "plugins.commands.builtin", "tool_pruning": "plugins.policies.tool_pruning"}
 """The built-in plugins and their modules."""
 
+CHANNELS = Path(__file__).parents[1] / "channels"
+"""The folder of the built-in channels. Each has a package with the name of its kind, and a plugin in it, `KIND_channel`."""
+
 IMPORT_SECONDS = 30.0
 """The timeout for importing a plugin."""
 
@@ -43,14 +46,34 @@ def without_tables(_name: str, form: type[Any]) -> Any:
     return form()
 
 
-def load_plugins(allow: Iterable[str], fit: Fit = without_tables) -> Hooks:
-    """Register the built-in plugins and the installed ones whose entry points `allow` names, in that order."""
+def built_in_channels() -> list[str]:
+    """Return the kinds of the built-in channels, without importing them."""
+    return sorted(plugin.parent.name for plugin in CHANNELS.glob("*/*_channel.py"))
+
+
+def load_plugins(allow: Iterable[str], fit: Fit = without_tables, channels: Collection[str] = ()) -> Hooks:
+    """Register the built-in plugins and the installed ones whose entry points `allow` names, in that order.
+
+    Args:
+        allow: The names of the entry points.
+        fit: Converts the settings of a plugin.
+        channels: The kinds of channels that are configured; the built-in ones among them are imported.
+    """
     hooks = Hooks()
     for name, module in BUILT_IN.items():
         hooks.register(name, importlib.import_module(module), builtin=True)
+    for kind in built_in_channels() if channels else ():
+        if kind in channels:
+            load_channel(hooks, kind)
     if wanted := tuple(dict.fromkeys(allow)):
         _load_installed(hooks, wanted, fit)
     return hooks
+
+
+def load_channel(hooks: Hooks, kind: str) -> None:
+    """Import and register a built-in channel."""
+    plugin = f"{kind}_channel"
+    hooks.register(plugin, importlib.import_module(f"plugins.channels.{kind}.{plugin}"), builtin=True)
 
 
 def installed_plugins() -> tuple[EntryPoint, ...]:

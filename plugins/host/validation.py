@@ -12,7 +12,7 @@ from typing import get_args
 
 import msgspec
 
-from plugins.api.channel import Channel
+from plugins.api.channel import GATEWAY_KEYS, Channel
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command, CommandTime
 from plugins.api.compaction import MemoryFlush, Summarizer
@@ -120,7 +120,24 @@ def channel(offered: object) -> str:
     """Return the name of a channel class."""
     kind = _class(offered, Channel, ("__aenter__", "__aexit__", "run", "deliver"))
     _coroutine(kind, "__aenter__", "__aexit__", "run", "deliver")
+    _coroutine(kind, *(method for method in ("show_activity", "check") if hasattr(kind, method)))
+    _plain(kind, *(method for method in ("fits",) if hasattr(kind, method)))
+    if not isinstance(getattr(kind, "attempts_noted", False), bool):
+        raise InvalidPlugin(f"{kind.__name__}.attempts_noted is neither True nor False")
+    seconds = getattr(kind, "activity_seconds", 1.0)
+    if not (isinstance(seconds, int | float) and 1.0 <= seconds <= 60.0):
+        raise InvalidPlugin(f"{kind.__name__}.activity_seconds is not a number from 1 to 60")
+    if (form := channel_settings(kind)) is not None and (taken := GATEWAY_KEYS.intersection(form.__struct_fields__)):
+        raise InvalidPlugin(f"{kind.__name__}.Settings has {', '.join(sorted(taken))}, which the gateway reads itself")
     return _text(kind, "name", _WORD)
+
+
+def channel_settings(kind: type[Channel]) -> type[msgspec.Struct] | None:
+    """Return the `Settings` type of a channel class, whose fields may lack defaults; None if it has none."""
+    form = getattr(kind, "Settings", None)
+    if form is not None and not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        raise InvalidPlugin(f"{kind.__name__}.Settings is not a msgspec Struct")
+    return form
 
 
 def summarizer(offered: object) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from pydantic import AnyUrl
 
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.support.secrets import Secret, hide
-from sessions.files.fsync import sync_folder, write_new
+from sessions.files.fsync import replace_file
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the file of a login while a server waits for it."""
@@ -124,10 +123,7 @@ class OAuthFlow:
 
     def write(self, login: _Login) -> None:
         """Keep a login, durably, in a file that only this user can read (0600). Blocks; raises OSError."""
-        new = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}")
-        write_new(new, [msgspec.json.format(msgspec.json.encode(login))])
-        new.replace(self._file)
-        sync_folder(self._file.parent)
+        replace_file(self._file, msgspec.json.format(msgspec.json.encode(login)))
 
     def forget(self) -> bool:
         """Delete the login; return False if there was none. Blocks."""

@@ -5,6 +5,7 @@ chunked_requests   Model requests about a record in chunks that fit the context 
 extract            The extractive summarizer, which uses no model
 extract_sentences  The sentences and ranked identifiers that an extract is built from
 identifiers        Detection of identifiers
+languages/         The prompts that models are sent, one file per language
 memory_flush       The built-in memory flush
 model_summary      The built-in summarizer, which asks a model
 silent_reply       Detection of the silent reply

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from plugins.api.compaction import CompactionInput, FlushResult, FlushRules
 from plugins.api.plugin_services import AskModel, ModelAnswer
-from plugins.languages.prompts import language
 from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, total_usage
+from plugins.policies.languages.prompts import language
 from plugins.policies.silent_reply import NO_REPLY
 from plugins.support.errors import ProviderError
 from plugins.support.fencing import entries, harmless, unwrapped

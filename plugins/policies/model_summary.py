@@ -10,12 +10,12 @@ import msgspec
 
 from plugins.api.compaction import CompactionInput, Summary
 from plugins.api.plugin_services import AskModel, ModelAnswer
-from plugins.languages.prompts import SummaryTexts, language
 from plugins.policies.budgeted_page import Page
 from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, total_usage
 from plugins.policies.extract import build_extract
 from plugins.policies.extract_sentences import IdentifierMention, collect_sentences, rank_identifiers
 from plugins.policies.identifiers import is_named
+from plugins.policies.languages.prompts import SummaryTexts, language
 from plugins.policies.summary_checks import CheckedSummary, check, is_refusal, kept_and_lost
 from plugins.policies.summary_sections import (
     CONSTRAINTS,

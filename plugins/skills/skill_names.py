@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 
 LONGEST = 64
 """Maximum characters of a name."""

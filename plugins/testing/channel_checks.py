@@ -55,10 +55,12 @@ class RemoteService(Protocol):
 
 
 class RecordingInbox:
-    """A `ChannelInbox` that puts messages into `arrived`. If `refused` is set, it rejects the next message with it."""
+    """A `ChannelInbox` that puts messages into `arrived`, and what is reported into `reported`. If `refused` is set, it
+    rejects the next message with it."""
 
     def __init__(self) -> None:
         self.arrived: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self.reported: asyncio.Queue[str] = asyncio.Queue()
         self.refused: MessageRejected | None = None
         self._ids: set[str] = set()
 
@@ -72,6 +74,10 @@ class RecordingInbox:
         self._ids.add(arrival.id)
         self.arrived.put_nowait(arrival)
         return new
+
+    def report(self, problem: str = "") -> None:
+        """Record the report."""
+        self.reported.put_nowait(problem)
 
 
 class Opened(NamedTuple):

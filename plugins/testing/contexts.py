@@ -72,6 +72,7 @@ async def make_context(
     environment: Mapping[str, str] | None = None,
     timeouts: Timeouts = NORMAL,
     services: PluginServices | None = None,
+    name: str = "test",
 ) -> AsyncIterator[PluginContext]:
     """Provide the context of a tool, channel or `gateway_started` hook in a `with` block.
 
@@ -81,6 +82,7 @@ async def make_context(
         environment: The environment variables; empty by default.
         timeouts: The timeouts of the HTTP client. It does not pause between attempts.
         services: The services; by default an empty memory, and facts, a log, a model and embeddings in memory.
+        name: The name of the plugin or of the channel.
     """
     async with _transport(timeouts) as transport:
         yield PluginContext(
@@ -91,6 +93,7 @@ async def make_context(
             transport=transport,
             environment=environment or {},
             services=services or in_memory_services(),
+            name=name,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -66,4 +67,15 @@ def write_new(path: Path, content: Iterable[bytes]) -> None:
     except BaseException:
         path.unlink()
         raise
+    sync_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file (0600) durably, whole or not at all. Raises OSError."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_new(new, [content])
+    try:
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
     sync_folder(path.parent)

@@ -27,7 +27,7 @@ from gateway.http.openai import api
 from gateway.http.request_bodies import BodyShare
 from gateway.support import resource_limits
 from plugins.providers.hosted.known_models import known_limits
-from plugins.support.bounded_cache import LONGEST, bounded_cache
+from plugins.support.text.bounded_cache import LONGEST, bounded_cache
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.openai_api.asking import SAID
@@ -149,7 +149,11 @@ def test_every_cache_bounds_the_length_of_its_texts() -> None:
         for decorator in function.decorator_list
         if "cache" in ast.unparse(decorator) and not ast.unparse(decorator).startswith(("bounded_cache(", "cached_property"))
     ]
-    closed = {"plugins/languages/prompts.py", "plugins/support/text/stemming.py", "gateway/terminal/markdown_parser.py"}
+    closed = {
+        "plugins/policies/languages/prompts.py",
+        "plugins/support/text/stemming.py",
+        "gateway/terminal/markdown_parser.py",
+    }
     """Their arguments are names of languages and kinds of blocks, of which there are few."""
     closed |= {"gateway/conversations/context/conversation_config.py"}
     """Its argument is the operator's text, of which eight are kept."""

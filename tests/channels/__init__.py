@@ -1,0 +1,1 @@
+"""Channels: their configuration, and the built-in ones."""

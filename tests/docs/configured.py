@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from gateway.config.keys import McpAccessKeys, PersonKeys, Sections
+from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, Sections
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
-from plugins.host.loading import load_plugins
+from plugins.api.context import NoSettings
+from plugins.host.loading import built_in_channels, load_plugins
+from plugins.host.validation import channel_settings
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.support.addresses import FAULT, host_fault, host_pattern_fault, origin_fault, server_fault, web_fault
 from plugins.support.secrets import Secret
@@ -25,7 +27,7 @@ KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    named_tables = ("providers", "people", "mcp", "mcp_access")
+    named_tables = ("providers", "channels", "people", "mcp", "mcp_access")
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
     sections["mcp.files"] = ServerKeys
     deeper = sections
@@ -34,7 +36,18 @@ def forms() -> dict[str, type]:
         sections |= deeper
     providers = load_plugins(()).chat_providers()
     named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
-    return sections | named | {"people.ana": PersonKeys, "mcp_access.editor": McpAccessKeys}
+    channels = {f"channels.{kind}": form for kind, form in channel_forms().items()}
+    return (
+        sections
+        | named
+        | {"channels.home": ChannelKeys, **channels, "people.ana": PersonKeys, "mcp_access.editor": McpAccessKeys}
+    )
+
+
+def channel_forms() -> dict[str, type[msgspec.Struct]]:
+    """The settings of each built-in channel."""
+    kinds = built_in_channels()
+    return {name: channel_settings(kind) or NoSettings for name, kind in load_plugins((), channels=kinds).channels().items()}
 
 
 def tables_in(form: type) -> dict[str, type]:
@@ -69,7 +82,7 @@ def keys_section() -> str:
         row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
         told.setdefault(section, []).append(row)
     return "\n".join(
-        f"### `[{re.sub(r'[.](ana|files|editor)', '.NAME', section)}]`\n\n"
+        f"### `[{re.sub(r'[.](ana|files|editor|home)', '.NAME', section)}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()

@@ -17,7 +17,7 @@ from plugins.facts.ended_turns import TurnText
 from plugins.facts.extraction import may_contain_facts, parse_extraction
 from plugins.facts.fact_events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.model_answers import prompt_budget
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from sessions.events.tokens import estimate
 from tests.facts.samples import NOW, ago, build_book, fact
 

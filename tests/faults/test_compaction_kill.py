@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from benchmarks.long_session import notes, summary
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.faults.gateway_process import ROOT, gateway_process

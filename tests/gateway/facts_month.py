@@ -26,7 +26,7 @@ from plugins.api.models import ModelLimits
 from plugins.facts.fact_events import FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import current_importance
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.protocols import START, Log, Position

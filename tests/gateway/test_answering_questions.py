@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.conversations import channels, reply_delivery
+from gateway.conversations.channels import channel_runner, reply_delivery
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import Client, Frame, Gateway, gateway
 from tests.gateway.launching import LAUNCHING, launches, launching
@@ -30,7 +30,7 @@ async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     shelf = Shelf(tmp_path / "shelf", monkeypatch)
     shelf.install("exuvia_lines", "lines", LINES)
     shelf.install("exuvia_launching", "launching", LAUNCHING)
-    monkeypatch.setattr(channels, "PAUSES", (0.05,))
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
     monkeypatch.setattr(reply_delivery, "CLOSED_SECONDS", 0.05)
     service = Elsewhere()
     await service.open()

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from benchmarks.stage import Model, Stage, says
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
-from gateway.conversations import channels, reply_delivery
-from gateway.conversations.channels import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
-from gateway.conversations.reply_delivery import ReplyDelivery
+from gateway.conversations.channels import channel_runner, reply_delivery
+from gateway.conversations.channels.channel_inbox import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
 from sessions.events.events import ReplyDelivered
@@ -33,7 +33,7 @@ from tests.waiting import deadline, until
 @pytest.fixture
 async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
-    monkeypatch.setattr(channels, "PAUSES", (0.05,))
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
     monkeypatch.setattr(reply_delivery, "PAUSES", (0.05, 0.06, 0.07))
     monkeypatch.setattr(reply_delivery, "CLOSED_SECONDS", 0.05)
     service = Elsewhere()
@@ -261,7 +261,7 @@ async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(
     async with serving(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("one")
         await elsewhere.hear(), await elsewhere.hear()
-        monkeypatch.setattr(channels, "PAUSES", (0.5,))
+        monkeypatch.setattr(channel_runner, "PAUSES", (0.5,))
         elsewhere.hang_up()
         status, client = "", await g.connect()
         async with deadline():

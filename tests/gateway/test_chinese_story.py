@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.policies.summary_sections import SECTIONS
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse

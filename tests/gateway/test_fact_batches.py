@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from sessions.events.tokens import estimate

@@ -15,7 +15,7 @@ from benchmarks.stage import INSTRUCTIONS, Model, Stage, hangs_after, says
 from gateway.config.keys import CompactionKeys
 from gateway.conversations.context.conversation_config import ConversationConfig, standing_instructions
 from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE, TOKEN_BYTES, LoadedNotes, WorkspaceNotes
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.skills.library import SkillLibrary
 from plugins.skills.skill_settings import SkillsKeys
 from plugins.support.fencing import mark_for

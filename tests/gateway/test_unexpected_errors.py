@@ -13,8 +13,8 @@ from structlog.typing import EventDict
 
 from benchmarks.stage import Model, Stage, says
 from gateway.config.keys import AgentKeys
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.facts.fact_extraction import FactExtraction
-from gateway.conversations.reply_delivery import ReplyDelivery
 from gateway.conversations.routing import switchboard
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller

@@ -13,8 +13,8 @@ import pytest
 
 from gateway.config.keys import load_config
 from gateway.support.errors import ConfigRefused
-from plugins.languages import prompts as module
-from plugins.languages.prompts import CODES, language
+from plugins.policies.languages import prompts as module
+from plugins.policies.languages.prompts import CODES, language
 
 PLACE = re.compile(r"\{[a-z]+\}|YYYY-MM-DD|NO_REPLY|\"[a-z]+\":")
 

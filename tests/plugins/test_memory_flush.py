@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from plugins.api.compaction import CompactionInput, FlushResult, FlushRules
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from plugins.policies.memory_flush import ModelMemoryFlush, notes_in
 from plugins.policies.silent_reply import NO_REPLY
 from plugins.support.errors import ContextOverflow, ProviderError, RateLimited

@@ -10,7 +10,7 @@ import msgspec
 from gateway.config.keys import AgentKeys, CompactionKeys, Config
 from gateway.config.settings import Settings
 from plugins.api.context import Clock
-from plugins.languages.prompts import language
+from plugins.policies.languages.prompts import language
 from sessions.state import compaction
 
 SMALL_MODEL_INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"

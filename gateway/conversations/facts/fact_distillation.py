@@ -27,7 +27,7 @@ from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
     from plugins.facts.distillation import TokenBudget
-    from plugins.languages.prompts import FactTexts
+    from plugins.policies.languages.prompts import FactTexts
 
 # The modules for distillation are imported on first use, not at startup.
 
@@ -194,7 +194,7 @@ class FactDistillation:
         return await self._facts.distilled(batch, drafts, session=session, model=model, usage=usage, failed=reason)
 
     def _texts(self) -> FactTexts:
-        from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
+        from plugins.policies.languages.prompts import language  # noqa: PLC0415 - not at the start
 
         return language(self._settings.current.agent.language).facts
 

@@ -262,7 +262,7 @@ class FactExtraction:
     async def _ask(self, session: str, turn: TurnText, model: ChosenModel, most: int) -> ModelAnswer:
         """Ask a model about a turn, with less of it if it is too long. Raises the errors of `FactRequests.ask`."""
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
-        from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
+        from plugins.policies.languages.prompts import language  # noqa: PLC0415 - not at the start
 
         texts = language(self._settings.current.agent.language).facts
         system = extraction.system(texts, most)

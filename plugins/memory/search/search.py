@@ -20,7 +20,7 @@ from plugins.memory.search.ranking import rank
 from plugins.memory.search.relevance import answering
 from plugins.memory.search.weighted_fusion import meaning_of, unrelated_up_to
 from plugins.memory.sources.dialogue import QUESTION_MARKS, only_asks
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 from plugins.support.text.words import language_in, sought, words_in
 
 MOST_CANDIDATES = 200

@@ -15,7 +15,7 @@ import msgspec
 
 from plugins.api.models import LimitSource, ModelLimits, ModelList, ReportedLimits
 from plugins.api.plugin_services import Purpose
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 
 LIMITS = Path(__file__).with_name("limits.toml")
 EMBEDDING_MODELS = Path(__file__).with_name("models.toml")

@@ -1,5 +1,6 @@
 """Words, stems and sentences of a text, in any script.
 
+bounded_cache    A cache for functions of short texts, with bounded memory.
 invisible        Characters that are not seen, written out.
 sentences        Splitting a text into sentences, and recognising decisions, wishes and corrections.
 spelling         Normalisation of spelling variants: width, accents, vowel signs.

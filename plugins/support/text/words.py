@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 from plugins.support.text.spelling import alike, plain, spelt_out
 from plugins.support.text.stemming import ENGLISH, LONGEST_WORD, SMALL_SIGNS, idle, language_of, porter_stem, stem
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from plugins.http.web_urls import UrlRefused, canonical_url, url_host
-from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.bounded_cache import bounded_cache
 from sessions.events.messages import Message, ToolMessage, UserMessage
 
 SERVERS_PROMPT = "The prompt {} of the MCP server {}:\n\n"

@@ -1,26 +1,23 @@
-"""The channels of plugins: one that fails or ends is opened again after a pause, and the others are not affected.
-
-The gateway, not the channel, decides who the sender of a message is and which conversation it belongs to.
+"""The messages that a channel receives. The gateway, not the channel, decides who the sender of a message is and which
+conversation it belongs to.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import structlog
 
+from gateway.config.keys import ChannelKeys
 from gateway.config.settings import Settings
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.printable import sanitized_name
-from plugins.api.channel import Channel, ChannelInbox, InboundFile, InboundMessage, MessageRejected
-from plugins.api.context import PluginContext
-from plugins.support.untrusted import call_failure, reraise_cancellation
+from plugins.api.channel import InboundFile, InboundMessage, MessageRejected
 from plugins.support.workspace import OWNER
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
@@ -39,93 +36,39 @@ UNKNOWN_SENDERS = 100
 QUOTED_CHARS = 1000
 """Maximum characters of the message that another one replies to."""
 
+NO_KEYS = ChannelKeys(kind="")
+"""The keys of a channel without a table."""
+
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
-
-PAUSES = (1.0, 5.0, 30.0, 60.0)
-"""Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
-
-STABLE_SECONDS = 60.0
-"""Seconds of normal operation after which earlier failures no longer count."""
-
-CLOSE_SECONDS = 5.0
-"""Seconds that the channels have to close at shutdown."""
-
-
-class ChannelRunner:
-    """Runs all channels. `context` returns the context of a channel by its name."""
-
-    def __init__(self, kinds: Mapping[str, type[Channel]], context: Callable[[str], PluginContext]) -> None:
-        self._kinds = kinds
-        self._context = context
-        self._open: dict[str, Channel] = {}
-        self._problems: dict[str, str] = {}
-
-    def opened(self, name: str) -> Channel | None:
-        """Return an open channel; None while it is closed."""
-        return self._open.get(name)
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each closed channel."""
-        return [f"The channel {name!r} is closed and will be opened again: {why}." for name, why in self._problems.items()]
-
-    async def run(self, inbox: Callable[[str], ChannelInbox]) -> None:
-        """Keep all channels open until cancelled, then close them.
-
-        Args:
-            inbox: Returns the inbox to which a channel hands its messages, by the channel's name.
-        """
-        tasks = [asyncio.create_task(self._keep_open(name, kind, inbox(name))) for name, kind in self._kinds.items()]
-        if not tasks:
-            return
-        try:
-            await asyncio.wait(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-            if late:
-                log.error("channels_not_closed", channels=list(self._open))
-
-    async def _keep_open(self, name: str, kind: type[Channel], inbox: ChannelInbox) -> None:
-        loop, failures = asyncio.get_running_loop(), 0
-        while True:
-            began = loop.time()
-            try:
-                await self._listen(name, kind, inbox)
-                why = "it stopped listening"
-            except BaseException as error:
-                reraise_cancellation(error)
-                why = str(call_failure(error))
-            failures = 0 if loop.time() - began > STABLE_SECONDS else failures
-            self._problems[name] = why
-            log.error("channel_closed", channel=name, reason=why)
-            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
-            failures += 1
-
-    async def _listen(self, name: str, kind: type[Channel], inbox: ChannelInbox) -> None:
-        async with kind(self._context(name)) as channel:
-            self._open[name] = channel
-            self._problems.pop(name, None)
-            log.info("channel_open", channel=name)
-            try:
-                await channel.run(inbox)
-            finally:
-                del self._open[name]
 
 
 class GatewayChannelInbox:
-    """The inbox of one channel."""
+    """The inbox of one channel. `report` is called with the problems of its connection."""
 
-    def __init__(self, channel: str, switchboard: Switchboard, settings: Settings, attachments: Blobs) -> None:
+    def __init__(
+        self,
+        channel: str,
+        switchboard: Switchboard,
+        settings: Settings,
+        attachments: Blobs,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._channel = channel
         self._switchboard = switchboard
         self._settings = settings
         self._attachments = attachments
+        self._report = report
         self._reported: set[str] = set()
+
+    def report(self, problem: str = "") -> None:
+        """Note the state of the connection, see `ChannelInbox.report`."""
+        self._report(problem)
 
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
-        if message.group and not message.mentioned and not message.choice:
+        if message.deletes or message.reaction:
+            return False
+        if message.group and not message.mentioned and not message.choice and self._keys.mention:
             return False
         person = self._person(message.sender)
         text = _text_of(message)
@@ -150,21 +93,26 @@ class GatewayChannelInbox:
             if event.attachments:
                 await self._attachments.settle(person, event.attachments)
         except (GatewayError, SessionsError) as error:
-            raise MessageRejected(sentence_of(error), later=isinstance(error, Busy | SessionsError)) from error
+            later = isinstance(error, Busy | SessionsError)
+            raise MessageRejected(sentence_of(error), later=later, tell=not later) from error
         return not received.duplicate
+
+    @property
+    def _keys(self) -> ChannelKeys:
+        return self._settings.current.channels.get(self._channel, NO_KEYS)
 
     def _check_size(self, message: InboundMessage, text: str, *, is_command: bool) -> None:
         """Raise MessageRejected if the message is too long, its files are too many or too large, or it is a command with
         files."""
         limit = self._settings.current.gateway.attachment_bytes
         if len(text.encode()) > TEXT_BYTES:
-            raise MessageRejected(f"A message may have at most {TEXT_BYTES // 1024} KiB.")
+            raise MessageRejected(f"A message may have at most {TEXT_BYTES // 1024} KiB.", tell=True)
         if message.attachments and is_command:
-            raise MessageRejected("A command takes no attachments.")
+            raise MessageRejected("A command takes no attachments.", tell=True)
         if len(message.attachments) > ATTACHMENTS:
-            raise MessageRejected(f"A message may have at most {ATTACHMENTS} attachments.")
+            raise MessageRejected(f"A message may have at most {ATTACHMENTS} attachments.", tell=True)
         if any(len(file.content) > limit for file in message.attachments):
-            raise MessageRejected(f"The limit for an attachment is {limit} bytes.")
+            raise MessageRejected(f"The limit for an attachment is {limit} bytes.", tell=True)
 
     async def _stored(self, person: str, files: Sequence[InboundFile]) -> tuple[Attachment, ...]:
         return tuple(
@@ -177,13 +125,13 @@ class GatewayChannelInbox:
     def _person(self, sender: str) -> str:
         """Return the person of a sender. Raises MessageRejected for an unknown one."""
         config, name = self._settings.current, f"{self._channel}:{sender}"
-        senders = config.plugins.senders
-        person = senders.get(name) or senders.get(f"{self._channel}:*", "")
+        people, senders = self._keys.people, config.plugins.senders
+        person = people.get(sender) or senders.get(name) or people.get("*") or senders.get(f"{self._channel}:*", "")
         if person == OWNER or person in config.people:
             return person
         if name not in self._reported and len(self._reported) < UNKNOWN_SENDERS:
             self._reported.add(name)
-            reason = "there is no such person" if person else "plugins.senders does not name them"
+            reason = "there is no such person" if person else "neither plugins.senders nor the channel's people name them"
             log.warning("sender_not_heard", channel=self._channel, sender=sender, reason=reason)
         raise MessageRejected("You are not known to this gateway; its operator can add you to plugins.senders.")
 

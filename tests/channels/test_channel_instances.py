@@ -1,0 +1,228 @@
+"""Kinds of channels: a table of the configuration opens one, and nothing is imported for those that no table names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from gateway.config import keys
+from gateway.config.keys import load_config
+from gateway.conversations.channels.channel_instances import ChannelInstance, channel_instances
+from gateway.doctor.config_check import check
+from gateway.support.errors import ConfigRefused
+from plugins.api import channel
+from plugins.channels.service_library import import_library
+from plugins.host import loading
+from plugins.host.validation import InvalidPlugin
+from plugins.host.validation import channel as validated
+from plugins.support.errors import PluginError
+from plugins.support.secrets import Secret
+from tests.gateway.gateways import gateway
+from tests.shelf import Shelf
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+
+POSTS = '''
+import asyncio
+from typing import ClassVar
+import msgspec
+from exuvia import InboundMessage, Secret, hookimpl
+
+class PostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    address: str
+    token: Secret | None = None
+
+class Post:
+    """A kind of channel that gives one message to its inbox, and keeps its contexts and the replies."""
+
+    name = "post"
+    Settings: ClassVar = PostSettings
+    contexts, replies, opened = {}, [], 0
+
+    def __init__(self, context):
+        self.context = self.contexts[context.name] = context
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def run(self, inbox):
+        name = self.context.name
+        inbox.report("The line is cut;\\x1b mend it.")
+        await inbox.receive(InboundMessage(id="1", sender="ana", chat=name, text=f"from {name}"))
+        await inbox.receive(InboundMessage(id="2", sender="ana", chat=name, text="in a group", group=True, mentioned=False))
+        await asyncio.Event().wait()
+
+    async def deliver(self, message):
+        self.replies.append((self.context.name, message.text))
+        return ""
+
+@hookimpl
+def register_channels():
+    return [Post]
+'''
+
+TABLES = """
+[plugins]
+allow = ["posts"]
+[channels.home]
+kind = "post"
+address = "a.example"
+token = "env:POST_TOKEN"
+people = { "ana" = "owner" }
+[channels.work]
+kind = "post"
+address = "b.example"
+people = { "*" = "owner" }
+mention = false
+"""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    address: str
+    token: Secret | None = None
+
+
+class Post:
+    """A kind of channel that is never opened."""
+
+    name: ClassVar[str] = "post"
+    Settings: ClassVar[type[msgspec.Struct]] = Settings
+
+    async def __aenter__(self) -> Any: ...
+    async def __aexit__(self, *_: object) -> None: ...
+    async def run(self, inbox: object) -> None: ...
+    async def deliver(self, message: object) -> str:
+        return ""
+
+
+class Lines(Post):
+    """A class without settings of its own."""
+
+    name = "lines"
+    Settings = None  # type: ignore[assignment]
+
+
+KINDS: Any = {"post": Post, "lines": Lines}
+
+
+async def test_each_table_opens_a_channel_of_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_posts", "posts", POSTS)
+    settings, variables = {"agent.model": "scripted:echo"}, {"POST_TOKEN": "a-token-of-the-post"}
+    async with gateway(tmp_path / "home", file=TABLES, settings=settings, variables=variables) as g:
+        kind = sys.modules["exuvia_posts"].Post
+        await until(lambda: len(kind.replies) == 3)
+        status = await (await g.connect()).command("/status")
+    assert sorted(kind.replies) == [("home", "from home"), ("work", "from work"), ("work", "in a group")]
+    home, work = kind.contexts["home"], kind.contexts["work"]
+    assert (home.settings.address, home.settings.token, home.folder) == (
+        "a.example",
+        Secret("a-token-of-the-post"),
+        g.home / "channels" / "home",
+    )
+    assert (work.settings.address, work.settings.token) == ("b.example", None)
+    assert "The channel 'home' is not connected: The line is cut; mend it." in status
+    ids = {line["id"] for lines in g.journals().values() for line in lines if line["kind"] == "message_received"}
+    assert {"home:1", "work:1"} <= ids
+
+
+def instances(tmp_path: Path, text: str) -> dict[str, ChannelInstance]:
+    (tmp_path / "config.toml").write_text(text)
+    return channel_instances(load_config(tmp_path / "config.toml", environment={}, overrides={}), KINDS)
+
+
+def test_a_class_without_settings_is_opened_once_under_its_own_name(tmp_path: Path) -> None:
+    assert instances(tmp_path, "") == {"lines": ChannelInstance(name="lines", kind=Lines)}
+    assert instances(tmp_path, '[channels.lines]\nkind = "lines"\nmention = false') == instances(tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ('[channels.home]\nkind = "telegrm"', "channels.home.kind is 'telegrm', which does not exist; choose one of "),
+        ('[channels.home]\naddress = "a"', "channels.home.kind is missing."),
+        ('[channels.home]\nkind = "post"', "channels.home.address is missing."),
+        ('[channels.home]\nkind = "post"\nadress = "a"', "channels.home.adress is not a known key; did you mean"),
+        ('[channels.home]\nkind = "post"\naddress = 3', "channels.home.address must be text, not a whole number."),
+        ('[channels.home]\nkind = "post"\naddress = "a"\nmention = 3', "channels.home.mention must be true or false"),
+        ('[channels.Home]\nkind = "post"\naddress = "a"', "channels.Home is not a name for a channel"),
+        ('[channels.home]\nkind = "lines"', "channels.home is of a kind that is opened once"),
+        ('[channels.lines]\nkind = "post"\naddress = "a"', "channels.lines has the name of a channel that a plugin opens"),
+        ('[channels.lines]\nkind = "lines"\naddress = "a"', "channels.lines.address is not a known key"),
+        ("channels = 3", "channels must be a table"),
+        ("[channels]\nhome = 3", "channels.home must be"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_with_its_key(tmp_path: Path, table: str, reason: str) -> None:
+    with pytest.raises(ConfigRefused) as refused:
+        instances(tmp_path, table)
+    assert reason in str(refused.value)
+
+
+def test_a_check_finds_every_channel_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[channels.one]\nkind = "gone"\n[channels.two]\nkind = "gone"\n')
+    checked = check(tmp_path / "config.toml", {})
+    assert [fault.partition(": ")[2].split()[0] for fault in checked.faults] == ["channels.one.kind", "channels.two.kind"]
+    assert checked.channels == {}
+
+
+def test_the_keys_of_the_gateway_are_no_settings_of_a_kind() -> None:
+    assert keys.GATEWAY_KEYS == channel.GATEWAY_KEYS
+
+    class Taken(Post):
+        Settings = msgspec.defstruct("Settings", [("people", dict), ("kind", str)])
+
+    with pytest.raises(InvalidPlugin, match="Settings has kind, people, which the gateway reads itself"):
+        validated(Taken)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "reason"),
+    [
+        ("fits", Post.run, "fits is an async function"),
+        ("show_activity", lambda _: None, "show_activity is not an async function"),
+        ("check", lambda _: "", "check is not an async function"),
+        ("attempts_noted", "yes", "attempts_noted is neither True nor False"),
+        ("activity_seconds", 0, "activity_seconds is not a number from 1 to 60"),
+        ("Settings", dict, "Settings is not a msgspec Struct"),
+    ],
+)
+def test_an_optional_member_that_cannot_be_used_is_refused(member: str, value: object, reason: str) -> None:
+    with pytest.raises(InvalidPlugin, match=reason):
+        validated(type("Odd", (Post,), {member: value}))
+
+
+def test_nothing_is_imported_for_channels_that_no_table_names() -> None:
+    code = (
+        "import json, sys, gateway.wiring.daemon; from plugins.host.loading import load_plugins; load_plugins(());"
+        " print(json.dumps([name for name in sys.modules if name.startswith('plugins.channels')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_only_the_configured_built_in_channels_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("owl", "pigeon"):
+        (tmp_path / "channels" / kind).mkdir(parents=True)
+        (tmp_path / "channels" / kind / f"{kind}_channel.py").write_text("")
+    monkeypatch.setattr(loading, "CHANNELS", tmp_path / "channels")
+    imported = list[str]()
+    monkeypatch.setattr(loading, "load_channel", lambda _, kind: imported.append(kind))
+    loading.load_plugins((), channels=["owl", "other"])
+    assert loading.built_in_channels() == ["owl", "pigeon"]
+    assert imported == ["owl"]
+
+
+async def test_a_missing_library_is_named_with_the_extra_that_installs_it() -> None:
+    with pytest.raises(PluginError, match=r"no_such_library is missing\); run: pip install 'exuvia\[irc\]'"):
+        await import_library("no_such_library.client", "irc")
+    assert await import_library("json", "irc") is json
