@@ -175,6 +175,13 @@ class ChannelInbox(Protocol):
         """
         ...
 
+    async def knows(self, sender: str) -> bool:
+        """Return True if the sender is a person, whose messages are accepted.
+
+        Ask before doing work for a message, such as downloading its files or joining a chat: a stranger should cost nothing.
+        """
+        ...
+
     def report(self, problem: str = "") -> None:
         """Report that the connection to the service was lost, or is there again. An open channel counts as connected.
 

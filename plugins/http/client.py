@@ -232,6 +232,12 @@ class Transport:
         """Get a body. The errors are those of `post`."""
         return await self._body(_Request(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
 
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes = b"", timeouts: Timeouts | None = None
+    ) -> bytes:
+        """Send a request with any method and any body. The errors are those of `post`."""
+        return await self._body(_Request(url, headers, body, timeouts or self.timeouts, lambda _: True, method))
+
     async def _body(self, request: _Request) -> bytes:
         async with aclosing(await self._response(request)) as response:
             return b"".join([chunk async for chunk in self._chunks(response, request.timeouts)])

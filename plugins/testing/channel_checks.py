@@ -62,6 +62,7 @@ class RecordingInbox:
         self.arrived: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.reported: asyncio.Queue[str] = asyncio.Queue()
         self.refused: MessageRejected | None = None
+        self.unknown: set[str] = set()
         self._ids: set[str] = set()
 
     async def receive(self, arrival: InboundMessage) -> bool:
@@ -74,6 +75,10 @@ class RecordingInbox:
         self._ids.add(arrival.id)
         self.arrived.put_nowait(arrival)
         return new
+
+    async def knows(self, sender: str) -> bool:
+        """Return True unless the sender is one of `unknown`."""
+        return sender not in self.unknown
 
     def report(self, problem: str = "") -> None:
         """Record the report."""

@@ -44,7 +44,7 @@ class Post:
 
     name = "post"
     Settings: ClassVar = PostSettings
-    contexts, replies, opened = {}, [], 0
+    contexts, replies, known, opened = {}, [], {}, 0
 
     def __init__(self, context):
         self.context = self.contexts[context.name] = context
@@ -58,6 +58,7 @@ class Post:
     async def run(self, inbox):
         name = self.context.name
         inbox.report("The line is cut;\\x1b mend it.")
+        self.known[name] = [await inbox.knows(sender) for sender in ("ana", "eve")]
         await inbox.receive(InboundMessage(id="1", sender="ana", chat=name, text=f"from {name}"))
         await inbox.receive(InboundMessage(id="2", sender="ana", chat=name, text="in a group", group=True, mentioned=False))
         await asyncio.Event().wait()
@@ -123,6 +124,7 @@ async def test_each_table_opens_a_channel_of_its_kind(tmp_path: Path, monkeypatc
         await until(lambda: len(kind.replies) == 3)
         status = await (await g.connect()).command("/status")
     assert sorted(kind.replies) == [("home", "from home"), ("work", "from work"), ("work", "in a group")]
+    assert kind.known == {"home": [True, False], "work": [True, True]}
     home, work = kind.contexts["home"], kind.contexts["work"]
     assert (home.settings.address, home.settings.token, home.folder) == (
         "a.example",

@@ -531,6 +531,15 @@ async def test_post_returns_the_whole_body() -> None:
         assert await transport.post(server.url, headers={}, body=b"{}") == b'{"a": 1}'
 
 
+async def test_any_method_and_body_can_be_sent() -> None:
+    async with against(says(status(200, body=b"{}"))) as (transport, server, _):
+        sent = await transport.send("PUT", server.url, headers={"Content-Type": "image/png"}, body=b"\x89PNG")
+    head = server.heads[0].lower()
+    assert (sent, head[:7]) == (b"{}", b"put /v1")
+    assert b"content-type: image/png\r\n" in head
+    assert b"content-length: 4\r\n" in head
+
+
 def test_importing_the_transport_imports_no_http_client() -> None:
     program = "import sys, plugins.http.client; sys.exit(bool({'httpx', 'aiohttp'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -64,6 +64,10 @@ class GatewayChannelInbox:
         """Note the state of the connection, see `ChannelInbox.report`."""
         self._report(problem)
 
+    async def knows(self, sender: str) -> bool:
+        """Return True for a person, see `ChannelInbox.knows`."""
+        return bool(self._known(sender))
+
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
         if message.deletes or message.reaction:
@@ -122,13 +126,27 @@ class GatewayChannelInbox:
             ]
         )
 
+    def _known(self, sender: str) -> str:
+        """Return the person of a sender; "" if there is none."""
+        config = self._settings.current
+        person = self._configured(sender)
+        return person if person == OWNER or person in config.people else ""
+
+    def _configured(self, sender: str) -> str:
+        """Return the person that the configuration names for a sender, whether it exists or not."""
+        people, senders = self._keys.people, self._settings.current.plugins.senders
+        return (
+            people.get(sender)
+            or senders.get(f"{self._channel}:{sender}")
+            or people.get("*")
+            or senders.get(f"{self._channel}:*", "")
+        )
+
     def _person(self, sender: str) -> str:
         """Return the person of a sender. Raises MessageRejected for an unknown one."""
-        config, name = self._settings.current, f"{self._channel}:{sender}"
-        people, senders = self._keys.people, config.plugins.senders
-        person = people.get(sender) or senders.get(name) or people.get("*") or senders.get(f"{self._channel}:*", "")
-        if person == OWNER or person in config.people:
-            return person
+        name, person = f"{self._channel}:{sender}", self._configured(sender)
+        if known := self._known(sender):
+            return known
         if name not in self._reported and len(self._reported) < UNKNOWN_SENDERS:
             self._reported.add(name)
             reason = "there is no such person" if person else "neither plugins.senders nor the channel's people name them"
