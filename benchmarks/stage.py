@@ -18,7 +18,9 @@ from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKe
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
+from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
+from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -315,6 +317,7 @@ class Stage:
             ),
             file_undo=FileUndo(workspace, tuple, Attachments(attachments)),
             questions=OpenQuestions(rules or RememberedRules(store, self.clock.now)),
+            senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from plugins.api.command import NoteEntry as NoteEntry
     from plugins.api.command import OfferedModels as OfferedModels
     from plugins.api.command import OpenQuestion as OpenQuestion
+    from plugins.api.command import PairedAddress as PairedAddress
+    from plugins.api.command import PairingCode as PairingCode
+    from plugins.api.command import PairingsView as PairingsView
     from plugins.api.command import PruningReport as PruningReport
     from plugins.api.command import QueueState as QueueState
     from plugins.api.command import RememberedApproval as RememberedApproval
@@ -212,8 +215,8 @@ _NAMES = {
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem"
     " ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
-    " MemoryReport NoteEntry OfferedModels OpenQuestion PruningReport QueueState RememberedApproval"
-    " ShownChanges ShownSkill SkillEntry SkillsView",
+    " MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport QueueState"
+    " RememberedApproval ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

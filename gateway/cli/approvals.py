@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.cli.options import SUCCESS, Invocation, print_json
 from gateway.conversations.approvals.policy import decide
-from gateway.conversations.approvals.remembered_rules import read_rules
+from gateway.conversations.approvals.remembered_rules import RULES
 from gateway.support.approval_text import pattern_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.storage import fact_logs, session_logs
@@ -74,7 +74,7 @@ def list_approvals(call: Invocation) -> int:
 
 def explain_decision(call: Invocation, action: str, *, tool: str, agent: str, person: str) -> int:
     """Print what would be decided about a call, and why."""
-    remembered = [rule for rule in read_rules(fact_logs(call.home)).values() if rule.person == person]
+    remembered = [rule for rule in RULES.read(fact_logs(call.home)).values() if rule.person == person]
     decided = decide(call.config().approvals, tool=tool, agent=agent, request=_request(tool, action), remembered=remembered)
     if call.as_json:
         found = Explanation(tool=tool, action=action, decision=decided.action, because=decided.because)
@@ -141,5 +141,5 @@ def _rules(call: Invocation) -> list[ListedRule]:
             at=rule.at,
             covers=pattern_sentence(rule.tool, rule.pattern),
         )
-        for rule in read_rules(fact_logs(call.home)).values()
+        for rule in RULES.read(fact_logs(call.home)).values()
     ]

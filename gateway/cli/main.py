@@ -409,6 +409,30 @@ def serve_mcp(home: Path | None, url: str | None, token: str | None) -> None:
     end(lambda: mcp_serve.run(local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)))
 
 
+@cli.command()
+@click.argument("code", required=False)
+@click.option("--as", "person", metavar="PERSON", help="The person for whom the sender speaks: owner, or one of [people].")
+@click.option("--remove", "address", metavar="ADDRESS", help="Remove an address, such as telegram:12345, instead.")
+@home_option
+@json_option
+def pair(code: str | None, person: str | None, address: str | None, home: Path | None, *, as_json: bool) -> None:
+    """Decide who may speak on channels. Without CODE, list the senders who were told a code, and the admitted ones. With
+    it, admit the sender who was told it. The gateway must be running."""
+    from gateway.cli import channels as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    if address is not None:
+        if code is not None or person is not None:
+            raise click.UsageError("--remove takes no CODE and no --as.")
+        end(lambda: commands.remove(call, address))
+    if code is None:
+        if person is not None:
+            raise click.UsageError("--as needs a CODE.")
+        end(lambda: commands.list_pairings(call))
+    else:
+        end(lambda: commands.admit(call, code, person))
+
+
 @cli.group()
 def config() -> None:
     """Write, check and show the configuration."""

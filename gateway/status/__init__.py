@@ -1,7 +1,8 @@
 """The status of the whole gateway.
 
-instruments  The sources of `/metrics` and `/status.json`.
-last_hour    Samples of the last hour, for the console's plots.
-overview     The overview that `/status.json` and `exuvia status` show.
-problems     The readiness of the gateway, and its current problems.
+channel_reports  What the gateway reports about channels.
+instruments      The sources of `/metrics` and `/status.json`.
+last_hour        Samples of the last hour, for the console's plots.
+overview         The overview that `/status.json` and `exuvia status` show.
+problems         The readiness of the gateway, and its current problems.
 """

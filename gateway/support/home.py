@@ -53,6 +53,10 @@ class Home(msgspec.Struct, frozen=True):
     """The index of the notes; derived."""
     facts = _Entry("facts.jsonl")
     """The log of the facts."""
+    approvals = _Entry("approvals.jsonl")
+    """The log of what people approved always."""
+    pairings = _Entry("pairings.jsonl")
+    """The log of the addresses that are linked to persons."""
     catalog = _Entry("catalog.sqlite")
     """The catalog of sessions; derived."""
     models = _Entry("models.json")

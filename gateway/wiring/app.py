@@ -25,7 +25,9 @@ from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels.channel_instances import ChannelInstance, channel_instances
 from gateway.conversations.channels.channel_runner import ChannelRunner
+from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
+from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -175,6 +177,7 @@ class ApplicationBuilder:
         knowledge = await self._open_knowledge(hooks, stores, catalog, models)
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         rules = await opened(RememberedRules(stores.facts, clock.now))
+        pairings = await opened(Pairings(stores.facts, clock.now))
         problems = Problems(
             catalog,
             counters,
@@ -187,12 +190,15 @@ class ApplicationBuilder:
                 *models.problems(),
                 *knowledge.problems(),
                 *rules.problems(),
+                *pairings.problems(),
             ],
         )
         delivery = ReplyDelivery(
             plugins.channels.opened, clock.now, lambda: self.context.settings.zone, attachments_of(self.context.home)
         )
-        dependencies = self._dependencies(models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules)
+        dependencies = self._dependencies(
+            models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules, pairings=pairings
+        )
         switchboard = await opened(
             Switchboard(
                 store=store,
@@ -383,6 +389,7 @@ class ApplicationBuilder:
         problems: Problems,
         delivery: ReplyDelivery,
         rules: RememberedRules,
+        pairings: Pairings,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
         command_services = CommandServices(
@@ -400,6 +407,7 @@ class ApplicationBuilder:
             skills=knowledge.skills,
             command_source=plugins.commands,
             questions=OpenQuestions(rules),
+            senders=Senders(context.settings, pairings, context.clock),
             plugins_spent=plugins.services.spent,
             mcp=plugins.mcp,
             file_undo=FileUndo(context.workspace, self._protected, attachments_of(context.home)),

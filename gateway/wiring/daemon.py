@@ -195,6 +195,7 @@ class Daemon:
             gateway.switchboard,
             self.context.settings,
             gateway.dependencies.attachments,
+            senders=gateway.dependencies.command_services.senders,
             report=lambda problem: gateway.plugins.channels.report(channel, problem),
         )
 

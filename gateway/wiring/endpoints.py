@@ -21,6 +21,7 @@ from gateway.status.overview import Overview
 from gateway.wiring.app import Application
 
 if TYPE_CHECKING:
+    from gateway.http.console.channel_endpoints import ChannelEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
@@ -35,6 +36,7 @@ TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
 COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
 NOTE = r"/api/notes/{path:.{1,4096}}"
 FACT = "/api/facts/{id:[^/]{1,200}}"
+PAIRING = r"/api/pairings/{address:.{1,400}}"
 
 
 class _LazyEndpoints:
@@ -73,6 +75,12 @@ class _LazyEndpoints:
         return Recipients(gateway.models.registry, gateway.knowledge.memory, self._context)
 
     @cached_property
+    def channels(self) -> ChannelEndpoints:
+        from gateway.http.console.channel_endpoints import ChannelEndpoints  # noqa: PLC0415 - not at the start
+
+        return ChannelEndpoints(self._gateway.dependencies.command_services.senders)
+
+    @cached_property
     def doctor(self) -> SelfExamination:
         from gateway.wiring.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
 
@@ -100,6 +108,9 @@ def console_endpoints(gateway: Application, context: GatewayContext, overview: C
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
+        Endpoint("GET", "/api/pairings", owner_only(_later(lambda: of.channels.pairings))),
+        Endpoint("POST", "/api/pairings", owner_only(_later(lambda: of.channels.pair))),
+        Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),
         Endpoint("POST", "/api/doctor", owner_only(_later(lambda: of.doctor.examine))),
     ]
 

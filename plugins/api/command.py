@@ -381,6 +381,59 @@ class ApprovalsView(Protocol):
         ...
 
 
+class PairedAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """An address on a channel that is linked to a person.
+
+    Attributes:
+        address: The channel and its name for the sender, such as `telegram:12345`.
+        person: The person.
+        name: What the sender called themselves, on one line.
+        at: The time (RFC 3339).
+    """
+
+    address: str
+    person: str
+    name: str
+    at: str
+
+
+class PairingCode(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that an unknown sender was told. `address` and `name` are as in `PairedAddress`; it is valid for `seconds`."""
+
+    code: str
+    address: str
+    name: str
+    seconds: float
+
+
+class PairingsView(Protocol):
+    """The addresses that may speak, for the owner in a private chat. Every method raises CommandFailed for others."""
+
+    async def linked(self) -> Sequence[PairedAddress]:
+        """Return the paired addresses, oldest first."""
+        ...
+
+    async def requests(self) -> Sequence[PairingCode]:
+        """Return the codes that are valid, oldest first."""
+        ...
+
+    async def find(self, code: str) -> PairingCode:
+        """Return a code that is valid, as the person typed it."""
+        ...
+
+    async def persons(self) -> Sequence[str]:
+        """Return the persons that an address may be linked to."""
+        ...
+
+    async def admit(self, code: str, person: str) -> str:
+        """Link the address that was told a code to a person, and return the address."""
+        ...
+
+    async def remove(self, address: str) -> str:
+        """Unlink an address, and return its person."""
+        ...
+
+
 class ConversationView(Protocol):
     """The conversation that a command was typed in."""
 
@@ -513,6 +566,11 @@ class ConversationView(Protocol):
     @property
     def facts(self) -> FactsView:
         """The facts that may be shown here."""
+        ...
+
+    @property
+    def pairings(self) -> PairingsView:
+        """The addresses that may speak, as the person may see and change them here."""
         ...
 
     @property

@@ -6,6 +6,7 @@ compaction_commands  `/compact`, `/compactions` and `/revert`
 markdown             Escaping of untrusted text in Markdown
 mcp_commands         `/mcp`
 memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
+pairing_commands     `/pair`
 session_commands     `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`, `/queue` and `/verbose`
 skill_commands       `/skills`
 status_commands      `/help`, `/status`, `/whoami`, `/usage`, `/history` and `/context`

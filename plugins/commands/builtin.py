@@ -19,6 +19,7 @@ from plugins.commands.approval_commands import Approvals, Approve, Deny
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
+from plugins.commands.pairing_commands import Pair
 from plugins.commands.session_commands import Jobs, Model, New, Queue, Reset, Stop, Undo, Verbose
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
@@ -128,6 +129,7 @@ def register_commands() -> Sequence[type[Command]]:
         Memory,
         Model,
         New,
+        Pair,
         Pin,
         Queue,
         Remember,

@@ -34,6 +34,7 @@ from plugins.api.command import (
     NoteEntry,
     OfferedModels,
     OpenQuestion,
+    PairingsView,
     PruningReport,
     QueueState,
     RememberedApproval,
@@ -103,6 +104,22 @@ class NoServers:
         raise CommandFailed(f"There is no MCP server {server!r}.")
 
     accept = run_prompt = log_in = changes
+
+
+class NoPairings:
+    """A `PairingsView` without addresses and codes."""
+
+    async def linked(self) -> list[object]:
+        """Return no addresses."""
+        return []
+
+    requests = linked
+
+    async def find(self, code: str, *_: object) -> object:
+        """Find no code or address."""
+        raise CommandFailed("There is no such code or address.")
+
+    admit = remove = find
 
 
 class StaticApprovals:
@@ -249,6 +266,10 @@ class StaticConversation:
     @property
     def facts(self) -> FactsView:
         return cast("FactsView", NoFacts())
+
+    @property
+    def pairings(self) -> PairingsView:
+        return cast("PairingsView", NoPairings())
 
     @property
     def skills(self) -> SkillsView:

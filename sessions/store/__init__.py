@@ -3,6 +3,7 @@
 catalog     The protocol of a catalog, and of claims on conversations where several gateways share a store
 fork        Forks of sessions
 header      The header of a session's log, and session ids
+lazy_log    A log that is opened when it is first needed
 log_writer  The writer of any log
 protocols   Protocols of a store of logs (lines in, lines out) and of a store of attachments
 reading     Reading and verifying a log

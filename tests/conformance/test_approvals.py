@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations import channels
+from gateway.conversations.channels import channel_runner
 from tests.conformance.front_ends import NAMES, Answer, FrontEnd, front_end
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import Gateway, gateway
@@ -52,7 +52,7 @@ async def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     shelf = Shelf(tmp_path / "shelf", monkeypatch)
     shelf.install("exuvia_lines", "lines", LINES)
     shelf.install("exuvia_launching", "launching", LAUNCHING)
-    monkeypatch.setattr(channels, "PAUSES", (0.05,))
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
     service = Elsewhere()
     await service.open()
     yield Home(tmp_path, service)

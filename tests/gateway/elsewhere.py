@@ -44,7 +44,7 @@ class Lines:
             try:
                 self._say({"ok": said["id"], "new": await desk.receive(arrival)})
             except MessageRejected as error:
-                self._say({"no": said["id"], "why": str(error), "later": error.later})
+                self._say({"no": said["id"], "why": str(error), "later": error.later, "tell": error.tell})
 
     async def deliver(self, delivery):
         self.tried.append((delivery.text, asyncio.get_running_loop().time()))

@@ -17,11 +17,16 @@ from benchmarks.stage import Model, Stage, says
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.channels import channel_runner, reply_delivery
-from gateway.conversations.channels.channel_inbox import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
+from gateway.conversations.channels.channel_inbox import TEXT_BYTES, GatewayChannelInbox
+from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
+from gateway.conversations.channels.senders import MOST_REPORTED, Senders
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
+from plugins.testing.contexts import ManualClock
 from sessions.events.events import ReplyDelivered
+from sessions.files.committer import Committer
+from sessions.files.journals import Journals
 from sessions.store.protocols import Blobs
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
@@ -175,12 +180,16 @@ async def test_a_message_of_a_group_to_somebody_else_is_ignored(tmp_path: Path, 
     assert [line["text"] for line in lines_of(g) if line["kind"] == "message_received"] == ["psst"]
 
 
-DEFAULTS = load_config(None, environment={}, overrides={})
+def inbox(configured: Settings, home: Path) -> GatewayChannelInbox:
+    """Return the inbox of the channel `lines`, which hands no message on."""
+    pairings = Pairings(Journals(home, home / "quarantine", Committer()), ManualClock().now)
+    senders = Senders(configured, pairings, ManualClock())
+    return GatewayChannelInbox("lines", cast(Switchboard, None), configured, cast(Blobs, None), senders=senders)
 
 
-async def test_a_message_of_a_channel_is_bounded() -> None:
+async def test_a_message_of_a_channel_is_bounded(tmp_path: Path) -> None:
     settings = Settings(load_config(None, environment={}, overrides={"plugins": {"senders": {"lines:ana": "owner"}}}))
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), settings, cast(Blobs, None))
+    desk = inbox(settings, tmp_path)
     small, large = InboundFile(content=b"x"), InboundFile(content=b"x" * (20 * 1024 * 1024 + 1))
     for message, reason in (
         (InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)), "at most 256 KiB"),
@@ -195,14 +204,15 @@ async def test_a_message_of_a_channel_is_bounded() -> None:
         assert not refused.value.later
 
 
-async def test_a_bounded_number_of_unknown_senders_is_logged() -> None:
-    desk = GatewayChannelInbox("lines", cast(Switchboard, None), Settings(DEFAULTS), cast(Blobs, None))
+async def test_a_bounded_number_of_unknown_senders_is_logged(tmp_path: Path) -> None:
+    unpaired = {"channels": {"lines": {"kind": "lines", "pairing": False}}}
+    desk = inbox(Settings(load_config(None, environment={}, overrides=unpaired)), tmp_path)
     with capture_logs() as logged:
-        for number in range(UNKNOWN_SENDERS + 10):
+        for number in range(MOST_REPORTED + 10):
             for _ in range(2):
                 with pytest.raises(MessageRejected, match="You are not known to this gateway"):
                     await desk.receive(InboundMessage(id="1", sender=str(number), chat="kitchen", text="hi"))
-    assert [line["sender"] for line in logged] == [str(number) for number in range(UNKNOWN_SENDERS)]
+    assert [line["sender"] for line in logged] == [str(number) for number in range(MOST_REPORTED)]
 
 
 @pytest.mark.parametrize("senders", ["", '"lines:bob" = "owner"', '"lines:ana" = "nobody"', '"other:*" = "owner"'])
@@ -211,7 +221,7 @@ async def test_senders_that_are_not_configured_are_ignored(tmp_path: Path, elsew
         await elsewhere.say("/status")
         refused = await elsewhere.hear()
 
-    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "You are not known to this gateway")
+    assert (refused["no"], refused["why"].partition(".")[0]) == ("1", "You are not known to this gateway")
     assert g.journals() == {}
 
 

@@ -8,36 +8,26 @@ import re
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-import structlog
-
-from gateway.config.keys import ChannelKeys
 from gateway.config.settings import Settings
+from gateway.conversations.channels.pairings import PairingsUnusable
+from gateway.conversations.channels.senders import Senders, channel_keys
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.printable import sanitized_name
 from plugins.api.channel import InboundFile, InboundMessage, MessageRejected
-from plugins.support.workspace import OWNER
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 from sessions.store.protocols import Blobs
 
-log = structlog.get_logger("exuvia.channels")
-
 TEXT_BYTES = 256 * 1024
 """Bytes of the longest message that is accepted."""
 
-UNKNOWN_SENDERS = 100
-"""Unknown senders that are logged; further ones are not."""
-
 QUOTED_CHARS = 1000
 """Maximum characters of the message that another one replies to."""
-
-NO_KEYS = ChannelKeys(kind="")
-"""The keys of a channel without a table."""
 
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -51,14 +41,16 @@ class GatewayChannelInbox:
         switchboard: Switchboard,
         settings: Settings,
         attachments: Blobs,
+        *,
+        senders: Senders,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._channel = channel
         self._switchboard = switchboard
         self._settings = settings
         self._attachments = attachments
+        self._senders = senders
         self._report = report
-        self._reported: set[str] = set()
 
     def report(self, problem: str = "") -> None:
         """Note the state of the connection, see `ChannelInbox.report`."""
@@ -66,15 +58,22 @@ class GatewayChannelInbox:
 
     async def knows(self, sender: str) -> bool:
         """Return True for a person, see `ChannelInbox.knows`."""
-        return bool(self._known(sender))
+        try:
+            return await self._senders.find(self._channel, sender) is not None
+        except PairingsUnusable:  # `receive` has the message kept
+            return True
 
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
         if message.deletes or message.reaction:
             return False
-        if message.group and not message.mentioned and not message.choice and self._keys.mention:
+        mention = channel_keys(self._settings.current, self._channel).mention
+        if message.group and not message.mentioned and not message.choice and mention:
             return False
-        person = self._person(message.sender)
+        try:
+            person = await self._senders.person_of(self._channel, message)
+        except PairingsUnusable as error:
+            raise MessageRejected(sentence_of(error), later=True) from error
         text = _text_of(message)
         typed = parse_command(text)
         self._check_size(message, text, is_command=typed is not None)
@@ -97,13 +96,12 @@ class GatewayChannelInbox:
             if event.attachments:
                 await self._attachments.settle(person, event.attachments)
         except (GatewayError, SessionsError) as error:
-            later = isinstance(error, Busy | SessionsError)
+            if later := isinstance(error, Busy | SessionsError):
+                self._senders.not_received(self._channel, message.sender)
             raise MessageRejected(sentence_of(error), later=later, tell=not later) from error
+        if received.duplicate:
+            self._senders.not_received(self._channel, message.sender)
         return not received.duplicate
-
-    @property
-    def _keys(self) -> ChannelKeys:
-        return self._settings.current.channels.get(self._channel, NO_KEYS)
 
     def _check_size(self, message: InboundMessage, text: str, *, is_command: bool) -> None:
         """Raise MessageRejected if the message is too long, its files are too many or too large, or it is a command with
@@ -125,33 +123,6 @@ class GatewayChannelInbox:
                 for file in files
             ]
         )
-
-    def _known(self, sender: str) -> str:
-        """Return the person of a sender; "" if there is none."""
-        config = self._settings.current
-        person = self._configured(sender)
-        return person if person == OWNER or person in config.people else ""
-
-    def _configured(self, sender: str) -> str:
-        """Return the person that the configuration names for a sender, whether it exists or not."""
-        people, senders = self._keys.people, self._settings.current.plugins.senders
-        return (
-            people.get(sender)
-            or senders.get(f"{self._channel}:{sender}")
-            or people.get("*")
-            or senders.get(f"{self._channel}:*", "")
-        )
-
-    def _person(self, sender: str) -> str:
-        """Return the person of a sender. Raises MessageRejected for an unknown one."""
-        name, person = f"{self._channel}:{sender}", self._configured(sender)
-        if known := self._known(sender):
-            return known
-        if name not in self._reported and len(self._reported) < UNKNOWN_SENDERS:
-            self._reported.add(name)
-            reason = "there is no such person" if person else "neither plugins.senders nor the channel's people name them"
-            log.warning("sender_not_heard", channel=self._channel, sender=sender, reason=reason)
-        raise MessageRejected("You are not known to this gateway; its operator can add you to plugins.senders.")
 
     def _key(self, message: InboundMessage) -> str:
         prefix = f"{self._channel}:"

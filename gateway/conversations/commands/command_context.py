@@ -13,6 +13,7 @@ from gateway.conversations.commands.approval_view import SendersApprovals
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
+from gateway.conversations.commands.pairing_view import OwnersPairings
 from gateway.conversations.commands.undo import UNCERTAIN, TurnChanges, changes_of, told_to_the_model
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import VERBOSE, Conversation
@@ -80,7 +81,11 @@ class CommandContext(MemoryView):
     @property
     def approvals(self) -> SendersApprovals:
         services = self._services
-        return SendersApprovals(services.questions, services.settings, self._waiting.message, self.session)
+        return SendersApprovals(services, self._waiting.message, self.session)
+
+    @property
+    def pairings(self) -> OwnersPairings:
+        return OwnersPairings(self._services.senders, self._waiting.message)
 
     @property
     def client(self) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.open_questions import OpenQuestions
+from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
@@ -43,4 +44,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     command_source: CommandSource
     file_undo: FileUndo
     questions: OpenQuestions
+    senders: Senders
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

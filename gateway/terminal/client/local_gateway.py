@@ -112,13 +112,14 @@ def address_of(url: str) -> str:
     return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
 
 
-def request(method: str, address: str, path: str, token: str, *, patience: float) -> bytes:
+def request(method: str, address: str, path: str, token: str, *, patience: float, body: bytes | None = None) -> bytes:
     """Return the body of the gateway's response.
 
     Proxies and redirects are not followed, since the token is for this address alone.
 
     Args:
         patience: The timeout in seconds.
+        body: The body of the request, as JSON.
 
     Raises:
         RequestFailed: The gateway refuses, or it is no gateway.
@@ -128,16 +129,16 @@ def request(method: str, address: str, path: str, token: str, *, patience: float
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=patience)
     try:
-        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        connection.request(method, path, body, headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
-        body = response.read(ANSWER_LIMIT)
+        answered = response.read(ANSWER_LIMIT)
     except http.client.HTTPException as error:
         raise RequestFailed(f"The server at {address} is not a gateway.") from error
     finally:
         connection.close()
     if response.status != http.client.OK:
-        raise RequestFailed(f"The gateway at {address} refuses: {_reason(body) or response.status}")
-    return body
+        raise RequestFailed(f"The gateway at {address} refuses: {_reason(answered) or response.status}")
+    return answered
 
 
 def _reason(body: bytes) -> str:

@@ -1,0 +1,135 @@
+"""A log that is folded into one value, opened when it is first needed and created by its first event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Generic
+
+import msgspec
+
+from sessions.events.codec import InvalidLine
+from sessions.events.errors import SessionsError, StorageFailed, UnknownSession
+from sessions.store.log_writer import Event, Fold, LogWriter, State
+from sessions.store.protocols import START, LogReader, Store
+from sessions.store.reading import verify_lines
+
+
+class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True):
+    """What one log holds.
+
+    Attributes:
+        name: The id of the log in its store.
+        events: The kinds of its events; lines of other kinds, which later versions write, are skipped.
+        empty: The state of an empty log.
+        fold: Returns the state after one more event.
+    """
+
+    name: str
+    events: tuple[type[Event], ...]
+    empty: State
+    fold: Fold[Event, State]
+
+    def read(self, logs: LogReader) -> State:
+        """Return the durable state, even while another process writes the log.
+
+        Raises JournalDamaged, StorageFailed and InvalidLine.
+        """
+        folded = _Folded(self)
+        try:
+            with logs.read(self.name) as lines:
+                verify_lines(lines, START, folded)
+        except UnknownSession:
+            return self.empty
+        return folded.state
+
+
+class LazyLog(Generic[Event, State]):
+    """A log of a home that only few need: it costs nothing until it is needed.
+
+    Args:
+        form: What it holds.
+        store: The store of the log.
+        now: Returns the current time in UTC.
+        unusable: What it means if the log cannot be used, as the beginning of a sentence.
+    """
+
+    def __init__(self, form: LogFormat[Event, State], store: Store, now: Callable[[], datetime], *, unusable: str) -> None:
+        self._form = form
+        self._store = store
+        self._now = now
+        self._unusable = unusable
+        self._opening = asyncio.Lock()
+        self._writer: LogWriter[Event, State] | None = None
+        self._missing = False
+        self.problem = ""
+        """Why the log cannot be used, as a sentence; empty if it can."""
+
+    async def close(self) -> None:
+        """Commit what was appended and close the log."""
+        if self._writer is not None:
+            await self._writer.close()
+
+    async def durable_state(self) -> State:
+        """Return the durable state. Raises StorageFailed if the log cannot be read."""
+        if self._writer is None or self._writer.failure is not None:
+            async with self._opening:
+                await self._open(create=False)
+        return self._writer.durable_state if self._writer is not None else self._form.empty
+
+    async def writer(self) -> LogWriter[Event, State]:
+        """Return the writer of the log, which is created if it does not exist. Raises StorageFailed."""
+        async with self._opening:
+            await self._open(create=True)
+        assert self._writer is not None
+        return self._writer
+
+    async def _open(self, *, create: bool) -> None:
+        """Open the log if it is not open, or its writer has failed."""
+        if (self._writer is not None and self._writer.failure is None) or (self._missing and not create):
+            return
+        store, form = self._store, self._form
+        try:
+            self._missing = await asyncio.to_thread(store.stamp, form.name) is None
+            if self._missing and not create:
+                return
+            folded = _Folded(form)
+            if self._missing:
+                log, position = await store.create(form.name), START
+            else:
+                log, position = await store.open(form.name, fold=folded)
+        except (SessionsError, InvalidLine) as error:
+            self.problem = f"{self._unusable}: {error}"
+            raise StorageFailed(self.problem) from error
+        self._writer = LogWriter(log, position, folded.state, self._now, form.fold)
+        self._missing, self.problem = False, ""
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    at: str
+    kind: str
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class _Folded(Generic[Event, State]):
+    """The state after the lines that were applied."""
+
+    def __init__(self, form: LogFormat[Event, State]) -> None:
+        self.state = form.empty
+        self._fold = form.fold
+        self._decoders: dict[Any, msgspec.json.Decoder[Event]] = {
+            event.__struct_config__.tag: msgspec.json.Decoder(event) for event in form.events
+        }
+
+    def __call__(self, line: bytes) -> None:
+        try:
+            envelope = _envelope(line)
+            decoder = self._decoders.get(envelope.kind)
+            event = decoder.decode(line) if decoder else None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise InvalidLine(f"it cannot be read: {error}") from error
+        if event is not None:
+            self.state = self._fold(self.state, event, seq=0, at=envelope.at, turn=None, size=len(line))
