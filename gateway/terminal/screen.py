@@ -23,6 +23,7 @@ from sessions.events.events import (
     CompactionReverted,
     ContextCompacted,
     ContextPruned,
+    DeliveryAttempted,
     InstructionsSet,
     MemoryFlushed,
     MemoryRecalled,
@@ -246,6 +247,7 @@ class Screen:
                 | SettingChanged()
                 | PluginFailed()
                 | ReplyDelivered()
+                | DeliveryAttempted()
                 | ChangesUndone()
                 | UnknownEvent()
             ):

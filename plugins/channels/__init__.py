@@ -1,5 +1,6 @@
 """The built-in channels. Each is a package with the name of its kind, and a plugin `KIND_channel` in it that is imported
 only if a table of that kind is configured. They use what any plugin may use.
 
+formatting/      Formatting that several channels share.
 service_library  Importing the library of a service, an optional dependency.
 """

@@ -418,11 +418,29 @@ class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
 
 class ReplyDelivered(_Kind, tag="reply_delivered", frozen=True, kw_only=True):
     """The answer `of` (a `model_replied`, a failed `turn_ended`, or a `command_answered`) was delivered on a plugin's
-    channel; `receipt` is the channel's identifier for it. With `failed`, a sentence, delivery was abandoned."""
+    channel; `receipt` is the channel's identifier for it. With `failed`, a sentence, delivery was abandoned.
+
+    With `more` it was a part of the answer: `chars` of its text and `files` of its files have been delivered, and the rest
+    follows.
+    """
 
     of: int
     channel: str
     receipt: str = ""
+    failed: str = ""
+    chars: int = 0
+    files: int = 0
+    more: bool = False
+
+
+class DeliveryAttempted(_Kind, tag="delivery_attempted", frozen=True, kw_only=True):
+    """The channel is about to be passed the part of the answer `of` that follows `chars` of its text and `files` of its
+    files. With `failed`, a sentence, it has certainly not reached the service."""
+
+    of: int
+    channel: str
+    chars: int = 0
+    files: int = 0
     failed: str = ""
 
 
@@ -522,6 +540,7 @@ Event: TypeAlias = (
     | CompactionReverted
     | SessionForked
     | ReplyDelivered
+    | DeliveryAttempted
     | ChangesUndone
 )
 

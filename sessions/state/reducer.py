@@ -23,6 +23,7 @@ from sessions.events.events import (
     CompactionReverted,
     ContextCompacted,
     ContextPruned,
+    DeliveryAttempted,
     Event,
     InstructionsSet,
     MemoryFlushed,
@@ -131,14 +132,17 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case TurnEnded():
             return _ended(t, recorded, event)
         case ReplyDelivered():
-            return {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
+            return _delivered(t, event)
+        case DeliveryAttempted():
+            return {"owed": _changed(t.owed, event.of, attempted=not event.failed)}
         case SettingChanged():
             others = {name: value for name, value in t.settings.items() if name != event.name}
             return {"settings": others if event.value is None else {**others, event.name: event.value}}
         case CommandAnswered():
             to = reply_address(w.message for w in t.waiting if w.seq == event.answers)
             answered = tuple(w for w in t.waiting if w.seq != event.answers)
-            return {"waiting": answered, **({"owed": (*t.owed, PendingDelivery(of=recorded.seq, to=to))} if to else {})}
+            owed = (PendingDelivery(of=recorded.seq, to=to.address, answers=to.answers),) if to else ()
+            return {"waiting": answered, **({"owed": (*t.owed, *owed)} if to else {})}
         case SessionClosed():
             return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
@@ -211,6 +215,7 @@ def _is_kept(t: Transcript, placed: int) -> bool:
 
 def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
     ordinal = recorded.turn if recorded.turn is not None else t.turn + 1
+    to = reply_address(w.message for w in t.waiting if w.seq in event.takes)
     turn = OpenTurn(
         ordinal=ordinal,
         at=recorded.at,
@@ -221,16 +226,18 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         reserve=event.reserve,
         started=recorded.seq,
         group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
-        reply_to=reply_address(w.message for w in t.waiting if w.seq in event.takes),
+        reply_to=to.address if to else None,
+        answers=to.answers if to else "",
         senders=_senders(t, event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
 
 
 def _joined(t: Transcript, turn: OpenTurn, event: TurnJoined) -> dict[str, object]:
+    to = reply_address(w.message for w in t.waiting if w.seq in event.takes)
     return {
         "takes": (*turn.takes, *event.takes),
-        "reply_to": reply_address(w.message for w in t.waiting if w.seq in event.takes) or turn.reply_to,
+        **({"reply_to": to.address, "answers": to.answers} if to else {}),
         "senders": (*turn.senders, *_senders(t, event.takes)),
     }
 
@@ -245,8 +252,31 @@ def _asked_person(t: Transcript, recorded: Recorded, event: ApprovalAsked) -> di
         return {}
     during = any(call.began for call in t.open_turn.calls if call.ref == event.call)
     to, question = t.open_turn.reply_to, ApprovalQuestion(asked=event, seq=recorded.seq, during=during)
-    owed = (PendingDelivery(of=recorded.seq, to=to),) if to else ()
+    answers = t.open_turn.answers
+    owed = (PendingDelivery(of=recorded.seq, to=to, answers=answers),) if to else ()
     return {**_in_turn(t, lambda turn: {"questions": (*turn.questions, question)}), "owed": (*t.owed, *owed)}
+
+
+def _delivered(t: Transcript, event: ReplyDelivered) -> dict[str, object]:
+    """Note the progress of a delivery, and of a question where a person can react to it."""
+    changes: dict[str, object] = {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
+    if event.more:
+        parts = next((owed.parts for owed in t.owed if owed.of == event.of), 0)
+        done = {"chars": event.chars, "delivered_files": event.files, "parts": parts + 1, "attempted": False}
+        changes["owed"] = _changed(t.owed, event.of, **done)
+    if event.receipt and t.open_turn is not None and any(each.seq == event.of for each in t.open_turn.questions):
+        changes |= _in_turn(t, lambda turn: {"questions": tuple(_posted(each, event) for each in turn.questions)})
+    return changes
+
+
+def _posted(question: ApprovalQuestion, event: ReplyDelivered) -> ApprovalQuestion:
+    if question.seq != event.of:
+        return question
+    return msgspec.structs.replace(question, receipts=(*question.receipts, event.receipt))
+
+
+def _changed(owed: tuple[PendingDelivery, ...], of: int, **changes: object) -> tuple[PendingDelivery, ...]:
+    return tuple(msgspec.structs.replace(each, **changes) if each.of == of else each for each in owed)
 
 
 def _without_question(owed: tuple[PendingDelivery, ...], question: ApprovalQuestion) -> tuple[PendingDelivery, ...]:

@@ -6,7 +6,7 @@ It holds only what the next turn, the next command and a restart need; the rest 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -27,7 +27,7 @@ from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 16
+FOLD = 17
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
@@ -40,17 +40,36 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to be delivered: the seq of the event that holds it, the destination, and the files that tools returned."""
+    """An answer to be delivered: the seq of the event that holds it, the destination, and the files that tools returned.
+
+    `answers` is the id of the message in a group that it answers. So many `chars` of its text and `delivered_files` have
+    been delivered in `parts`; the next part was `attempted`, and what came of it is not known.
+    """
 
     of: int
     to: Address
     files: tuple[Attachment, ...] = ()
+    answers: str = ""
+    chars: int = 0
+    delivered_files: int = 0
+    parts: int = 0
+    attempted: bool = False
 
 
-def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
+class Destination(NamedTuple):
+    """Where an answer is delivered, and the id of the message that it answers in a group, else ""."""
+
+    address: Address
+    answers: str
+
+
+def reply_address(messages: Iterable[MessageReceived]) -> Destination | None:
     """Return the destination of the answer to these messages: where the last one that came over a channel was sent from."""
     last = next((message for message in reversed(tuple(messages)) if message.reply_to), None)
-    return Address(channel=last.channel, chat=last.reply_to, thread=last.thread) if last else None
+    if last is None:
+        return None
+    address = Address(channel=last.channel, chat=last.reply_to, thread=last.thread)
+    return Destination(address, last.id if last.chat == "group" else "")
 
 
 def due_deliveries(ended: TurnEnded, seq: int, turn: OpenTurn) -> tuple[PendingDelivery, ...]:
@@ -65,8 +84,8 @@ def due_deliveries(ended: TurnEnded, seq: int, turn: OpenTurn) -> tuple[PendingD
     if (to := turn.reply_to) is None:
         return ()
     if ended.outcome == "replied" and turn.said:
-        return (PendingDelivery(of=turn.said, to=to, files=turn.files),)
-    return (PendingDelivery(of=seq, to=to),) if ended.error is not None else ()
+        return (PendingDelivery(of=turn.said, to=to, files=turn.files, answers=turn.answers),)
+    return (PendingDelivery(of=seq, to=to, answers=turn.answers),) if ended.error is not None else ()
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +100,15 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question about a call of the running turn, in the event `seq`. `during` is True if the call asked while it ran,
-    `answer` is None while the question is open, `answered` is the seq of the answer."""
+    `answer` is None while the question is open, `answered` is the seq of the answer. `receipts` are the channel's
+    identifiers of the posts with the question."""
 
     asked: ApprovalAsked
     seq: int = 0
     during: bool = False
     answer: ApprovalGiven | None = None
     answered: int = 0
+    receipts: tuple[str, ...] = ()
 
 
 RECENT_ANSWERS = 50
@@ -125,6 +146,8 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """True if other people read the chat too."""
     reply_to: Address | None = None
     """The destination of the answer on a plugin's channel."""
+    answers: str = ""
+    """The id of the message in a group that it answers."""
     said: int = 0
     """The seq of the last answer that has a text and requests no tools."""
     questions: tuple[ApprovalQuestion, ...] = ()

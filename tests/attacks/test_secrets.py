@@ -228,6 +228,7 @@ def test_every_sentence_of_an_event_is_redacted_but_not_the_words_of_people_and_
         ),
         events.CompactionAbandoned(compaction=1, reason=text),
         events.ReplyDelivered(of=1, channel="c", failed=text, receipt=text),
+        events.DeliveryAttempted(of=1, channel="c", failed=text),
         events.AttachmentsWithheld(model="m", files=(Withheld(sha256="0", sentence=text),)),
         events.SessionClosed(reason=text),
     ]

@@ -22,6 +22,10 @@ class Pigeon:
     """Takes the lines of `in` as messages, and writes each attempt to deliver an answer into `attempts`."""
 
     name = "pigeon"
+    attempts_noted = True
+
+    def fits(self, text):
+        return len(text) <= 30
 
     def __init__(self, context):
         self.folder = context.folder
@@ -39,7 +43,7 @@ class Pigeon:
 
     async def deliver(self, delivery):
         with (self.folder / "attempts").open("a") as file:
-            file.write(json.dumps({"id": delivery.id, "text": delivery.text}) + "\\n")
+            file.write(json.dumps({"id": delivery.id, "text": delivery.text, "again": delivery.again}) + "\\n")
         if delivery.text.startswith("never"):
             raise Undeliverable("The loft is shut.")
         if delivery.text.startswith("slow") and not (self.folder / "released").exists():
@@ -65,7 +69,7 @@ def install(shelf: Path, home: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(shelf)])}
 
 
-def attempts(home: Path) -> list[dict[str, str]]:
+def attempts(home: Path) -> list[dict[str, Any]]:
     (folder,) = (home / "plugins").iterdir()
     path = folder / "attempts"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
@@ -101,3 +105,28 @@ async def test_after_a_kill_during_a_delivery_only_that_one_is_repeated(tmp_path
         "",
         "",
     ]
+
+
+@pytest.mark.parametrize("stuck", [1, 2, 3])
+async def test_after_a_kill_a_long_answer_continues_with_the_part_that_was_under_way(tmp_path: Path, stuck: int) -> None:
+    home = tmp_path / "home"
+    environment = install(tmp_path / "shelf", home)
+    folder = home / "plugins" / "pigeon"
+    folder.mkdir(parents=True)
+    parts = [f"{'slow' if number == stuck else 'quick'} part number {number}." for number in range(1, 4)]
+    (folder / "in").write_text("  ".join(parts))
+    async with gateway_process(home, settings=environment) as gateway, aiohttp.ClientSession() as http:
+        await gateway.ready(http)
+        await until(lambda: len(attempts(home)) == stuck)
+        await gateway.kill()
+    (folder / "released").touch()
+    async with gateway_process(home, settings=environment) as gateway, aiohttp.ClientSession() as http:
+        await gateway.ready(http)
+        await until(lambda: len(noted(home)) == 3)
+        assert await gateway.stop() == 0
+    tried = attempts(home)
+    assert [each["text"] for each in tried] == [*parts[:stuck], *parts[stuck - 1 :]]
+    assert [each["again"] for each in tried] == [number == stuck for number in range(4)]
+    assert tried[stuck]["id"] == tried[stuck - 1]["id"]
+    assert len({each["id"] for each in tried}) == 3
+    assert [event.get("more", False) for event in noted(home)] == [True, True, False]

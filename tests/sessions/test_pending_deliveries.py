@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from sessions.events.events import (
     CommandAnswered,
+    DeliveryAttempted,
     Event,
     Failure,
     MessageReceived,
@@ -64,6 +66,26 @@ def test_the_reason_of_a_failed_turn_is_pending() -> None:
     failed = folded(message(), started(1), ended("failed", Failure(code="unreachable", sentence="Nobody there.")))
 
     assert failed.owed == (PendingDelivery(of=3, to=KITCHEN),)
+
+
+def test_a_part_that_was_delivered_is_progress_and_an_attempt_is_noted_until_its_result_is_known() -> None:
+    turn = (message(), started(1), replied("hello"), ended("replied"))
+    part = ReplyDelivered(of=3, channel="irc", receipt="1", chars=3, more=True)
+    attempt = DeliveryAttempted(of=3, channel="irc", chars=3)
+    (after_one,) = folded(*turn, part).owed
+    (attempted,) = folded(*turn, part, attempt).owed
+    (refused,) = folded(*turn, part, attempt, DeliveryAttempted(of=3, channel="irc", failed="No.")).owed
+    (after_two,) = folded(*turn, part, attempt, ReplyDelivered(of=3, channel="irc", chars=5, files=1, more=True)).owed
+
+    assert after_one == refused == PendingDelivery(of=3, to=KITCHEN, chars=3, parts=1)
+    assert attempted == PendingDelivery(of=3, to=KITCHEN, chars=3, parts=1, attempted=True)
+    assert after_two == PendingDelivery(of=3, to=KITCHEN, chars=5, delivered_files=1, parts=2)
+    assert folded(*turn, part, ReplyDelivered(of=3, channel="irc", chars=5)).owed == ()
+
+
+def test_the_answer_in_a_group_names_the_message_that_it_answers() -> None:
+    turn = (msgspec.structs.replace(message(), chat="group", id="irc:17"), started(1), replied("hello"), ended("replied"))
+    assert folded(*turn).owed == (PendingDelivery(of=3, to=KITCHEN, answers="irc:17"),)
 
 
 @pytest.mark.parametrize("outcome", ["silent", "cancelled"])

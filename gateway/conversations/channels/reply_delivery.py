@@ -1,5 +1,6 @@
 """Delivery of answers to channels. Each answer is delivered at least once, in the order of its chat, or abandoned; the
-session's log records which.
+session's log records which. A long answer and its files are delivered in parts, one post each, and each part is recorded: a
+crash repeats at most the part that was under way.
 
 Pending deliveries continue when the session is opened again. An answer that a channel rejects does not block its chat:
 after a few failures the next answer is tried as well. If the channel accepts that one, the first was at fault; otherwise
@@ -14,13 +15,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from gateway.support.approval_text import options_of, question_text
 from gateway.support.errors import error_fields
-from plugins.api.channel import Channel, Choice, OutboundMessage, TryLater, Undeliverable
+from plugins.api.channel import (
+    Channel,
+    Choice,
+    DeliveryUnknown,
+    OutboundMessage,
+    SplitsReplies,
+    TryLater,
+    Undeliverable,
+)
 from plugins.api.tool import OutputFile
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
@@ -28,6 +38,7 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import (
     ApprovalAsked,
     CommandAnswered,
+    DeliveryAttempted,
     Event,
     ModelReplied,
     PluginFailed,
@@ -58,6 +69,9 @@ ABANDON_AFTER = 86_400.0
 MIN_SECONDS = 600.0
 """Minimum seconds of attempts after a start, even if ABANDON_AFTER has passed while the gateway was stopped."""
 
+SHORT_CHARS = 2000
+"""Characters of a text that is tried whole at once, on the event loop. Longer ones are split in a thread."""
+
 MOST_FILES = 20
 """Maximum files of one answer; the last ones are delivered."""
 
@@ -67,20 +81,49 @@ TEXT_CHARS = 300
 log = structlog.get_logger("exuvia.channels")
 
 
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer consists of, and the time of its event."""
+
+    text: str
+    choices: tuple[Choice, ...]
+    at: datetime
+
+
+class _Post(NamedTuple):
+    """A post of an answer: a piece of its text, or files. After it, `chars` of the text and `sent` files are delivered."""
+
+    text: str
+    chars: int
+    files: tuple[OutputFile, ...]
+    sent: int
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an answer. After it, `chars` of the text and so many `files` have been delivered."""
+
+    message: OutboundMessage
+    chars: int
+    files: int
+
+
 @dataclass
 class _Answer:
     """An answer to be delivered, and its attempts.
 
-    `answered_at` is the time of its event, `first_attempt` that of the first attempt on the event loop's clock.
+    `parts` are those that remain, as the open channel `divided_for` takes them; `first_attempt` is the time of the first
+    attempt on the event loop's clock. `again` is True if an attempt to deliver the first of them may have succeeded.
     """
 
     session: str
-    pending: PendingDelivery
-    delivery: OutboundMessage | None = None
-    answered_at: datetime | None = None
+    of: int
+    to: Address
+    content: _Content | None = None
+    parts: deque[_Part] = field(default_factory=deque)
+    divided_for: Channel | None = None
     first_attempt: float = 0.0
     failures: int = 0
     accepted: bool = False
+    again: bool = False
 
 
 @dataclass
@@ -94,13 +137,14 @@ class _Chat:
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a channel did not accept an answer.
 
-    `for_good` is True if it never will, `failed` if it raised an error, perhaps because of this answer. Otherwise the whole
-    chat waits for `after` seconds.
+    `for_good` is True if it never will, `failed` if it raised an error, perhaps because of this answer, `unknown` if it may
+    have accepted it. Otherwise the whole chat waits for `after` seconds.
     """
 
     why: str
     for_good: bool = False
     failed: bool = False
+    unknown: bool = False
     after: float = 0.0
 
 
@@ -163,7 +207,7 @@ class ReplyDelivery:
                 task = asyncio.create_task(self._deliver_to(pending.to))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            chat.answers.append(_Answer(session, pending))
+            chat.answers.append(_Answer(session, pending.of, pending.to))
             chat.added.set()
 
     # --- one chat -----------------------------------------------------------------------------------------------------
@@ -204,7 +248,7 @@ class ReplyDelivery:
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
         """Try to deliver one answer. Return None if there is nothing more to do for now, else how long to wait."""
         recorder = self._recorders[answer.session]
-        if answer.pending not in recorder.transcript.owed:  # a question that was answered meanwhile
+        if _pending(recorder, answer) is None:  # a question that was answered meanwhile
             self._remove(chat, answer, recorder)
             return None
         try:
@@ -212,8 +256,8 @@ class ReplyDelivery:
         except Exception as error:
             # It stays pending until its session is opened again.
             if not isinstance(error, SessionsError):
-                log.error("reply_not_delivered", session=answer.session, seq=answer.pending.of, **error_fields(error))
-            log.warning("reply_not_noted", session=answer.session, seq=answer.pending.of, reason=error_text(error))
+                log.error("reply_not_delivered", session=answer.session, seq=answer.of, **error_fields(error))
+            log.warning("reply_not_noted", session=answer.session, seq=answer.of, reason=error_text(error))
             wait = None
         if wait is None:
             self._remove(chat, answer, recorder)
@@ -221,7 +265,7 @@ class ReplyDelivery:
 
     def _remove(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
         chat.answers.remove(answer)
-        self._under_way.discard((answer.session, answer.pending.of))
+        self._under_way.discard((answer.session, answer.of))
         if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
             self._queue_pending(newer)  # the session was reopened meanwhile, with its pending deliveries
         elif not recorder.transcript.owed:
@@ -230,15 +274,65 @@ class ReplyDelivery:
     # --- one answer ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, recorder: Recorder, answer: _Answer, *, last: bool) -> _Wait | None:
-        """Pass an answer to its channel. Returns None once the log records that it was delivered or abandoned."""
-        of, name = answer.pending.of, answer.pending.to.channel
-        refused = await self._pass_to_channel(name, answer.delivery or await self._prepare(recorder, answer))
-        if isinstance(refused, str):
+        """Pass the parts of an answer to its channel. Returns None once the log records that all were delivered, or that the
+        answer was abandoned."""
+        if answer.content is None:
+            answer.content = await self._read(recorder, answer.of)
+            answer.first_attempt = asyncio.get_running_loop().time()
+        while (pending := _pending(recorder, answer)) is not None:
+            refused = await self._deliver_part(recorder, answer, pending)
+            if refused is not None and refused.for_good and len(answer.parts) > 1 and not answer.parts[0].message.text:
+                await self._record(recorder, answer, failed=refused.why)  # a file; the others follow
+            elif refused is not None:
+                return await self._refused(recorder, answer, refused, last=last)
+        return None
+
+    async def _deliver_part(self, recorder: Recorder, answer: _Answer, pending: PendingDelivery) -> _Refused | None:
+        """Pass the next part of an answer to its channel, and record that it was accepted, or return why it was not."""
+        channel, name = self._channel(answer.to.channel), answer.to.channel
+        if channel is None:
+            return _Refused(why="It is not open.", after=CLOSED_SECONDS)
+        if answer.divided_for is not channel:
+            try:
+                answer.parts, answer.divided_for = await self._divided(channel, answer, pending), channel
+            except BaseException as error:
+                reraise_cancellation(error)
+                return _Refused(why=str(call_failure(error)), failed=True)
+        part, noted = answer.parts[0], getattr(channel, "attempts_noted", False)
+        answer.again = answer.again or pending.attempted
+        if noted and not pending.attempted:
+            attempt = DeliveryAttempted(of=answer.of, channel=name, chars=pending.chars, files=pending.delivered_files)
+            await recorder.append_durable(attempt)
+        outcome = await self._pass_to_channel(channel, msgspec.structs.replace(part.message, again=answer.again))
+        if isinstance(outcome, str):
             answer.accepted = True
-            await recorder.append_durable(
-                ReplyDelivered(of=of, channel=name, receipt=replace_surrogates(refused)[:TEXT_CHARS])
-            )
+            await self._record(recorder, answer, receipt=outcome)
             return None
+        answer.again = answer.again or outcome.unknown
+        if noted and not answer.again:
+            recorder.append(DeliveryAttempted(of=answer.of, channel=name, failed=replace_surrogates(outcome.why)))
+        return outcome
+
+    async def _record(self, recorder: Recorder, answer: _Answer, *, receipt: str = "", failed: str = "") -> None:
+        """Record that the next part of an answer was accepted, or that it never will be."""
+        part = answer.parts.popleft()
+        whole = part.message.parts == 1
+        answer.again, answer.failures = False, 0
+        await recorder.append_durable(
+            ReplyDelivered(
+                of=answer.of,
+                channel=answer.to.channel,
+                receipt=replace_surrogates(receipt)[:TEXT_CHARS],
+                failed=replace_surrogates(failed),
+                chars=0 if whole else part.chars,
+                files=0 if whole else part.files,
+                more=bool(answer.parts),
+            )
+        )
+
+    async def _refused(self, recorder: Recorder, answer: _Answer, refused: _Refused, *, last: bool) -> _Wait | None:
+        """Return how long to wait after a failed attempt, or record that the answer is abandoned."""
+        of, name = answer.of, answer.to.channel
         answer.failures += refused.failed
         if refused.failed and answer.failures == 1:
             recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=replace_surrogates(refused.why)))
@@ -250,54 +344,75 @@ class ReplyDelivery:
             return _Wait(seconds=PAUSES[min(answer.failures, len(PAUSES)) - 1], all_wait=False)
         return _Wait(seconds=max(PAUSES[0], min(refused.after, self._left(answer))), all_wait=True)
 
-    async def _prepare(self, recorder: Recorder, answer: _Answer) -> OutboundMessage:
-        """Read the answer's text from the log once it is durable."""
-        of = answer.pending.of
+    async def _read(self, recorder: Recorder, of: int) -> _Content:
+        """Read an answer from the log once it is durable."""
         await recorder.until_durable(of)
         (line,) = await recorder.log.lines(of, limit=1)
         recorded = decode(line)
-        answer.first_attempt, answer.answered_at = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
-        answer.delivery = OutboundMessage(
-            id=f"{answer.session}/{of}",
-            chat=answer.pending.to.chat,
-            thread=answer.pending.to.thread,
-            text=text_of(recorded.event, self._zone()),
-            choices=_choices(recorded.event),
-            attachments=await self._files_of(answer),
-        )
-        return answer.delivery
+        text, choices = text_of(recorded.event, self._zone()), _choices(recorded.event)
+        return _Content(text=text, choices=choices, at=datetime.fromisoformat(recorded.at))
 
-    async def _files_of(self, answer: _Answer) -> tuple[OutputFile, ...]:
-        """Read the files that belong to an answer; one that cannot be read is left out."""
+    async def _divided(self, channel: Channel, answer: _Answer, pending: PendingDelivery) -> deque[_Part]:
+        """Return the remaining parts of an answer as a channel takes them: all in one if it does not split answers."""
+        assert answer.content is not None
+        text, files = answer.content.text, await self._files_of(answer.session, pending)
+        posts = [_Post(text[pending.chars :], len(text), tuple(file for file, _ in files), len(pending.files))]
+        choices_at = 0
+        if isinstance(channel, SplitsReplies):
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                pieces = await _pieces(channel, text, pending.chars)
+            texts = [_Post(piece, end, (), pending.delivered_files) for piece, end in pieces]
+            posts = [*texts, *(_Post("", len(text), (file,), count) for file, count in files)] or posts
+            choices_at = max(len(texts) - 1, 0)
+        first, parts = pending.parts + 1, deque[_Part]()
+        for number, post in enumerate(posts, first):
+            message = OutboundMessage(
+                id=f"{answer.session}/{answer.of}" + (f"/{number}" if number > 1 else ""),
+                chat=answer.to.chat,
+                thread=answer.to.thread,
+                text=post.text,
+                choices=answer.content.choices if number - first == choices_at else (),
+                attachments=post.files,
+                part=number,
+                parts=pending.parts + len(posts),
+                reply_to=_reply_to(pending),
+            )
+            parts.append(_Part(message=message, chars=post.chars, files=post.sent))
+        return parts
+
+    async def _files_of(self, session: str, pending: PendingDelivery) -> list[tuple[OutputFile, int]]:
+        """Read the files of an answer that remain to be delivered, each with the number of those that are delivered after
+        it; one that cannot be read is left out."""
         found = []
-        for file in answer.pending.files[-MOST_FILES:]:
+        left_out = max(len(pending.files) - MOST_FILES, 0)
+        for count, file in enumerate(pending.files, 1):
+            if count <= max(left_out, pending.delivered_files):
+                continue
             try:
                 content = await self._attachments.read(file.sha256)
             except OSError as error:
-                log.warning("file_not_delivered", session=answer.session, sha256=file.sha256, reason=error_text(error))
+                log.warning("file_not_delivered", session=session, sha256=file.sha256, reason=error_text(error))
             else:
-                found.append(OutputFile(content=content, media=file.media, name=file.name))
-        return tuple(found)
+                found.append((OutputFile(content=content, media=file.media, name=file.name), count))
+        return found
 
-    async def _pass_to_channel(self, name: str, delivery: OutboundMessage) -> str | _Refused:
+    async def _pass_to_channel(self, channel: Channel, message: OutboundMessage) -> str | _Refused:
         """Return the receipt of a channel, or why there is none."""
-        channel = self._channel(name)
-        if channel is None:
-            return _Refused(why="It is not open.", after=CLOSED_SECONDS)
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
-                return str(await channel.deliver(delivery) or "")
+                return str(await channel.deliver(message) or "")
         except Undeliverable as error:
             return _Refused(why=error_text(error) or "The channel cannot deliver it.", for_good=True)
         except TryLater as error:
             return _Refused(why=error_text(error), after=error.after if isinstance(error.after, int | float) else 0.0)
         except BaseException as error:
             reraise_cancellation(error)
-            return _Refused(why=str(call_failure(error)), failed=True)
+            unknown = isinstance(error, DeliveryUnknown | TimeoutError | asyncio.CancelledError)
+            return _Refused(why=str(call_failure(error)), failed=True, unknown=unknown)
 
     def _why_abandoned(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
         """Return why an answer is abandoned, as a sentence; empty if it is not."""
-        name = answer.pending.to.channel
+        name = answer.to.channel
         if refused.for_good:
             return refused.why
         if last and refused.failed:
@@ -306,9 +421,33 @@ class ReplyDelivery:
 
     def _left(self, answer: _Answer) -> float:
         """Return the seconds until an answer is abandoned."""
-        assert answer.answered_at is not None
+        assert answer.content is not None
         tried = asyncio.get_running_loop().time() - answer.first_attempt
-        return max(ABANDON_AFTER - (self._now() - answer.answered_at).total_seconds(), MIN_SECONDS - tried)
+        return max(ABANDON_AFTER - (self._now() - answer.content.at).total_seconds(), MIN_SECONDS - tried)
+
+
+def _pending(recorder: Recorder, answer: _Answer) -> PendingDelivery | None:
+    """Return how far an answer has been delivered; None if nothing of it is pending."""
+    return next((pending for pending in recorder.transcript.owed if pending.of == answer.of), None)
+
+
+async def _pieces(channel: SplitsReplies, text: str, start: int) -> list[tuple[str, int]]:
+    """Return the pieces of a text from an offset on that fit into posts of a channel, each with its end."""
+    if start == 0 and len(text) <= SHORT_CHARS and (not text or channel.fits(text)):
+        return [(text, len(text))] if text else []
+    return await asyncio.to_thread(_split, channel, text, start)
+
+
+def _split(channel: SplitsReplies, text: str, start: int) -> list[tuple[str, int]]:
+    from plugins.channels.formatting.markdown_pieces import split_markdown  # noqa: PLC0415 - for long answers only
+
+    return [(piece.text, piece.end) for piece in split_markdown(text, channel.fits, start)]
+
+
+def _reply_to(pending: PendingDelivery) -> str:
+    """Return the id that the channel gave the message that is answered; "" if it is not known."""
+    prefix = f"{pending.to.channel}:"
+    return pending.answers.removeprefix(prefix) if pending.answers.startswith(prefix) else ""
 
 
 def text_of(event: Event | UnknownEvent, zone: tzinfo | None) -> str:
