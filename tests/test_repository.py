@@ -68,14 +68,9 @@ def test_the_example_configuration_names_every_key_and_no_other() -> None:
         for f in msgspec.structs.fields(form)
         if f.encode_name not in tables_in(form)
     } - {("plugins", "tables"), ("channels.home", "settings")}  # [plugins.NAME] and others, whose keys are the plugin's
-    named = [(section, key) for section, key, _ in example_keys() if not is_kind(section, key)]
+    named = [(section, key) for section, key, _ in example_keys()]
     assert len(named) == len(set(named))
     assert set(named) == exist
-
-
-def is_kind(section: str, key: str) -> bool:
-    """Whether this is the key `kind` in the example of a built-in channel; the settings of the kind do not have it."""
-    return section.startswith("channels.") and section != "channels.home" and key == "kind"
 
 
 def test_every_key_in_the_example_has_one_line_of_explanation() -> None:

@@ -92,7 +92,7 @@ class StoryService(ABC):
     Attributes:
         chats: The chats in which people say something; groups among them if the service has groups.
         acknowledges: The service sends again what the gateway has not acknowledged. If not, `links` must have the one
-            connection of the channel, and `say` must wait until the assistant is there.
+            connection of the channel, and `ready` must wait until the assistant is there.
         repeats: Sending is not idempotent: after an attempt without a result the channel posts again.
         links: Proxies between the gateway and the service, through which it connects.
     """
@@ -122,6 +122,10 @@ class StoryService(ABC):
     def environment(self) -> dict[str, str]:
         """Return further environment variables of the gateway."""
         return {}
+
+    async def ready(self, chat: str) -> None:
+        """Wait until a message in a chat would reach the gateway; at once if the service keeps messages."""
+        await asyncio.sleep(0)
 
     @abstractmethod
     async def say(self, chat: str, text: str) -> None:
@@ -243,6 +247,7 @@ class StoryRun:
             await self._until_answered(WAITING, patience)
 
     async def _say(self, number: int, chat: str) -> None:
+        await self._service.ready(chat)
         self._said[number] = Said(chat=chat, at=asyncio.get_running_loop().time())
         await self._service.say(chat, f"n{number} {self._dice.choice(WORDS)}")
 

@@ -57,12 +57,15 @@ def tables_in(form: type) -> dict[str, type]:
 
 
 def example_keys() -> list[tuple[str, str, str]]:
-    """Of each key in the example: its section, its name, and the line above it."""
+    """Of each key in the example: its section, its name, and the line above it. The settings of a kind of channel do not
+    have the key `kind`."""
     keys, section, above = [], "", ""
     for line in EXAMPLE.read_text().splitlines():
         if header := re.fullmatch(r"#?\[(.+)\]", line):
             section = header[1]
-        elif key := KEY.match(line):
+        elif (key := KEY.match(line)) and not (
+            section.startswith("channels.") and section != "channels.home" and key[2] == "kind"
+        ):
             keys.append((section, key[2], above))
         above = line
     return keys
