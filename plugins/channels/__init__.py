@@ -3,5 +3,6 @@ only if a table of that kind is configured. They use what any plugin may use.
 
 formatting/      Formatting that several channels share.
 irc              IRC, spoken on asyncio's streams: the smallest one, and an example.
+slack            Slack, over Socket Mode.
 service_library  Importing the library of a service, an optional dependency.
 """

@@ -73,6 +73,16 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         )
         return httpx.Response(response.status, headers=response.raw_headers, stream=AiohttpStream(response))
 
+    async def websocket(self, url: str, heartbeat: float) -> aiohttp.ClientWebSocketResponse:
+        """Open a websocket connection."""
+        return await self._session.ws_connect(
+            url,
+            heartbeat=heartbeat,
+            timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+            proxy=self._proxy,
+            proxy_auth=self._proxy_auth,
+        )
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()

@@ -32,6 +32,7 @@ from plugins.support.http_errors import StatusRefused, error_message, requested_
 if TYPE_CHECKING:
     import aiohttp
     import httpx
+    from aiohttp import ClientWebSocketResponse
 
 LONGEST_WAIT = 60.0
 """The longest delay in seconds that a provider may ask for."""
@@ -237,6 +238,35 @@ class Transport:
     ) -> bytes:
         """Send a request with any method and any body. The errors are those of `post`."""
         return await self._body(_Request(url, headers, body, timeouts or self.timeouts, lambda _: True, method))
+
+    async def websocket(self, url: str, *, heartbeat: float, timeouts: Timeouts | None = None) -> ClientWebSocketResponse:
+        """Open a websocket connection. Close it after use.
+
+        Args:
+            url: The URL, `ws://` or `wss://`.
+            heartbeat: The seconds without data after which the server is pinged; half of them later the connection ends.
+            timeouts: `first` limits the handshake; those of the client by default.
+
+        Raises:
+            ProviderError: `Unreachable`, `BadAnswer` or `BadRequest`.
+        """
+        address, limits = _address(url.replace("ws", "http", 1) if url.startswith("ws") else url), timeouts or self.timeouts
+        pool = await self._pools.to(address)
+        import aiohttp  # noqa: PLC0415 - imported by the pools, away from the loop
+
+        try:
+            async with asyncio.timeout(limits.first):
+                return await pool.websocket(url, heartbeat)
+        except TimeoutError as error:
+            raise Unreachable(f"{address.hostname} did not answer within {limits.first:.0f} seconds.") from error
+        except aiohttp.WSServerHandshakeError as error:
+            raise BadAnswer(
+                f"{address.hostname} refused the websocket connection with the status {error.status}."
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            if why := certificate_problem(error):
+                raise CertificateError(f"The certificate of {address.hostname} is not valid: {why}.") from error
+            raise _unreachable(address, error) from error
 
     async def _body(self, request: _Request) -> bytes:
         async with aclosing(await self._response(request)) as response:

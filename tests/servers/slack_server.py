@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from aiohttp import WSMsgType, web
 
@@ -93,6 +94,7 @@ class SlackServer:
         retry_delays: Seconds before each further attempt to deliver an event.
         slow: Seconds that each call takes.
         posts_per_second: The limit of posts for each conversation; None if there is none.
+        busy: Conversations for whose posts it asks to wait for seven seconds.
     """
 
     def __init__(self, *, ack_seconds: float = 3.0, retry_delays: tuple[float, ...] = (0.0, 60.0, 300.0)) -> None:
@@ -100,13 +102,17 @@ class SlackServer:
         """The address that Slack gives for everything; that of a proxy, where there is one."""
         self.port = 0
         self.scopes = set(SCOPES)
+        self.needed: set[str] = set()
+        """The scopes that calls needed."""
         self.ack_seconds = ack_seconds
         self.retry_delays = retry_delays
         self.slow: Callable[[], float] = lambda: 0.0
         self.posts_per_second: float | None = None
+        self.busy: set[str] = set()
         self.bot_token, self.app_token = BOT_TOKEN, APP_TOKEN
         self.socket_mode = True
         self.share_files = True
+        self.pongs = True
         self.conversations: dict[str, Conversation] = {}
         self.people: dict[str, str] = {}
         self.files: dict[str, Stored] = {}
@@ -121,6 +127,7 @@ class SlackServer:
         """Events that no attempt delivered."""
         self.statuses: list[tuple[str, str, str]] = []
         self.opened = 0
+        self.attempts = 0
         self._numbers = itertools.count(1)
         self._last_ts = 0
         self._tickets: set[str] = set()
@@ -175,7 +182,8 @@ class SlackServer:
     # --- what people do -----------------------------------------------------------------------------------------------
 
     async def say(self, sender: str, chat: str, text: str, **more: Any) -> str:
-        """Write a message on behalf of somebody, and return its time stamp."""
+        """Write a message on behalf of somebody once a client is connected, and return its time stamp."""
+        await self.connected.wait()
         return self.write(sender, chat, text, **more)
 
     def write(self, sender: str, chat: str, text: str, *, thread: str = "", silent: bool = False, **more: Any) -> str:
@@ -244,7 +252,8 @@ class SlackServer:
                    "item_user": message.get("user", ""), "event_ts": self.ts()})  # fmt: skip
 
     async def press(self, sender: str, chat: str, label: str) -> None:
-        """Press a button of the last post in a conversation."""
+        """Press a button of the last post in a conversation, once a client is connected."""
+        await self.connected.wait()
         conversation = self.conversation(chat)
         for message in reversed(conversation.messages):
             for block in message.get("blocks", []):
@@ -268,6 +277,11 @@ class SlackServer:
             "response_url": f"{self.url}/actions", "actions": [action],
         }  # fmt: skip
         self._start(self._deliver("interactive", payload, action["action_ts"], ()))
+
+    def command(self, payload: Json) -> None:
+        """Type the slash command of the app."""
+        trigger = self.ts()
+        self._start(self._deliver("slash_commands", payload | {"trigger_id": trigger}, trigger, ()))
 
     def attach(self, sender: str, name: str, content: bytes, media: str, **more: Any) -> Json:
         """Store a file of somebody and return its object, for the `files` of a message."""
@@ -318,9 +332,10 @@ class SlackServer:
         if not usable:
             return "no_connection"
         envelope = f"{next(self._numbers):08}-envelope"
-        more: Json = {"accepts_response_payload": kind == "interactive"}
+        more: Json = {"accepts_response_payload": kind != "events_api"}
         if kind == "events_api":
             more |= {"retry_attempt": attempt, "retry_reason": reason}
+        self.attempts += 1
         acknowledged = self._acks[envelope] = asyncio.get_running_loop().create_future()
         try:
             connection = usable[next(self._numbers) % len(usable)]
@@ -338,7 +353,7 @@ class SlackServer:
         if ticket not in self._tickets:
             return web.Response(status=404)
         self._tickets.discard(ticket)
-        socket = web.WebSocketResponse()
+        socket = web.WebSocketResponse(autoping=self.pongs)
         await socket.prepare(request)
         connection = Connection(socket)
         self.connections.append(connection)
@@ -405,14 +420,18 @@ class SlackServer:
 
     async def _api(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
-        arguments = await _arguments(request)
+        try:
+            arguments = await _arguments(request)
+        except ConnectionError:
+            return web.Response(status=400)
         if seconds := self.slow():
             await asyncio.sleep(seconds)
         self.calls.append((method, arguments))
         fault = self.faults[method].popleft() if self.faults[method] else None
         if fault is not None and fault.hold is not None:
             await fault.hold.wait()
-        body = self._answer(method, request, arguments) if fault is None or fault.done else {"ok": True}
+        refused = fault is not None and (fault.error or fault.status != 200 or fault.cut) and not fault.done
+        body = {"ok": True} if refused else self._answer(method, request, arguments)
         if fault is not None and fault.cut:
             assert request.transport is not None
             request.transport.abort()
@@ -438,7 +457,12 @@ class SlackServer:
         except ApiError as error:
             return error.body
 
+    def carry_out(self, method: str, arguments: Json) -> None:
+        """Carry out a call now."""
+        self._METHODS[method](self, arguments)
+
     def _need(self, *scopes: str) -> None:
+        self.needed.update(scopes)
         for scope in scopes:
             if scope not in self.scopes:
                 raise ApiError("missing_scope", needed=scope, provided=",".join(sorted(self.scopes)))
@@ -498,6 +522,8 @@ class SlackServer:
         self.emit(event | {"channel": conversation.id, "event_ts": message["ts"], "channel_type": conversation.kind})
 
     def _limit(self, conversation: Conversation) -> None:
+        if conversation.id in self.busy:
+            raise ApiError("ratelimited", retry_after=7)
         if self.posts_per_second is None:
             return
         now = time.monotonic()
@@ -587,7 +613,7 @@ class SlackServer:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _file(self, stored: Stored) -> Json:
-        url = f"{self.url}/files-pri/{TEAM}-{stored.id}/{stored.name}"
+        url = f"{self.url}/files-pri/{TEAM}-{stored.id}/{quote(stored.name, safe='')}"
         return {"id": stored.id, "name": stored.name, "title": stored.name, "mimetype": stored.media, "mode": "hosted",
                 "size": stored.length, "user": stored.user, "is_external": False, "file_access": "visible",
                 "url_private": url, "url_private_download": url, "shares": {"private": stored.shares}}  # fmt: skip

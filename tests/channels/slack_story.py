@@ -1,0 +1,63 @@
+"""The story of a channel, told through the fake of Slack: two direct messages, a channel with a mention, and a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from tests.channels.link import Link
+from tests.channels.story import StoryService
+from tests.servers.slack_blocks import text_of
+from tests.servers.slack_server import APP_TOKEN, BOT_TOKEN, BOT_USER, SlackServer
+
+KINDS = {"D1": "im", "D2": "im", "C1": "channel", "G1": "group"}
+
+
+class Story(StoryService):
+    """Slack with four conversations. In `G1` everything is said in one thread, and in `C1` the answers stand outside."""
+
+    chats: ClassVar[Sequence[str]] = tuple(KINDS)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._slack = SlackServer(ack_seconds=3.0, retry_delays=(0.0, 5.0, 20.0))
+        self._stack = AsyncExitStack()
+        self._thread = ""
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._slack.serving())
+        link = await self._stack.enter_async_context(Link(self._slack.port))
+        self.links = (link,)
+        self._slack.url = f"http://127.0.0.1:{link.port}"
+        for chat, kind in KINDS.items():
+            self._slack.conversation(chat, kind)
+        self._thread = self._slack.write("U2", "G1", "Here we talk.", silent=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def configuration(self) -> str:
+        return f"""
+[channels.slack]
+kind = "slack"
+token = "{BOT_TOKEN}"
+app_token = "{APP_TOKEN}"
+base_url = "{self._slack.api}"
+threads = false
+messages_per_minute = 1000000
+people = {{ "U1" = "owner" }}
+"""
+
+    async def say(self, chat: str, text: str) -> None:
+        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        mention = "" if KINDS[chat] == "im" else f"<@{BOT_USER}> "
+        self._slack.write("U1", chat, mention + escaped, thread=self._thread if chat == "G1" else "")
+
+    async def posts(self, chat: str) -> Sequence[str]:
+        return [text_of(post) for post in self._slack.posts(chat)]
