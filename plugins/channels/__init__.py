@@ -1,6 +1,7 @@
 """The built-in channels. Each is a package with the name of its kind, and a plugin `KIND_channel` in it that is imported
 only if a table of that kind is configured. They use what any plugin may use.
 
+discord          Discord: direct messages, servers, threads and forums.
 formatting/      Formatting that several channels share.
 irc              IRC, spoken on asyncio's streams: the smallest one, and an example.
 slack            Slack, over Socket Mode.

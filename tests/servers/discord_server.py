@@ -104,8 +104,10 @@ class DiscordServer:
         failures: Responses (status, body, headers) for the next requests of a route, before it does anything.
         lost: Routes whose next response is lost after the request has been carried out.
         forbidden: Channels that refuse every request, with Discord's code.
+        busy: Channels whose rate limit is exhausted for so many seconds.
         nonce_seconds: Seconds for which a nonce is remembered.
         identifies: How many sessions may still be started.
+        public_port: The port that clients are told; its own by default.
     """
 
     def __init__(self, *, heartbeat: int = 41_250, limits: dict[str, tuple[int, float]] | None = None) -> None:
@@ -116,6 +118,7 @@ class DiscordServer:
         self.failures: dict[str, list[tuple[int, Any, dict[str, str]]]] = defaultdict(list)
         self.lost: list[str] = []
         self.forbidden: dict[str, int] = {}
+        self.busy: dict[str, float] = {}
         self.nonce_seconds = 300.0
         self.interaction_seconds = 3.0
         self.identifies = 1000
@@ -139,7 +142,7 @@ class DiscordServer:
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._numbers = count(1)
         self._last_id = 0
-        self.port = 0
+        self.port = self.public_port = 0
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 << 20, middlewares=[self._api])
@@ -170,6 +173,7 @@ class DiscordServer:
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
+        self.public_port = self.public_port or self.port
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -178,11 +182,11 @@ class DiscordServer:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/api/v10"
+        return f"http://127.0.0.1:{self.public_port}/api/v10"
 
     @property
     def gateway_url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/gateway/"
+        return f"ws://127.0.0.1:{self.public_port}/gateway/"
 
     # --- the people ---------------------------------------------------------------------------------------------------
 
@@ -500,6 +504,8 @@ class DiscordServer:
             raise ApiError(429, 0, "You are being rate limited.", retry_after=wait, **{"global": False})
         channel = request.match_info.get("channel")
         if channel is not None:
+            if channel in self.busy:
+                raise ApiError(429, 0, "You are being rate limited.", retry_after=self.busy[channel], **{"global": False})
             if channel in self.forbidden:
                 code = self.forbidden[channel]
                 raise ApiError(404 if code == 10003 else 403, code, {10003: "Unknown Channel"}.get(code, "Missing Access"))
@@ -657,7 +663,7 @@ class DiscordServer:
             file = self.snowflake()
             path = f"/attachments/{channel}/{file}/{name}"
             self._files[path] = body
-            url = f"http://127.0.0.1:{self.port}{path}"
+            url = f"http://127.0.0.1:{self.public_port}{path}"
             attachment = {"id": file, "filename": name, "size": len(body), "url": url, "proxy_url": url}
             message["attachments"].append(attachment | ({"content_type": media} if media else {}))
         if "nonce" in payload:

@@ -1,0 +1,70 @@
+"""The story of the channel `discord`, with the fake of Discord: direct messages, a channel of a server, and its thread."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.channels.link import Link
+from tests.channels.story import StoryService
+from tests.servers.discord_server import BOT, TOKEN, DiscordServer
+from tests.waiting import until
+
+
+class Story(StoryService):
+    """The fake behind a link. Now and then it forgets its sessions, so that what happened since is in none of them."""
+
+    chats = ("direct", "general", "thread")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = DiscordServer(heartbeat=2_000)
+        self._channels: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.server.__aenter__()
+        self._link = await Link(self.server.port).__aenter__()
+        self.links = (self._link,)
+        self.server.public_port = self._link.port
+        self._ana = self.server.user("Ana")
+        general = self.server.text_channel(self.server.guild("Home"), "general")
+        self._channels = {
+            "direct": self.server.dm(self._ana),
+            "general": general,
+            "thread": self.server.thread(general, "a thread"),
+        }
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._link.__aexit__(kind, error, trace)
+        await self.server.__aexit__(kind, error, trace)
+
+    def configuration(self) -> str:
+        return (
+            f'[channels.discord]\nkind = "discord"\ntoken = "{TOKEN}"\nbase_url = "{self.server.base_url}"\n'
+            f'people = {{ "{self._ana}" = "owner" }}\nmessages_per_minute = 1000000\n'
+        )
+
+    async def say(self, chat: str, text: str) -> None:
+        await until(lambda: self.server.identified)  # what is said before the bot was ever there is not for it
+        text = text if chat == "direct" else f"<@{BOT}> {text}"
+        self.server.say(self._ana, self._channels[chat], text)
+
+    async def posts(self, chat: str) -> Sequence[str]:
+        return [post["content"] for post in self.server.posts(self._channels[chat])]
+
+    async def sever(self, dice: random.Random) -> None:
+        match dice.choice(("cut", "cut", "cut", "forget", "reconnect", "invalid")):
+            case "cut":
+                await super().sever(dice)
+            case "forget":
+                self.server.forget_sessions()
+            case "reconnect":
+                self.server.tell(7)
+            case "invalid":
+                self.server.tell(9, data=False)
