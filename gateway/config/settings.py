@@ -19,7 +19,6 @@ AFTER_RESTART = (
     "plugins.allow",
     "plugins.hold_limit",
     "plugins.tables",
-    "channels",
 )
 """Keys and whole sections that take effect only at start: sockets, folders and modules are opened once."""
 

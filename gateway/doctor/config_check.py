@@ -134,9 +134,7 @@ def _provider_settings(config: Config, name: str, kind: type[ChatProvider], faul
 def _channels(config: Config, hooks: Hooks, faults: list[str], warnings: list[str]) -> dict[str, Any]:
     """Return the settings of each valid channel in `[channels.NAME]`."""
     found: list[str] = []
-    channels = _collect_faults(
-        lambda: channel_instances(config, hooks.channels(), found.append), {"channels": config.channels}, faults
-    )
+    channels = _collect_faults(lambda: channel_instances(config, hooks, found.append), {"channels": config.channels}, faults)
     warnings += dict.fromkeys(found)
     own = {name: each.settings for name, each in (channels or {}).items()}
     return {name: own.get(name) or NoSettings() for name in config.channels}

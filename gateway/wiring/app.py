@@ -325,7 +325,11 @@ class ApplicationBuilder:
         await self.stack.enter_async_context(commands)
         await commands.prepare(execution_keys(self.context.config))
 
+        channels = ChannelRunner(channel_context)
+        await channels.reconfigure(channel_instances(self.context.config, hooks, log_warning))
+
         async def reloaded(name: str) -> None:
+            await channels.reconfigure(channel_instances(self.context.config, hooks))
             await models.open_providers(self.context.config)
             opened.refresh()
             knowledge.memory.wake()
@@ -363,12 +367,7 @@ class ApplicationBuilder:
             services=services,
             opened=opened,
             lifecycle=lifecycle,
-            channels=ChannelRunner(
-                channel_instances(
-                    self.context.config, hooks.channels(), lambda sentence: log.warning("configuration", warning=sentence)
-                ),
-                channel_context,
-            ),
+            channels=channels,
             mcp=mcp,
             commands=commands,
             development=development,
@@ -443,6 +442,11 @@ class ApplicationBuilder:
         )
 
 
+def log_warning(sentence: str) -> None:
+    """Log a warning about the configuration."""
+    log.warning("configuration", warning=sentence)
+
+
 def _window(models: ModelRegistry) -> int | None:
     """Return the window of the configured model, None if it is unknown or there is no model."""
     try:
@@ -462,4 +466,4 @@ def check(config: Config, hooks: Hooks) -> None:
     check_backend(config, hooks.memory_backends)
     check_summarizers(config, hooks.summarizers(), hooks.flushes())
     check_servers(config)
-    channel_instances(config, hooks.channels())
+    channel_instances(config, hooks)

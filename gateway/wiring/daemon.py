@@ -24,6 +24,7 @@ from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import GatewayChannelInbox
+from gateway.conversations.channels.channel_instances import channel_instances
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
@@ -43,7 +44,7 @@ from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
-from gateway.wiring.app import Application, ApplicationBuilder, check
+from gateway.wiring.app import Application, ApplicationBuilder, check, log_warning
 from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
@@ -301,8 +302,10 @@ class Daemon:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.models.open_providers(config)
         await gateway.plugins.commands.prepare(execution_keys(config))
+        channels = await asyncio.to_thread(channel_instances, config, gateway.plugins.hooks, log_warning)
         changed = self.context.settings.offer(config)
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
+        await gateway.plugins.channels.reconfigure(channels)
         gateway.models.registry.reconfigure(self.config.agent)
         if any(key.startswith("memory.") for key in changed):
             gateway.knowledge.memory.wake()  # the sources or the embedding provider may have changed

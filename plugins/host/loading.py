@@ -27,6 +27,8 @@ from plugins.support.untrusted import PluginCallFailed, attempt, within
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from plugins.api.channel import Channel
+
 BUILT_IN = {"builtin": "plugins.commands.builtin", "tool_pruning": "plugins.policies.tool_pruning"}
 """The built-in plugins and their modules."""
 
@@ -72,8 +74,22 @@ def load_plugins(allow: Iterable[str], fit: Fit = without_tables, channels: Coll
 
 def load_channel(hooks: Hooks, kind: str) -> None:
     """Import and register a built-in channel."""
-    plugin = f"{kind}_channel"
-    hooks.register(plugin, importlib.import_module(f"plugins.channels.{kind}.{plugin}"), builtin=True)
+    hooks.register(f"{kind}_channel", _channel_module(kind), builtin=True)
+
+
+def _channel_module(kind: str) -> ModuleType:
+    return importlib.import_module(f"plugins.channels.{kind}.{kind}_channel")
+
+
+def channel_kinds(hooks: Hooks, wanted: Collection[str]) -> dict[str, type[Channel]]:
+    """Return the classes of channels by name: the registered ones, and those of `wanted` that are built in and not loaded
+    yet. Those are imported, which blocks."""
+    kinds = dict(hooks.channels())
+    missing = set(wanted) - kinds.keys()
+    for kind in built_in_channels() if missing else ():
+        if kind in missing:
+            (kinds[kind],) = _channel_module(kind).register_channels()
+    return kinds
 
 
 def installed_plugins() -> tuple[EntryPoint, ...]:

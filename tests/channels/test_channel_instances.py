@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from gateway.support.errors import ConfigRefused
 from plugins.api import channel
 from plugins.channels.service_library import import_library
 from plugins.host import loading
+from plugins.host.hooks import Hooks
 from plugins.host.validation import InvalidPlugin
 from plugins.host.validation import channel as validated
 from plugins.support.errors import PluginError
@@ -44,16 +46,17 @@ class Post:
 
     name = "post"
     Settings: ClassVar = PostSettings
-    contexts, replies, known, opened = {}, [], {}, 0
+    contexts, replies, known, states = {}, [], {}, []
 
     def __init__(self, context):
         self.context = self.contexts[context.name] = context
 
     async def __aenter__(self):
+        self.states.append(("open", self.context.name, self.context.settings.address))
         return self
 
     async def __aexit__(self, *_):
-        pass
+        self.states.append(("closed", self.context.name, self.context.settings.address))
 
     async def run(self, inbox):
         name = self.context.name
@@ -137,9 +140,42 @@ async def test_each_table_opens_a_channel_of_its_kind(tmp_path: Path, monkeypatc
     assert {"home:1", "work:1"} <= ids
 
 
+async def test_a_changed_table_reopens_its_channel_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_posts", "posts", POSTS)
+    head = '[plugins]\nallow = ["posts"]\n'
+    home, work, third = (
+        f'[channels.{name}]\nkind = "post"\naddress = "{name}"\npeople = {{ "*" = "owner" }}\n'
+        for name in ("home", "work", "third")
+    )
+    async with gateway(tmp_path / "home", file=head + home + work, settings={"agent.model": "scripted:echo"}) as g:
+        states = sys.modules["exuvia_posts"].Post.states
+        await until(lambda: len(states) == 2)
+        config = g.home / "config.toml"
+        config.write_text(head + home + work.replace('"work"', '"moved"') + third + "pairing = false\n")
+        await until(lambda: len(states) == 5)
+        config.write_text(head + home + "mention = false\n" + third + "pairing = false\n")
+        await until(lambda: len(states) == 6)
+        config.write_text(head + '[channels.home]\nkind = "pst"\n')
+        await until(lambda: g.daemon.context.settings.fault is not None)
+        assert "channels.home.kind is 'pst'" in str(g.daemon.context.settings.fault)
+    assert states[:2] == [("open", "home", "home"), ("open", "work", "work")]
+    assert states[2] == ("closed", "work", "work")
+    assert sorted(states[3:5]) == [("open", "third", "third"), ("open", "work", "moved")]
+    assert states[5] == ("closed", "work", "moved")
+    assert sorted(states[6:]) == [("closed", "home", "home"), ("closed", "third", "third")]
+
+
+class Registered:
+    """Plugins with these channels."""
+
+    def channels(self) -> Any:
+        return KINDS
+
+
 def instances(tmp_path: Path, text: str) -> dict[str, ChannelInstance]:
     (tmp_path / "config.toml").write_text(text)
-    return channel_instances(load_config(tmp_path / "config.toml", environment={}, overrides={}), KINDS)
+    config = load_config(tmp_path / "config.toml", environment={}, overrides={})
+    return channel_instances(config, cast(Hooks, Registered()))
 
 
 def test_a_class_without_settings_is_opened_once_under_its_own_name(tmp_path: Path) -> None:
@@ -210,6 +246,18 @@ def test_nothing_is_imported_for_channels_that_no_table_names() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+def test_a_built_in_channel_is_imported_when_a_reload_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "channels" / "owl").mkdir(parents=True)
+    (tmp_path / "channels" / "owl" / "owl_channel.py").write_text("")
+    monkeypatch.setattr(loading, "CHANNELS", tmp_path / "channels")
+    module = ModuleType("plugins.channels.owl.owl_channel")
+    monkeypatch.setattr(module, "register_channels", lambda: [Post], raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    hooks = cast(Hooks, Registered())
+    assert loading.channel_kinds(hooks, ["owl", "post", "unknown"]) == {**KINDS, "owl": Post}
+    assert loading.channel_kinds(hooks, ["post"]) == KINDS
 
 
 def test_only_the_configured_built_in_channels_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

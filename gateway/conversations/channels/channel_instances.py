@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ from gateway.config.validation import Validator
 from gateway.support.errors import ConfigRefused
 from plugins.api.channel import Channel
 from plugins.api.context import NoSettings
-from plugins.host.loading import built_in_channels
+from plugins.host.hooks import Hooks
+from plugins.host.loading import built_in_channels, channel_kinds
 from plugins.host.validation import channel_settings
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -28,18 +29,19 @@ class ChannelInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def channel_instances(
-    config: Config, kinds: Mapping[str, type[Channel]], warn: Callable[[str], None] = lambda _: None
+    config: Config, hooks: Hooks, warn: Callable[[str], None] = lambda _: None
 ) -> dict[str, ChannelInstance]:
     """Return the channels of a configuration by name: one for each class without `Settings`, and one for each table
     `[channels.NAME]`, secrets resolved. A table may have the name of such a class, for the keys that the gateway reads.
 
     Args:
-        kinds: The registered classes by name.
+        hooks: The plugins. A built-in channel that is not loaded yet is imported, which blocks.
         warn: Called with sentences about values that are accepted and discouraged.
 
     Raises:
         ConfigRefused: A table is invalid, or its kind does not exist; the message names the key.
     """
+    kinds = channel_kinds(hooks, {keys.kind for keys in config.channels.values()})
     alone = {name for name, kind in kinds.items() if channel_settings(kind) is None}
     instances = {name: ChannelInstance(name=name, kind=kinds[name]) for name in alone}
     for name, keys in config.channels.items():

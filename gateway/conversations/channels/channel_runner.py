@@ -32,9 +32,13 @@ PROBLEM_CHARS = 300
 class ChannelRunner:
     """Runs all channels. `context` returns the context of one."""
 
-    def __init__(self, channels: Mapping[str, ChannelInstance], context: Callable[[ChannelInstance], PluginContext]) -> None:
-        self._channels = channels
+    def __init__(self, context: Callable[[ChannelInstance], PluginContext]) -> None:
         self._context = context
+        self._wanted: dict[str, ChannelInstance] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._inbox: Callable[[str], ChannelInbox] | None = None
+        """Set while `run` runs."""
+        self._changing = asyncio.Lock()
         self._open: dict[str, Channel] = {}
         self._closed: dict[str, str] = {}
         """The channels that wait to be opened again, each with the reason."""
@@ -73,20 +77,34 @@ class ChannelRunner:
         Args:
             inbox: Returns the inbox to which a channel hands its messages, by the channel's name.
         """
-        tasks = [asyncio.create_task(self._keep_open(channel, inbox(name))) for name, channel in self._channels.items()]
-        if not tasks:
-            return
+        self._inbox = inbox
         try:
-            await asyncio.wait(tasks)
+            await self.reconfigure(self._wanted)
+            await asyncio.Event().wait()
         finally:
-            await self._close(tasks)
+            self._inbox = None
+            await self._close(list(self._tasks))
 
-    async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
-        for task in tasks:
+    async def reconfigure(self, wanted: Mapping[str, ChannelInstance]) -> None:
+        """Close the channels that are not wanted any more or changed, and open the new ones, if the runner runs."""
+        async with self._changing:
+            await self._close([name for name, channel in self._wanted.items() if wanted.get(name) != channel])
+            self._wanted = dict(wanted)
+            if (inbox := self._inbox) is not None:
+                for name, channel in self._wanted.items():
+                    if name not in self._tasks:
+                        self._tasks[name] = asyncio.create_task(self._keep_open(channel, inbox(name)))
+
+    async def _close(self, names: Collection[str]) -> None:
+        tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
+        for task in tasks.values():
             task.cancel()
-        _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-        if late:
-            log.error("channels_not_closed", channels=list(self._open))
+        if tasks:
+            _, late = await asyncio.wait(tasks.values(), timeout=CLOSE_SECONDS)
+            if late:
+                log.error("channels_not_closed", channels=[name for name, task in tasks.items() if task in late])
+        for name in names:
+            self._closed.pop(name, None)
 
     async def _keep_open(self, channel: ChannelInstance, inbox: ChannelInbox) -> None:
         loop, failures, name = asyncio.get_running_loop(), 0, channel.name
@@ -113,5 +131,6 @@ class ChannelRunner:
             try:
                 await opened.run(inbox)
             finally:
-                del self._open[name]
-                self._disconnected.pop(name, None)
+                if self._open.get(name) is opened:
+                    del self._open[name]
+                    self._disconnected.pop(name, None)
