@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 
 from plugins.api.channel import Choice, InboundFile, InboundMessage, MessageRejected
 from plugins.channels.slack import slack_channel, socket_mode
+from plugins.channels.slack.slack_catch_up import Progress
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
+from plugins.support.state_file import StateFile
 from tests.channels.slack_stage import Inbox, Stage, staged
 from tests.servers.slack_server import BOT_USER, SlackServer
-from tests.waiting import deadline, until
+from tests.waiting import VirtualTime, deadline, until
 
 MENTION = f"<@{BOT_USER}>"
 
@@ -322,6 +325,40 @@ async def test_a_crash_while_catching_up_hides_nothing(slack: SlackServer, tmp_p
             pass
 
 
+async def test_positions_stay_while_a_gap_is_open(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "slack.json")
+    progress = Progress(file)
+    await progress.load(datetime.fromtimestamp(1_000.0, UTC))
+    first = progress.open_gap()
+    progress.handled("C1", "900.0")
+    assert progress.position("C1")[0] == 940.0
+    second = progress.open_gap()
+    progress.caught_up("C1", first)  # by what was read before the second gap
+    assert (progress.position("C1")[0], progress.gap("C1")) == (940.0, second)
+    progress.handled("C1", "1100.0")
+    progress.caught_up("C1", second)
+    progress.handled("C2", "1200.0")
+    assert (progress.position("C1")[0], progress.position("C2")[0]) == (1100.0, 940.0)
+    progress.close_gap(second)
+    assert progress.position("C2")[0] == 1200.0
+    await progress.save()
+    later = Progress(file)
+    await later.load(datetime.now(UTC))
+    assert (later.position("C1"), later.position("C3")[0]) == ((1100.0, 940.0), 940.0)
+
+
+async def test_a_message_waits_for_those_that_were_missed_before_it(slack: SlackServer, tmp_path: Path) -> None:
+    held = asyncio.Event()
+    slack.fail("users.conversations", times=20, hold=held)
+    async with staged(slack, tmp_path) as stage:
+        for number in range(3):
+            slack.write("U1", "D1", f"missed {number}", silent=True)
+        await slack.say("U1", "D1", "live")
+        assert await stage.texts(1) == ["missed 0"]
+        assert await stage.texts(3) == ["missed 1", "missed 2", "live"]
+        held.set()
+
+
 async def test_what_was_said_before_the_bot_joined_is_none_of_its_business(slack: SlackServer, tmp_path: Path) -> None:
     async with staged(slack, tmp_path):
         pass
@@ -400,3 +437,31 @@ async def test_tokens_of_the_wrong_kind_are_not_sent_to_slack(
 async def test_the_check_says_as_whom_it_is_logged_in(stage: Stage) -> None:
     assert await stage.channel.check() == "Logged in as @exuvia in the Slack workspace 'Tests'; Socket Mode can be used."
     assert stage.slack.opened == 1
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_hour_costs_a_ping_in_30_seconds(stage: Stage) -> None:
+    slack = stage.slack
+    await until(lambda: len(calls(slack, "users.conversations")) == 4)
+    await stage.slack.say("U1", "D1", "one")
+    assert await stage.texts(1) == ["one"]
+    before = len(slack.calls)
+    with CountedTime() as passing:
+        await asyncio.sleep(3600)
+    assert len(slack.calls) == before
+    assert len(slack.connections) == slack.opened == 1
+    # A ping each 30 seconds; the positions once; the client's and the server's idle connections for some minutes.
+    assert passing.pauses <= 3600 / socket_mode.HEARTBEAT + 30
+
+
+class CountedTime(VirtualTime):
+    """Counts how often the event loop waits for a timer."""
+
+    pauses = 0
+
+    def _pass(self, timeout: float | None) -> object:
+        events = super()._pass(timeout)
+        self.pauses += not events and bool(timeout)
+        return events

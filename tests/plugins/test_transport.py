@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import WSMsgType, web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -618,3 +619,53 @@ def test_messages_are_printable_and_short(body: bytes) -> None:
     words = error_message(body)
     assert words.isprintable()
     assert 0 < len(words) <= 300
+
+
+# --- websockets ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_websocket_is_opened_and_pinged() -> None:
+    pinged = asyncio.Event()
+
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        async for frame in socket:
+            if frame.type == WSMsgType.PING:
+                pinged.set()
+            elif frame.type == WSMsgType.TEXT:
+                await socket.send_str(frame.data)
+        return socket
+
+    async with served(echo) as url, Transport() as transport, deadline():
+        socket = await transport.websocket(url.replace("http", "ws"), heartbeat=0.05)
+        await socket.send_str("tea")
+        assert await socket.receive_str() == "tea"
+        await pinged.wait()
+        assert (await socket.receive()).type == WSMsgType.ERROR  # no pong came
+        await socket.close()
+
+
+async def test_a_refused_websocket_says_so() -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=403)
+
+    async with served(refuse) as url, Transport() as transport:
+        with pytest.raises(BadAnswer, match=r"127\.0\.0\.1 refused the websocket connection with the status 403"):
+            await transport.websocket(url.replace("http", "ws"), heartbeat=30)
+    async with Transport() as transport:
+        with pytest.raises(Unreachable):
+            await transport.websocket(url.replace("http", "ws"), heartbeat=30)
+
+
+@asynccontextmanager
+async def served(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
