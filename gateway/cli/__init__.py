@@ -1,7 +1,7 @@
 """The command line.
 
 approvals         `exuvia approvals list|explain`
-channels          `exuvia pair`
+channels          `exuvia channels list|check|send`, and `exuvia pair`
 config_commands   `exuvia config`
 context           `exuvia context`
 doctor            `exuvia doctor`

@@ -1,20 +1,24 @@
-"""`exuvia pair`: who may speak on channels. The running gateway decides, since it alone has the codes.
+"""`exuvia channels` and `exuvia pair`. What a running gateway knows is asked of it; it alone has the codes for pairing.
 
-Each function prints and returns an exit code: 0 success, 1 there is nothing to print.
+Each function prints and returns an exit code: 0 success, 1 a channel is not connected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
 import click
 import msgspec
 
-from gateway.cli.options import SUCCESS, Invocation, print_json
-from gateway.status.channel_reports import AdmittedAddress, PairingsReport
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
+from gateway.conversations.channels.channel_probe import CheckedChannel
+from gateway.status.channel_reports import AdmittedAddress, ChannelReport, PairingsReport, SentPost
+from gateway.status.overview import Overview
+from gateway.support import instance_address, logs
 from gateway.support.errors import GatewayError
 from gateway.support.printable import one_line
 from gateway.terminal.client import local_gateway
@@ -23,12 +27,87 @@ from plugins.support.workspace import OWNER
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 70.0
 """Seconds to wait for a response."""
 
 
 class GatewayNeeded(GatewayError):
     """No gateway runs; the message says what to do."""
+
+
+class ListedChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured channel while no gateway runs."""
+
+    name: str
+    kind: str
+    connection: str = "no gateway runs"
+
+
+def list_channels(call: Invocation) -> int:
+    """Print the channels and their state."""
+    overview = _overview(call)
+    if overview is None:
+        listed = [ListedChannel(name=name, kind=keys.kind) for name, keys in call.config().channels.items()]
+        lines = [f"{each.name} ({each.kind}): {each.connection}" for each in listed]
+        _print_all(call, listed, lines)
+        return SUCCESS
+    _print_all(call, overview.channels, [line for each in overview.channels for line in _channel_lines(each)])
+    return SUCCESS if all(each.connection == "connected" for each in overview.channels) else PROBLEM
+
+
+def check(call: Invocation, name: str | None) -> int:
+    """Print as whom the channels are logged in, asked of the running gateway, or by opening them."""
+    overview = _overview(call)
+    if overview is None:
+        checked = _check_here(call, name)
+    else:
+        names = [each.name for each in overview.channels] if name is None else [name]
+        checked = [_ask(call, "POST", f"/api/channels/{quote(each, safe='')}/check", CheckedChannel) for each in names]
+    _print_all(call, checked, [f"{each.name}: {'ok' if each.ok else 'FAILED'}. {each.says}" for each in checked])
+    return SUCCESS if all(each.ok for each in checked) else PROBLEM
+
+
+def send(call: Invocation, name: str, *, chat: str, text: str, thread: str) -> int:
+    """Send a post through the running gateway."""
+    body = msgspec.json.encode({"chat": chat, "text": text, "thread": thread})
+    sent = _ask(call, "POST", f"/api/channels/{quote(name, safe='')}/posts", SentPost, body)
+    if call.as_json:
+        print_json(sent, call.out)
+    else:
+        call.out.write(one_line(f"Sent{f' as {sent.receipt}' if sent.receipt else ''}.", 400) + "\n")
+    return SUCCESS
+
+
+def _check_here(call: Invocation, name: str | None) -> list[CheckedChannel]:
+    from gateway.doctor.channel_checks import check_channels  # noqa: PLC0415 - loads plugins
+
+    logs.configure("error", "auto")
+    checked = asyncio.run(check_channels(call.config(), call.home, call.environment, () if name is None else (name,)))
+    if name is not None and not checked:
+        raise click.ClickException(f"There is no channel {one_line(name, 40)!r} in the configuration.")
+    return checked
+
+
+def _channel_lines(channel: ChannelReport) -> Iterator[str]:
+    since = channel.since[:16].replace("T", " ")
+    counts = f"{channel.accepted:,} in, {channel.delivered:,} out"
+    yield f"{channel.name} ({channel.kind}): {channel.connection} since {since} UTC; {counts}"
+    if channel.problem:
+        yield f"  {channel.problem}"
+    if channel.waiting:
+        yield f"  {channel.waiting:,} waiting{f': {channel.waiting_because}' if channel.waiting_because else ''}"
+    if channel.abandoned:
+        at = channel.abandoned_at[:16].replace("T", " ")
+        yield f"  {channel.abandoned:,} never delivered, the last at {at} UTC: {channel.abandoned_because}"
+
+
+def _print_all(call: Invocation, values: Sequence[object], lines: Sequence[str]) -> None:
+    if call.as_json:
+        print_json(values, call.out)
+    elif not lines:
+        call.out.write("No channel is configured: add a table [channels.NAME] to the configuration.\n")
+    else:
+        call.out.writelines(f"{'  ' * line.startswith('  ')}{one_line(line, 600)}\n" for line in lines)
 
 
 def list_pairings(call: Invocation) -> int:
@@ -91,6 +170,16 @@ def _lines(report: PairingsReport) -> Iterator[str]:
 
 def _named(name: str) -> str:
     return f" ({name!r})" if name else ""
+
+
+def _overview(call: Invocation) -> Overview | None:
+    """Return the state of the running gateway; None if none runs."""
+    if instance_address.running_instance(call.home.address) is None:
+        return None
+    try:
+        return _ask(call, "GET", "/status.json", Overview)
+    except GatewayNeeded:
+        return None
 
 
 def _ask(call: Invocation, method: str, path: str, form: type[T], body: bytes | None = None) -> T:

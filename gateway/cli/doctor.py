@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
-from gateway.doctor import home_checks, machine_checks, provider_checks
+from gateway.doctor import channel_checks, home_checks, machine_checks, provider_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
 from gateway.support import instance_address, logs
@@ -52,6 +52,7 @@ CHECKS: Mapping[str, Check] = {
     "models": provider_checks.models,
     "embedding": provider_checks.embedding,
     "web search": provider_checks.web_search,
+    "channels": channel_checks.channels,
 }
 """All checks by name, in the order of the report. The findings of a running gateway replace those of the same name."""
 

@@ -409,6 +409,53 @@ def serve_mcp(home: Path | None, url: str | None, token: str | None) -> None:
     end(lambda: mcp_serve.run(local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)))
 
 
+@cli.group()
+def channels() -> None:
+    """List and try the channels."""
+
+
+@channels.command("list")
+@home_option
+@config_option
+@json_option
+def list_channels(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """List the channels: whether each is connected and since when, what waits, and what failed. Exit code 1 if one is not
+    connected."""
+    from gateway.cli import channels as commands
+
+    end(lambda: commands.list_channels(invocation(existing_home(home), file, as_json=as_json)))
+
+
+@channels.command("check")
+@click.argument("name", required=False)
+@home_option
+@config_option
+@json_option
+def check_channels(name: str | None, home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Say as whom the channel NAME is logged in, or each of them. The running gateway is asked; if none runs, they are
+    opened and closed again, and no message is received. Exit code 1 if one is not available."""
+    from gateway.cli import channels as commands
+
+    end(lambda: commands.check(invocation(existing_home(home), file, as_json=as_json), name))
+
+
+@channels.command("send")
+@click.argument("name")
+@click.argument("chat")
+@click.argument("text")
+@click.option("--thread", default="", help="The thread of the chat.")
+@home_option
+@json_option
+def send_post(name: str, chat: str, text: str, thread: str, home: Path | None, *, as_json: bool) -> None:
+    """Send TEXT, in Markdown, to CHAT on the channel NAME, through the running gateway. `-` reads it from the standard
+    input. It is sent once and recorded nowhere."""
+    from gateway.cli import channels as commands
+
+    said = sys.stdin.read() if text == "-" else text
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.send(call, name, chat=chat, text=said, thread=thread))
+
+
 @cli.command()
 @click.argument("code", required=False)
 @click.option("--as", "person", metavar="PERSON", help="The person for whom the sender speaks: owner, or one of [people].")

@@ -1,5 +1,6 @@
 """The checks of `exuvia doctor`.
 
+channel_checks   Checks of channels: whether each can log in
 config_check     Every fault of a configuration
 findings         Findings, and the context of a check
 home_checks      Checks of the home: permissions, token, journals, index, clock

@@ -42,6 +42,10 @@ class Counters:
         self.spent = Counter("purpose", "model", "direction", most=200)
         self.embedded = Counter("purpose", "model")
         self.api_requests = Counter("path", "status")
+        self.channel_messages = Counter("channel", "outcome", most=200)
+        self.channel_replies = Counter("channel", "outcome", most=100)
+        self.abandoned: dict[str, tuple[str, str]] = {}
+        """The last reply of each channel that was abandoned: its time (RFC 3339, UTC) and the reason."""
         self.provider_errors = Counter("provider", "kind")
         self.plugin_failures = Counter("plugin", "hook")
         self.storage_failures = Counter()
@@ -66,6 +70,12 @@ class Counters:
     def count_embedded(self, purpose: str, model: str, tokens: int) -> None:
         """Count the tokens of embedded notes (`note`) or queries (`query`): estimated, since few services report them."""
         self.embedded.add(purpose, model, by=tokens)
+
+    def count_reply_delivery(self, channel: str, at: str, failed: str) -> None:
+        """Count a reply that a channel delivered, or did not if `failed` has a reason, at a time (RFC 3339, UTC)."""
+        self.channel_replies.add(channel, "abandoned" if failed else "delivered")
+        if failed and (channel in self.abandoned or len(self.abandoned) < self.channel_replies.most):
+            self.abandoned[channel] = at, failed
 
     def tokens_of(self, direction: Literal["input", "output"]) -> int:
         """Return the tokens of all models together."""
@@ -96,6 +106,8 @@ class Counters:
         yield counter("exuvia_spent_tokens_total", "Tokens by what they were spent on; input includes cached.", self.spent)
         yield counter("exuvia_embedded_tokens_total", "Estimated tokens that vectors were made of.", self.embedded)
         yield counter("exuvia_api_requests_total", "Requests to the OpenAI endpoint, by path and status.", self.api_requests)
+        yield counter("exuvia_channel_messages_total", "Messages that channels received.", self.channel_messages)
+        yield counter("exuvia_channel_replies_total", "Posts that channels delivered or never will.", self.channel_replies)
         yield counter("exuvia_provider_errors_total", "Failed requests to model providers, by kind.", self.provider_errors)
         yield counter("exuvia_plugin_failures_total", "Faults in the code of plugins.", self.plugin_failures)
         yield counter("exuvia_storage_failures_total", "Journals that could not be written.", self.storage_failures)

@@ -19,6 +19,7 @@ from sessions.events.events import (
     ModelReplied,
     PluginFailed,
     Recorded,
+    ReplyDelivered,
     RequestSent,
     ToolCalled,
     ToolReturned,
@@ -99,6 +100,8 @@ class SessionMeter:
                 counters.count_spent("flush", model, usage)
             case ContextCompacted(model=model, usage=usage) if usage is not None:
                 counters.count_spent("summary", model, usage)
+            case ReplyDelivered() as event:
+                counters.count_reply_delivery(event.channel, recorded.at, event.failed)
             case PluginFailed() as event:
                 counters.plugin_failures.add(event.plugin, event.hook)
             case _:

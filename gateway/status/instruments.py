@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from gateway.metrics.process import LoopLag
 from gateway.metrics.prometheus import Family, Sample, gauge, page
 from gateway.models.breaker import BreakerState
 from gateway.models.registry import ModelRegistry
+from gateway.status.channel_reports import ChannelReport
 from gateway.status.overview import Overview, Storage
 from gateway.status.problems import Problems, Readiness
 from gateway.support.errors import GatewayError
@@ -29,6 +30,9 @@ from plugins.api.context import Clock
 from sessions.store.catalog import Catalog
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
+
+MOST_CHANNELS = 50
+"""Channels that have metrics of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +73,19 @@ class Instruments:
     catalog: Catalog
     switchboard: Switchboard
     models: ModelRegistry
+    channels: Callable[[], Sequence[ChannelReport]]
 
     def metrics(self, websockets: int) -> str:
         """Return the page for Prometheus; `websockets` is the number of connected clients."""
         return page(
-            [*self._now(websockets), self._breakers(), *self._storage(), *self.context.counters.families(), *self._process()]
+            [
+                *self._now(websockets),
+                self._breakers(),
+                *self._channels(),
+                *self._storage(),
+                *self.context.counters.families(),
+                *self._process(),
+            ]
         )
 
     def overview(self, websockets: int) -> Overview:
@@ -94,6 +106,7 @@ class Instruments:
             websockets=websockets,
             running_turns=load.running,
             waiting_messages=load.waiting,
+            channels=self.channels(),
             turns={outcome: count for (outcome,), count in counters.turns.counts.items()},
             errors={code: count for (code,), count in counters.turn_errors.counts.items()},
             input_tokens=counters.tokens_of("input"),
@@ -137,6 +150,14 @@ class Instruments:
         ]
         help_ = "1 for the state that a provider's circuit breaker is in."
         return Family(name="exuvia_circuit_breaker_state", kind="gauge", help=help_, samples=samples)
+
+    def _channels(self) -> Iterator[Family]:
+        reports = self.channels()[:MOST_CHANNELS]
+        up = [Sample("", {"channel": each.name}, each.connection == "connected") for each in reports]
+        yield Family(name="exuvia_channel_connected", kind="gauge", help="1 for a channel that is connected.", samples=up)
+        waiting = [Sample("", {"channel": each.name}, each.waiting) for each in reports]
+        help_ = "Replies that wait to be delivered."
+        yield Family(name="exuvia_channel_waiting_replies", kind="gauge", help=help_, samples=waiting)
 
     def _storage(self) -> Iterator[Family]:
         failed = self.store.failure.done()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.status.channel_reports import ChannelReport, channel_in_short
 from gateway.support.session_status import count_of, span
 
 WIDTH = 80
@@ -43,6 +44,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     websockets: int
     running_turns: int
     waiting_messages: int
+    channels: Sequence[ChannelReport] = ()
     turns: dict[str, int]
     errors: dict[str, int]
     input_tokens: int
@@ -73,6 +75,7 @@ def describe_overview(o: Overview, address: str) -> str:
         "Sessions": f"{o.sessions:,}, {o.conversations:,} in memory; {count_of(o.websockets, 'client')} connected",
         "Turns": f"{ended:,} ended{f' ({outcomes})' if outcomes else ''}; {o.running_turns:,} running,"
         f" {o.waiting_messages:,} waiting",
+        **({"Channels": "; ".join(map(channel_in_short, o.channels))} if o.channels else {}),
         "Errors": errors or "none",
         "Tokens": f"{o.input_tokens:,} in, {o.output_tokens:,} out",
         "Storage": f"{syncs}, {count_of(storage.failures, 'failure')}, {storage.pending:,} bytes pending",

@@ -48,6 +48,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     refused: Sequence[str] = ()
     notes: Sequence[str] = ()
     troubles: Sequence[str] = ()
+    channels: Sequence[str] = ()
 
 
 def describe(status: SessionStatus) -> str:
@@ -68,6 +69,8 @@ def describe(status: SessionStatus) -> str:
         f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"
         f"{', a turn is running' if status.running else ''}",
     ]
+    if status.channels:
+        lines.append(f"- Channels: {'; '.join(status.channels)}")
     if (error := status.last_error) is not None:
         lines.append(f"- The last turn failed: {error.sentence} ({error.code})")
     lines += [f"- Trouble: {sentence}" for sentence in status.troubles]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,7 @@ from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins, plugin_tables, unread_tables
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
+from gateway.status.channel_reports import ChannelReport, channel_in_short, channel_reports
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
@@ -147,6 +149,11 @@ class Application:
     dependencies: ConversationDependencies
     switchboard: Switchboard
     last_hour: LastHour
+
+    def channel_reports(self) -> Sequence[ChannelReport]:
+        """Return the state of each channel."""
+        dependencies = self.dependencies
+        return channel_reports(self.plugins.channels, dependencies.delivery, dependencies.counters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +332,7 @@ class ApplicationBuilder:
         await self.stack.enter_async_context(commands)
         await commands.prepare(execution_keys(self.context.config))
 
-        channels = ChannelRunner(channel_context)
+        channels = ChannelRunner(channel_context, self.context.clock.now)
         await channels.reconfigure(channel_instances(self.context.config, hooks, log_warning))
 
         async def reloaded(name: str) -> None:
@@ -391,6 +398,10 @@ class ApplicationBuilder:
         pairings: Pairings,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
+
+        def channels() -> Sequence[str]:
+            return [channel_in_short(each) for each in channel_reports(plugins.channels, delivery, context.counters)]
+
         command_services = CommandServices(
             models=models.registry,
             commands=opened.commands,
@@ -408,6 +419,7 @@ class ApplicationBuilder:
             questions=OpenQuestions(rules),
             senders=Senders(context.settings, pairings, context.clock),
             plugins_spent=plugins.services.spent,
+            channels=channels,
             mcp=plugins.mcp,
             file_undo=FileUndo(context.workspace, self._protected, attachments_of(context.home)),
             memory_writer=MemoryWriter(context.workspace, knowledge.memory, context.settings, context.clock),

@@ -197,6 +197,7 @@ class Daemon:
             self.context.settings,
             gateway.dependencies.attachments,
             senders=gateway.dependencies.command_services.senders,
+            count=lambda outcome: self.context.counters.channel_messages.add(channel, outcome),
             report=lambda problem: gateway.plugins.channels.report(channel, problem),
         )
 
@@ -248,6 +249,7 @@ class Daemon:
             catalog=gateway.catalog,
             switchboard=gateway.switchboard,
             models=gateway.models.registry,
+            channels=gateway.channel_reports,
         )
 
     @contextlib.asynccontextmanager

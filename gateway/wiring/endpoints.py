@@ -36,6 +36,7 @@ TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
 COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
 NOTE = r"/api/notes/{path:.{1,4096}}"
 FACT = "/api/facts/{id:[^/]{1,200}}"
+CHANNEL = "/api/channels/{name:[^/]{1,100}}"
 PAIRING = r"/api/pairings/{address:.{1,400}}"
 
 
@@ -78,7 +79,8 @@ class _LazyEndpoints:
     def channels(self) -> ChannelEndpoints:
         from gateway.http.console.channel_endpoints import ChannelEndpoints  # noqa: PLC0415 - not at the start
 
-        return ChannelEndpoints(self._gateway.dependencies.command_services.senders)
+        gateway = self._gateway
+        return ChannelEndpoints(gateway.plugins.channels, gateway.dependencies.command_services.senders)
 
     @cached_property
     def doctor(self) -> SelfExamination:
@@ -108,6 +110,8 @@ def console_endpoints(gateway: Application, context: GatewayContext, overview: C
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
+        Endpoint("POST", CHANNEL + "/check", owner_only(_later(lambda: of.channels.check))),
+        Endpoint("POST", CHANNEL + "/posts", owner_only(_later(lambda: of.channels.send))),
         Endpoint("GET", "/api/pairings", owner_only(_later(lambda: of.channels.pairings))),
         Endpoint("POST", "/api/pairings", owner_only(_later(lambda: of.channels.pair))),
         Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),

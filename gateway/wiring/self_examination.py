@@ -12,7 +12,9 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.config.keys import Config
+from gateway.conversations.channels.channel_probe import check_opened
 from gateway.doctor import home_checks, provider_checks
+from gateway.doctor.channel_checks import findings_of
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, Finding, Report
 from gateway.http.responses import answer
@@ -34,11 +36,12 @@ class SelfExamination:
         overview = self._overview()
         backends = await asyncio.to_thread(hooks.memory_backends)
         search, environment = config.tools.search, config.references.environment
-        models, embedding, backend, web_search, configuration = await asyncio.gather(
+        models, embedding, backend, web_search, channels, configuration = await asyncio.gather(
             _found(self._models(config, offline=offline)),
             _found(provider_checks.check_embedding_provider(self._gateway.models.embeddings, config, offline=offline)),
             _found(asyncio.to_thread(lambda: list(provider_checks.check_memory_backend(config, backends)))),
             _found(provider_checks.check_web_search(search, environment, offline=offline)),
+            _found(self._channels(offline=offline)),
             _found(asyncio.to_thread(self._configuration, config)),
         )
         findings = {
@@ -48,6 +51,7 @@ class SelfExamination:
             "models": models,
             "embedding": embedding,
             "web search": web_search,
+            "channels": channels,
         }
         path = config.sources.path
         return answer(200, Report(None if path is None else str(path.absolute()), findings))
@@ -56,6 +60,13 @@ class SelfExamination:
         models = self._gateway.models
         kinds: Mapping[str, object] = self._gateway.plugins.hooks.chat_providers()
         return provider_checks.check_models(models.providers, models.registry, config, kinds, offline=offline)
+
+    async def _channels(self, *, offline: bool) -> Sequence[Finding]:
+        """Ask the connected channels as whom they are logged in; the others are problems of the gateway."""
+        runner = self._gateway.plugins.channels
+        names = [name for name, state in runner.states().items() if state.connection == "connected" and not offline]
+        opened = [(name, channel) for name in names if (channel := runner.opened(name)) is not None]
+        return findings_of(await asyncio.gather(*(check_opened(name, channel) for name, channel in opened)))
 
     def _configuration(self, config: Config) -> list[Finding]:
         """Check the files as they are now, with the environment that this gateway was started with."""

@@ -281,7 +281,9 @@ async def test_a_channel_that_ends_is_reopened_and_reported_meanwhile(
         await elsewhere.hear()
         assert (await elsewhere.hear())["text"] == "two"
         assert elsewhere.connections == 2
-        assert "channel" not in (await client.command("/status")).lower()
+        status = await client.command("/status")
+        assert "lines connected since" in status
+        assert "The channel" not in status
 
 
 def tried() -> list[tuple[str, float]]:

@@ -146,6 +146,7 @@ async def test_the_documentation_lists_every_metric_and_field(tmp_path: Path) ->
         async with on.http.get(f"{on.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
             shown = set(re.findall(r"^# TYPE (\w+)", await answer.text(), re.MULTILINE))
         families = shown | {family.name for family in Counters().families()}  # some have nothing to show yet
+        families |= {"exuvia_channel_connected", "exuvia_channel_waiting_replies"}  # there is no channel
         assert first_cells(metrics) == families
         assert first_cells(status) == set(Overview.__struct_fields__)
     (rules,) = re.findall(r"```promql\n(.*?)```", metrics, re.DOTALL)

@@ -2,6 +2,7 @@
 
 channel_inbox      The acceptance of a channel's messages: who speaks, and in which conversation.
 channel_instances  The channels that a configuration names.
+channel_probe      Trying a channel on request: a check, and a post.
 channel_runner     The channels that are open: one that fails is opened again.
 pairing_requests   The codes by which unknown senders ask to be admitted.
 pairings           The log of the addresses that are linked to persons.

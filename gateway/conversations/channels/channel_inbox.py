@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import Literal, TypeAlias
 
 from gateway.config.settings import Settings
 from gateway.conversations.channels.pairings import PairingsUnusable
-from gateway.conversations.channels.senders import Senders, channel_keys
+from gateway.conversations.channels.senders import Senders, UnknownSender, channel_keys
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
@@ -32,8 +33,14 @@ QUOTED_CHARS = 1000
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
 
 
+Outcome: TypeAlias = Literal["accepted", "ignored", "rejected", "later", "unknown"]
+"""What became of a message: `ignored` are duplicates and those of groups that address somebody else, `later` those that the
+channel keeps, `unknown` those of unknown senders."""
+
+
 class GatewayChannelInbox:
-    """The inbox of one channel. `report` is called with the problems of its connection."""
+    """The inbox of one channel. `count` is called with the outcome of each message, and `report` with the problems of the
+    connection."""
 
     def __init__(
         self,
@@ -43,6 +50,7 @@ class GatewayChannelInbox:
         attachments: Blobs,
         *,
         senders: Senders,
+        count: Callable[[Outcome], None] = lambda _: None,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._channel = channel
@@ -50,6 +58,7 @@ class GatewayChannelInbox:
         self._settings = settings
         self._attachments = attachments
         self._senders = senders
+        self._count = count
         self._report = report
 
     def report(self, problem: str = "") -> None:
@@ -65,6 +74,16 @@ class GatewayChannelInbox:
 
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
+        try:
+            new = await self._accept(message)
+        except MessageRejected as error:
+            unknown = isinstance(error, UnknownSender)
+            self._count("unknown" if unknown else "later" if error.later else "rejected")
+            raise
+        self._count("accepted" if new else "ignored")
+        return new
+
+    async def _accept(self, message: InboundMessage) -> bool:
         if message.deletes or message.reaction:
             return False
         mention = channel_keys(self._settings.current, self._channel).mention

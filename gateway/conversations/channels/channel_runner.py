@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Literal, TypeAlias
 
+import msgspec
 import structlog
 
 from gateway.conversations.channels.channel_instances import ChannelInstance
@@ -29,21 +32,44 @@ PROBLEM_CHARS = 300
 """Maximum characters of a problem that a channel reports."""
 
 
-class ChannelRunner:
-    """Runs all channels. `context` returns the context of one."""
+Connection: TypeAlias = Literal["opening", "connected", "disconnected", "closed"]
 
-    def __init__(self, context: Callable[[ChannelInstance], PluginContext]) -> None:
+
+class ChannelState(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection of a channel `since` a time. `problem` says why it is disconnected, as a sentence, or closed, without a
+    full stop."""
+
+    connection: Connection
+    since: datetime
+    problem: str = ""
+
+
+class ChannelRunner:
+    """Runs all channels.
+
+    Args:
+        context: Returns the context of one.
+        now: Returns the current time in UTC.
+    """
+
+    def __init__(self, context: Callable[[ChannelInstance], PluginContext], now: Callable[[], datetime]) -> None:
         self._context = context
+        self._now = now
         self._wanted: dict[str, ChannelInstance] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._inbox: Callable[[str], ChannelInbox] | None = None
         """Set while `run` runs."""
         self._changing = asyncio.Lock()
         self._open: dict[str, Channel] = {}
-        self._closed: dict[str, str] = {}
-        """The channels that wait to be opened again, each with the reason."""
-        self._disconnected: dict[str, str] = {}
-        """The open channels that reported a problem."""
+        self._states: dict[str, ChannelState] = {}
+
+    def states(self) -> Mapping[str, ChannelState]:
+        """Return the state of each channel by its name."""
+        return self._states
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a channel."""
+        return self._wanted[name].kind.name
 
     def opened(self, name: str) -> Channel | None:
         """Return an open channel; None while it is closed."""
@@ -51,25 +77,27 @@ class ChannelRunner:
 
     def problems(self) -> list[str]:
         """Return a sentence for each channel that is closed or not connected."""
-        return [
-            *(
-                f"The channel {name!r} is closed and will be opened again: {why.rstrip('.')}."
-                for name, why in self._closed.items()
-            ),
-            *(f"The channel {name!r} is not connected: {problem}" for name, problem in self._disconnected.items()),
-        ]
+        return [problem for name, state in self._states.items() if (problem := _problem(name, state))]
 
     def report(self, name: str, problem: str) -> None:
         """Note what an open channel reported of its connection, see `ChannelInbox.report`."""
         problem = one_line(problem, PROBLEM_CHARS)
-        if name not in self._open or problem == self._disconnected.get(name, ""):
+        if name not in self._open or problem == self._states[name].problem:
             return
         if problem:
-            self._disconnected[name] = problem
+            self._note(name, "disconnected", problem)
             log.warning("channel_disconnected", channel=name, reason=problem)
         else:
-            del self._disconnected[name]
+            self._note(name, "connected")
             log.info("channel_connected", channel=name)
+
+    def _note(self, name: str, connection: Connection, problem: str = "") -> None:
+        """Set the state of a channel; the time stays as long as it is not connected."""
+        before = self._states.get(name)
+        down = ("disconnected", "closed")
+        stays = before is not None and before.connection in down and connection in down
+        since = before.since if stays and before is not None else self._now()
+        self._states[name] = ChannelState(connection=connection, since=since, problem=problem)
 
     async def run(self, inbox: Callable[[str], ChannelInbox]) -> None:
         """Keep all channels open until cancelled, then close them.
@@ -93,6 +121,7 @@ class ChannelRunner:
             if (inbox := self._inbox) is not None:
                 for name, channel in self._wanted.items():
                     if name not in self._tasks:
+                        self._note(name, "opening")
                         self._tasks[name] = asyncio.create_task(self._keep_open(channel, inbox(name)))
 
     async def _close(self, names: Collection[str]) -> None:
@@ -104,7 +133,7 @@ class ChannelRunner:
             if late:
                 log.error("channels_not_closed", channels=[name for name, task in tasks.items() if task in late])
         for name in names:
-            self._closed.pop(name, None)
+            self._states.pop(name, None)
 
     async def _keep_open(self, channel: ChannelInstance, inbox: ChannelInbox) -> None:
         loop, failures, name = asyncio.get_running_loop(), 0, channel.name
@@ -117,7 +146,8 @@ class ChannelRunner:
                 reraise_cancellation(error)
                 why = (isinstance(error, PluginError) and error_text(error)) or str(call_failure(error))
             failures = 0 if loop.time() - began > STABLE_SECONDS else failures
-            self._closed[name] = why
+            if self._is_current(name):
+                self._note(name, "closed", why)
             log.error("channel_closed", channel=name, reason=why)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
@@ -126,11 +156,26 @@ class ChannelRunner:
         name = channel.name
         async with channel.kind(self._context(channel)) as opened:
             self._open[name] = opened
-            self._closed.pop(name, None)
+            if self._is_current(name):
+                self._note(name, "connected")
             log.info("channel_open", channel=name)
             try:
                 await opened.run(inbox)
             finally:
                 if self._open.get(name) is opened:
                     del self._open[name]
-                    self._disconnected.pop(name, None)
+
+    def _is_current(self, name: str) -> bool:
+        """Return False in the task of a channel that did not close in time."""
+        return self._tasks.get(name) is asyncio.current_task()
+
+
+def _problem(name: str, state: ChannelState) -> str:
+    """Return the problem of a channel as a sentence; "" if there is none."""
+    match state.connection:
+        case "closed":
+            return f"The channel {name!r} is closed and will be opened again: {state.problem.rstrip('.')}."
+        case "disconnected":
+            return f"The channel {name!r} is not connected: {state.problem}"
+        case "opening" | "connected":
+            return ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
@@ -112,6 +112,7 @@ class _Answer:
 
     `parts` are those that remain, as the open channel `divided_for` takes them; `first_attempt` is the time of the first
     attempt on the event loop's clock. `again` is True if an attempt to deliver the first of them may have succeeded.
+    `refused` says why the last attempt failed.
     """
 
     session: str
@@ -124,6 +125,7 @@ class _Answer:
     failures: int = 0
     accepted: bool = False
     again: bool = False
+    refused: str = ""
 
 
 @dataclass
@@ -155,6 +157,13 @@ class _Wait(msgspec.Struct, frozen=True, kw_only=True):
     all_wait: bool
 
 
+class WaitingReplies(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers that wait for a channel, and why one of them was not accepted; "" if none was tried in vain."""
+
+    count: int = 0
+    reason: str = ""
+
+
 class ReplyDelivery:
     """Delivers the answers of all sessions.
 
@@ -183,6 +192,15 @@ class ReplyDelivery:
         recorder.on_event(lambda recorded: self._on_event(recorder, recorded))
         if recorder.transcript.owed:
             self._queue_pending(recorder)
+
+    def waiting(self) -> Mapping[str, WaitingReplies]:
+        """Return the answers that wait, by channel."""
+        found: dict[str, WaitingReplies] = {}
+        for to, chat in self._chats.items():
+            before = found.get(to.channel, WaitingReplies())
+            reason = next((answer.refused for answer in chat.answers if answer.refused), before.reason)
+            found[to.channel] = WaitingReplies(count=before.count + len(chat.answers), reason=reason)
+        return found
 
     async def close(self) -> None:
         """Stop; pending answers are delivered after the next start."""
@@ -334,6 +352,7 @@ class ReplyDelivery:
         """Return how long to wait after a failed attempt, or record that the answer is abandoned."""
         of, name = answer.of, answer.to.channel
         answer.failures += refused.failed
+        answer.refused = refused.why
         if refused.failed and answer.failures == 1:
             recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=replace_surrogates(refused.why)))
         if reason := self._why_abandoned(answer, refused, last=last):

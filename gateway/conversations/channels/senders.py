@@ -41,6 +41,10 @@ class PairingFailed(GatewayError):
     """An address cannot be paired or unpaired; the message says why."""
 
 
+class UnknownSender(MessageRejected):
+    """A message of a sender who is no person."""
+
+
 class Sender(msgspec.Struct, frozen=True):
     """The person who a sender is. `named` is False if the configuration only says that everybody is that person."""
 
@@ -97,7 +101,7 @@ class Senders:
             return None
         return found if found.person == OWNER or found.person in config.people else None
 
-    def _rejected(self, channel: str, message: InboundMessage) -> MessageRejected:
+    def _rejected(self, channel: str, message: InboundMessage) -> UnknownSender:
         """Return the rejection of an unknown sender, who is told a code at most once an hour."""
         address, config = message.sender, self._settings.current
         reason = ""
@@ -109,14 +113,14 @@ class Senders:
             reason = "such an address cannot be paired"
         if reason:
             self._report(channel, address, reason)
-            return MessageRejected(UNKNOWN)
+            return UnknownSender(UNKNOWN)
         name = one_line(message.name, NAME_CHARS)
         request = self._requests.add(channel=channel, address=address, name=name, chat=message.chat)
         if request is None:
-            return MessageRejected(UNKNOWN)
+            return UnknownSender(UNKNOWN)
         log.warning("pairing_requested", channel=channel, sender=address, name=name)
         sentence = f"{UNKNOWN} Its owner can admit you with the code {request.code} within the next hour."
-        return MessageRejected(sentence, tell=True)
+        return UnknownSender(sentence, tell=True)
 
     async def sender_of(self, message: MessageReceived) -> Sender | None:
         """Return who sent a message that was received, as it is decided now; None if the address no longer speaks for that

@@ -148,6 +148,7 @@ class CommandContext(MemoryView):
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.problem,
                 mode=self._conversation.inbox.mode,
+                channels=services.channels() if self.person == OWNER else (),
             )
         )
 

@@ -45,4 +45,5 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     file_undo: FileUndo
     questions: OpenQuestions
     senders: Senders
+    channels: Callable[[], Sequence[str]] = tuple
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

@@ -1,5 +1,7 @@
-"""JSON endpoints about channels, for the owner: who may speak on them.
+"""JSON endpoints about channels, for the owner: who may speak on them, and trying them.
 
+POST   /api/channels/{name}/check   whether a channel is logged in
+POST   /api/channels/{name}/posts   `{"chat", "text", "thread"?}`: send a post
 GET    /api/pairings             the unknown senders who have a code, the paired addresses, and the persons to choose from
 POST   /api/pairings             `{"code", "person"}`: link the address that was told the code to a person
 DELETE /api/pairings/{address}   unlink a paired address, such as `telegram:12345`
@@ -11,11 +13,13 @@ import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
+from gateway.conversations.channels.channel_probe import ChannelFailed, CheckedChannel, check_opened, send_post
+from gateway.conversations.channels.channel_runner import ChannelRunner
 from gateway.conversations.channels.pairings import ChannelAddress, PairingsUnusable
 from gateway.conversations.channels.senders import PairingFailed, Senders
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
-from gateway.status.channel_reports import AddressEntry, AdmittedAddress, CodeEntry, PairingsReport
+from gateway.status.channel_reports import AddressEntry, AdmittedAddress, CodeEntry, PairingsReport, SentPost
 
 BODY_BYTES, BODY_SECONDS = 64 * 1024, 30.0
 """The maximum size of a request in bytes, and the seconds for it."""
@@ -26,11 +30,55 @@ class _Decision(msgspec.Struct, frozen=True):
     person: str
 
 
+class _Post(msgspec.Struct, frozen=True):
+    chat: str
+    text: str
+    thread: str = ""
+
+
 class ChannelEndpoints:
     """The endpoints of one gateway."""
 
-    def __init__(self, senders: Senders) -> None:
+    def __init__(self, channels: ChannelRunner, senders: Senders) -> None:
+        self._channels = channels
         self._senders = senders
+
+    # --- trying a channel ---------------------------------------------------------------------------------------------
+
+    async def check(self, request: web.Request, _: Admission) -> web.StreamResponse:
+        """Check a channel."""
+        name = request.match_info["name"]
+        if (state := self._channels.states().get(name)) is None:
+            return self._unknown(name)
+        if (channel := self._channels.opened(name)) is None or state.problem:
+            says = state.problem or "It is being opened."
+            return answer(200, CheckedChannel(name=name, ok=False, says=says))
+        return answer(200, await check_opened(name, channel))
+
+    async def send(self, request: web.Request, _: Admission) -> web.StreamResponse:
+        """Send a post."""
+        name = request.match_info["name"]
+        if name not in self._channels.states():
+            return self._unknown(name)
+        try:
+            post = msgspec.json.decode(await read_body(request, BODY_BYTES, BODY_SECONDS), type=_Post)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return refusal(400, "bad_request", "The body must be a JSON object with chat and text.")
+        if (channel := self._channels.opened(name)) is None:
+            return refusal(503, "channel_closed", f"The channel {name!r} is not open; `exuvia channels check` says why.")
+        try:
+            receipt = await send_post(channel, chat=post.chat, text=post.text, thread=post.thread)
+        except ChannelFailed as error:
+            return refusal(502, "not_sent", str(error))
+        return answer(200, SentPost(receipt=receipt))
+
+    def _unknown(self, name: str) -> web.Response:
+        names = ", ".join(self._channels.states()) or "none"
+        return refusal(404, "not_found", f"There is no channel {name!r}; those that run are: {names}.")
+
+    # --- who may speak ------------------------------------------------------------------------------------------------
 
     async def pairings(self, _: web.Request, __: Admission) -> web.StreamResponse:
         """Return who asks to speak, and who may."""
