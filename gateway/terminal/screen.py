@@ -28,6 +28,7 @@ from sessions.events.events import (
     MemoryFlushed,
     MemoryRecalled,
     MessageReceived,
+    MessageWithdrawn,
     ModelReplied,
     NoteAppended,
     PluginFailed,
@@ -247,6 +248,7 @@ class Screen:
                 | SettingChanged()
                 | PluginFailed()
                 | ReplyDelivered()
+                | MessageWithdrawn()
                 | DeliveryAttempted()
                 | ChangesUndone()
                 | UnknownEvent()

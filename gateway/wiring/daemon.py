@@ -198,6 +198,7 @@ class Daemon:
             gateway.dependencies.attachments,
             senders=gateway.dependencies.command_services.senders,
             count=lambda outcome: self.context.counters.channel_messages.add(channel, outcome),
+            questions=gateway.dependencies.command_services.questions,
             report=lambda problem: gateway.plugins.channels.report(channel, problem),
         )
 

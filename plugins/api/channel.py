@@ -36,9 +36,12 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
         thread: The service's name for the thread, if the message belongs to one. A thread is a conversation of its own.
         choice: The `Choice.id` that the sender selected. It counts instead of the text.
         name: The sender's name as they chose it, for people to read.
-        edits: The `id` of an earlier message that this one replaces. `text` is the new text.
-        deletes: The `id` of an earlier message that was deleted. `text` is "".
-        reaction: An emoji with which the sender reacted to a post of ours.
+        edits: The `id` of an earlier message that this one replaces; `text` is the new text. A message that waits for its
+            turn is replaced, otherwise the text is received as a correction that says so.
+        deletes: The `id` of an earlier message that was deleted; `text` is "". A message that waits for its turn is
+            withdrawn.
+        reaction: An emoji with which the sender reacted to a post of ours. 👍 and ✅ approve the call of an open question
+            once, 👎 and ❌ deny it; others are ignored.
         reacts_to: The receipt that `Channel.deliver` returned for that post.
     """
 

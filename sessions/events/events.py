@@ -75,7 +75,8 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     """A person's message or command arrived.
 
     `id` was chosen by the client, `sender` was determined by the gateway. `reply_to` is the chat on a plugin's `channel` to
-    which the answer is delivered, and `thread` the thread of that chat; empty if clients read the log.
+    which the answer is delivered, and `thread` the thread of that chat; empty if clients read the log. `edits` is the id of
+    a waiting message that this one replaces.
     """
 
     id: str
@@ -87,6 +88,14 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...]
     reply_to: str = ""
     thread: str = ""
+    edits: str = ""
+
+
+class MessageWithdrawn(_Kind, tag="message_withdrawn", frozen=True, kw_only=True):
+    """The waiting message `of` was deleted on its channel by `by`: no turn takes it."""
+
+    of: int
+    by: str
 
 
 class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -512,6 +521,7 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
 Event: TypeAlias = (
     SessionOpened
     | MessageReceived
+    | MessageWithdrawn
     | InstructionsSet
     | TurnStarted
     | TurnJoined

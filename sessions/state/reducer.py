@@ -29,6 +29,7 @@ from sessions.events.events import (
     MemoryFlushed,
     MemoryRecalled,
     MessageReceived,
+    MessageWithdrawn,
     ModelReplied,
     NoteAppended,
     PluginFailed,
@@ -101,7 +102,10 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "counts": _initial_sizes(event.calibrations),
             }
         case MessageReceived():
-            return {"waiting": (*t.waiting, WaitingMessage(seq=recorded.seq, message=event))}
+            waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
+            return {"waiting": (*waiting, WaitingMessage(seq=recorded.seq, message=event))}
+        case MessageWithdrawn():
+            return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
             return {"instructions": event, "instructed": recorded.seq}
         case TurnStarted():

@@ -236,6 +236,29 @@ async def test_a_question_comes_into_its_chat_and_a_button_is_told_what_it_did(t
     assert launches(tmp_path / "home") == ["moon"]
 
 
+@pytest.mark.parametrize(("emoji", "launched"), [("👍🏽", ["moon"]), ("✅", ["moon"]), ("👎", []), ("❌\ufe0f", [])])
+async def test_a_reaction_to_a_question_answers_it(
+    tmp_path: Path, elsewhere: Elsewhere, emoji: str, launched: list[str]
+) -> None:
+    async with asking(tmp_path / "home", elsewhere, senders='"lines:ana" = "owner"') as g:
+        asked = await asked_on(elsewhere, room="kitchen")
+        post = f"seen {asked['id']}"
+        await until(lambda: len(events(g.home, "reply_delivered")) == 1)
+        for number, (reaction, to, sender) in enumerate(
+            [("🎉", post, "ana"), (emoji, "seen something else", "ana"), (emoji, "", "ana")]
+        ):
+            await elsewhere.say("", id_=f"r{number}", sender=sender, room="kitchen", reaction=reaction, reacts_to=to)
+            assert await elsewhere.until_heard(ok=f"r{number}") == {"ok": f"r{number}", "new": False}
+        await elsewhere.say("", id_="eve", sender="eve", room="hall", reaction=emoji, reacts_to=post, group=True)
+        await elsewhere.until_heard(no="eve")
+        assert not events(g.home, "approval_given")
+        await elsewhere.say("", id_="r", room="kitchen", reaction=emoji, reacts_to=post)
+        await until(lambda: bool(events(g.home, "turn_ended")))
+        await elsewhere.say("", id_="late", room="kitchen", reaction=emoji, reacts_to=post)
+        assert await elsewhere.until_heard(ok="late") == {"ok": "late", "new": False}
+    assert launches(tmp_path / "home") == launched
+
+
 async def test_in_a_group_only_who_asked_or_somebody_named_may_answer(tmp_path: Path, elsewhere: Elsewhere) -> None:
     senders = '"lines:*" = "owner", "lines:olga" = "owner"'
     async with asking(tmp_path / "home", elsewhere, *launching("moon"), *launching("moon"), senders=senders) as g:

@@ -16,11 +16,14 @@ from structlog.testing import capture_logs
 from benchmarks.stage import Model, Stage, says
 from gateway.config.keys import load_config
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.open_questions import OpenQuestions
+from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels import channel_runner, reply_delivery
 from gateway.conversations.channels.channel_inbox import TEXT_BYTES, GatewayChannelInbox
 from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import MOST_REPORTED, Senders
+from gateway.conversations.routing.chat import CORRECTION
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
 from plugins.testing.contexts import ManualClock
@@ -180,11 +183,82 @@ async def test_a_message_of_a_group_to_somebody_else_is_ignored(tmp_path: Path, 
     assert [line["text"] for line in lines_of(g) if line["kind"] == "message_received"] == ["psst"]
 
 
+SLOW = {"providers.scripted.delay_ms": 400.0}
+
+
+async def test_an_edited_message_that_waits_for_its_turn_is_replaced(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere, settings=SLOW) as g:
+        await elsewhere.say("first")
+        await elsewhere.say("secnd", id_="2")
+        await elsewhere.until_heard(ok="2")
+        await elsewhere.say("second", id_="2-at-12:00", edits="2")
+        assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": True}
+        await elsewhere.say("second, really", id_="2-at-12:01", edits="2")
+        assert await elsewhere.until_heard(ok="2-at-12:01") == {"ok": "2-at-12:01", "new": True}
+        await elsewhere.until_heard(text="second, really")
+        await elsewhere.say("second", id_="2-at-12:00", edits="2")  # an edit that comes again
+        assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": False}
+    assert [line["text"] for line in await elsewhere.rest()] == ["first", "second, really"]
+    assert len([line for line in lines_of(g) if line["kind"] == "turn_started"]) == 2
+
+
+async def test_an_edit_of_a_message_that_was_answered_is_a_correction_that_says_so(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    home = tmp_path / "home"
+    async with serving(home, elsewhere):
+        await elsewhere.say("tee, please")
+        await elsewhere.until_heard(text="tee, please")
+        await elsewhere.say("tea, please", id_="1-at-12:00", edits="1")
+        corrected = f"{CORRECTION}\n\ntea, please"
+        await elsewhere.until_heard(text=corrected)
+        await elsewhere.say("/whoami", id_="1-at-12:01", edits="1")
+        assert "owner" in (await elsewhere.until_heard(room="kitchen"))["text"]
+        await elsewhere.say("what was not taken before", id_="0-at-12:00", edits="0")
+        await elsewhere.until_heard(text="what was not taken before")
+    elsewhere.hang_up()
+    async with serving(home, elsewhere) as g:  # known after a restart too
+        await elsewhere.say("tea, please", id_="1-at-12:00", edits="1")
+        assert await elsewhere.until_heard(ok="1-at-12:00", new=False)
+    received = [line for line in lines_of(g) if line["kind"] == "message_received"]
+    assert [line["text"] for line in received] == ["tee, please", corrected, "/whoami", "what was not taken before"]
+    assert not any("edits" in line for line in received)
+
+
+async def test_a_deleted_message_that_waits_for_its_turn_is_withdrawn(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere, settings=SLOW) as g:
+        await elsewhere.say("first")
+        await elsewhere.say("second", id_="2")
+        await elsewhere.say("third", id_="3")
+        await elsewhere.until_heard(ok="3")
+        await elsewhere.say("", id_="gone", deletes="2", mentioned=False)
+        assert await elsewhere.until_heard(ok="gone") == {"ok": "gone", "new": True}
+        others: dict[str, dict[str, Any]] = {
+            "again": {"deletes": "2"},
+            "odd": {"deletes": "9"},
+            "far": {"deletes": "3", "room": "hall"},
+            "eve": {"deletes": "3", "sender": "eve"},
+        }
+        for id_, fields in others.items():
+            await elsewhere.say("", id_=id_, **fields)
+            assert await elsewhere.until_heard(ok=id_) == {"ok": id_, "new": False}
+        await elsewhere.until_heard(text="third")
+        await elsewhere.say("", id_="late", deletes="3")
+        assert await elsewhere.until_heard(ok="late") == {"ok": "late", "new": False}
+    assert [line["text"] for line in await elsewhere.rest()] == ["first", "third"]
+    (withdrawn,) = (line for line in lines_of(g) if line["kind"] == "message_withdrawn")
+    assert withdrawn["by"] == "ana"
+    assert len(g.journals()) == 1
+
+
 def inbox(configured: Settings, home: Path) -> GatewayChannelInbox:
     """Return the inbox of the channel `lines`, which hands no message on."""
     pairings = Pairings(Journals(home, home / "quarantine", Committer()), ManualClock().now)
     senders = Senders(configured, pairings, ManualClock())
-    return GatewayChannelInbox("lines", cast(Switchboard, None), configured, cast(Blobs, None), senders=senders)
+    questions = OpenQuestions(cast(RememberedRules, None))
+    return GatewayChannelInbox(
+        "lines", cast(Switchboard, None), configured, cast(Blobs, None), senders=senders, questions=questions
+    )
 
 
 async def test_a_message_of_a_channel_is_bounded(tmp_path: Path) -> None:

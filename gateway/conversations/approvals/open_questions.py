@@ -88,6 +88,16 @@ class OpenQuestions:
         """Return the open questions of a session, oldest first."""
         return [question for question in self._all() if question.transcript.session == session]
 
+    def posted(self, channel: str, receipt: str) -> ApprovalAsked | None:
+        """Return the open question of which a channel delivered a post with this receipt."""
+        for gate in tuple(self._gates.values()):
+            turn = gate.transcript.open_turn
+            if turn is not None and turn.reply_to is not None and turn.reply_to.channel == channel:
+                for question in turn.questions:
+                    if question.answer is None and receipt in question.receipts:
+                        return question.asked
+        return None
+
     async def answer(self, approval: str, decision: Decision, scope: ApprovalScope, answerer: Answerer) -> RecordedAnswer:
         """Answer a question, and return once the answer is durable.
 

@@ -9,8 +9,12 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from gateway.config.settings import Settings
+from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.channels.pairings import PairingsUnusable
+from gateway.conversations.channels.reply_delivery import TEXT_CHARS as RECEIPT_CHARS
 from gateway.conversations.channels.senders import Senders, UnknownSender, channel_keys
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
@@ -30,6 +34,10 @@ TEXT_BYTES = 256 * 1024
 QUOTED_CHARS = 1000
 """Maximum characters of the message that another one replies to."""
 
+YES, NO = ("👍", "✅"), ("👎", "❌")
+"""The reactions to a question that approve a call once, and those that deny it."""
+
+_SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -51,6 +59,7 @@ class GatewayChannelInbox:
         *,
         senders: Senders,
         count: Callable[[Outcome], None] = lambda _: None,
+        questions: OpenQuestions,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._channel = channel
@@ -59,6 +68,7 @@ class GatewayChannelInbox:
         self._attachments = attachments
         self._senders = senders
         self._count = count
+        self._questions = questions
         self._report = report
 
     def report(self, problem: str = "") -> None:
@@ -84,12 +94,15 @@ class GatewayChannelInbox:
         return new
 
     async def _accept(self, message: InboundMessage) -> bool:
-        if message.deletes or message.reaction:
-            return False
+        if message.reaction:
+            message = self._as_answer(message)
         mention = channel_keys(self._settings.current, self._channel).mention
-        if message.group and not message.mentioned and not message.choice and mention:
+        unheard = message.group and not message.mentioned and mention and not message.deletes
+        if not message.choice and (message.reaction or unheard):
             return False
         try:
+            if message.deletes:
+                return await self._withdraw(message)
             person = await self._senders.person_of(self._channel, message)
         except PairingsUnusable as error:
             raise MessageRejected(sentence_of(error), later=True) from error
@@ -100,7 +113,7 @@ class GatewayChannelInbox:
             chat = await self._switchboard.chat(person, self._key(message), create=True)
             assert chat is not None
             event = MessageReceived(
-                id=_valid_or_hash(f"{self._channel}:{message.id}", _ID),
+                id=self._id(message.id),
                 client=replace_surrogates(message.sender)[:128],
                 sender=person,
                 channel=self._channel,
@@ -109,6 +122,7 @@ class GatewayChannelInbox:
                 attachments=await self._stored(person, message.attachments),
                 reply_to=replace_surrogates(message.chat),
                 thread=replace_surrogates(message.thread),
+                edits=self._id(message.edits) if message.edits else "",
             )
             received = await chat.receive(event, typed)
             await chat.until_durable(received)
@@ -121,6 +135,27 @@ class GatewayChannelInbox:
         if received.duplicate:
             self._senders.not_received(self._channel, message.sender)
         return not received.duplicate
+
+    def _as_answer(self, message: InboundMessage) -> InboundMessage:
+        """Return a reaction to a post with an open question as the answer that it means."""
+        asked = self._questions.posted(self._channel, message.reacts_to[:RECEIPT_CHARS]) if message.reacts_to else None
+        emoji = _SKIN.sub("", message.reaction)
+        if asked is None or emoji not in (*YES, *NO):
+            return message
+        answer = f"/approve {asked.approval} once" if emoji in YES else f"/deny {asked.approval}"
+        return msgspec.structs.replace(message, choice=answer, text="", reply="", attachments=())
+
+    async def _withdraw(self, message: InboundMessage) -> bool:
+        """Withdraw a deleted message if it still waits for its turn."""
+        sender = await self._senders.find(self._channel, message.sender)
+        try:
+            chat = sender and await self._switchboard.chat(sender.person, self._key(message), create=False)
+            return bool(chat and await chat.withdraw(self._id(message.deletes), replace_surrogates(message.sender)[:128]))
+        except (GatewayError, SessionsError) as error:
+            raise MessageRejected(sentence_of(error), later=isinstance(error, Busy | SessionsError)) from error
+
+    def _id(self, id_: str) -> str:
+        return _valid_or_hash(f"{self._channel}:{id_}", _ID)
 
     def _check_size(self, message: InboundMessage, text: str, *, is_command: bool) -> None:
         """Raise MessageRejected if the message is too long, its files are too many or too large, or it is a command with

@@ -16,7 +16,7 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
-from sessions.events.events import MessageReceived, Succession
+from sessions.events.events import MessageReceived, MessageWithdrawn, Succession
 from sessions.store.catalog import Catalog, Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -30,6 +30,9 @@ PENDING_BYTES = 4 * 1024 * 1024
 
 PENDING_LIMIT = 64 * 1024 * 1024
 """The same for all sessions together."""
+
+CORRECTION = "This replaces an earlier message of mine, which I have edited:"
+"""The beginning of an edited message whose first version a turn has taken."""
 
 COMMANDS_WAITING = 100
 """Maximum commands that wait for an answer at once."""
@@ -163,13 +166,25 @@ class Chat:
         if current.inbox.count(commands=is_command) >= limit:
             raise Busy(f"{limit} {'commands' if is_command else 'messages'} are already waiting; try again later.")
 
+    async def withdraw(self, id_: str, by: str) -> bool:
+        """Withdraw a waiting message that was deleted, durably; return False if it does not wait. Raises StorageFailed."""
+        for conversation in self.conversations:
+            if (seq := conversation.inbox.waiting(id_)) is not None:
+                await conversation.recorder.append_durable(MessageWithdrawn(of=seq, by=by))
+                return True
+        return False
+
     def _append(self, current: Conversation, message: MessageReceived, typed: TypedCommand | None) -> int:
+        if message.edits and current.inbox.waiting(message.edits) is None:
+            known = self.receipts.find(message.edits) is not None and typed is None
+            text = f"{CORRECTION}\n\n{message.text}" if known else message.text
+            message = msgspec.structs.replace(message, edits="", text=text)
         seq = current.receive(message, typed)
         self.receipts.add(current.session, seq, message)
         return seq
 
     def _repeated(self, message: MessageReceived, receipt: Receipt) -> AcceptedMessage:
-        if receipt.digest != digest_of(message.text, message.attachments):
+        if not message.edits and receipt.digest != digest_of(message.text, message.attachments):
             raise Conflict("This id was already used for another message; send the message with a new id.")
         return AcceptedMessage(session=receipt.session, seq=receipt.seq, duplicate=True)
 

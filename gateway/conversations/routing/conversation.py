@@ -250,6 +250,8 @@ class Conversation:
             await self.commands.answer_between_turns(waiting)
             return
         await self.recorder.until_durable(self.inbox.next_batch()[-1])
+        if not self.inbox.durable_batch():  # it was withdrawn or replaced meanwhile
+            return
         await self.turn.run()
         if self.recorder.transcript.cycle.owed:  # a note that could not be written before: try again
             self.compacting.notes.write_in_background()

@@ -64,6 +64,12 @@ class Inbox:
         command = self._waiting_commands[seq] = WaitingCommand(seq=seq, message=message, typed=typed)
         return command
 
+    def waiting(self, id_: str) -> int | None:
+        """Return the seq of the waiting message with this id, or that replaced it; None if there is none, or it is a
+        command."""
+        found = (each.seq for each in self._recorder.transcript.waiting if id_ in (each.message.id, each.message.edits))
+        return next((seq for seq in found if seq not in self._waiting_commands), None)
+
     def remove(self, command: WaitingCommand) -> None:
         self._waiting_commands.pop(command.seq, None)
 
