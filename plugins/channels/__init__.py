@@ -2,6 +2,7 @@
 only if a table of that kind is configured. They use what any plugin may use.
 
 discord          Discord: direct messages, servers, threads and forums.
+email/           Email by IMAP and SMTP.
 formatting/      Formatting that several channels share.
 irc              IRC, spoken on asyncio's streams: the smallest one, and an example.
 matrix/          Rooms of Matrix.
