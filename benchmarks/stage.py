@@ -21,6 +21,7 @@ from gateway.conversations.approvals.remembered_rules import RememberedRules
 from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import Senders
+from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -336,6 +337,7 @@ class Stage:
             counters=self.counters,
             command_services=services,
             lifecycle=Lifecycle(hooks, _no_context),
+            activity=TurnActivity(lambda _: None),
             delivery=ReplyDelivery(lambda _: None, self.clock.now, lambda: None, Attachments(attachments)),
         )
         chat = Chat(

@@ -29,6 +29,7 @@ from gateway.conversations.channels.channel_runner import ChannelRunner
 from gateway.conversations.channels.pairings import Pairings
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import Senders
+from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
@@ -217,6 +218,7 @@ class ApplicationBuilder:
             )
         )
         self.stack.push_async_callback(delivery.close)
+        self.stack.push_async_callback(dependencies.activity.close)
         return Application(
             store=store,
             catalog=catalog,
@@ -451,6 +453,7 @@ class ApplicationBuilder:
             command_services=command_services,
             lifecycle=plugins.lifecycle,
             delivery=delivery,
+            activity=TurnActivity(plugins.channels.opened),
         )
 
 

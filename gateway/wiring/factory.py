@@ -9,6 +9,7 @@ import msgspec
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
+from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.commands.command_context import CommandContext
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.context.compacting import Compactor
@@ -67,6 +68,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     command_services: CommandServices
     lifecycle: Lifecycle
     delivery: ReplyDelivery
+    activity: TurnActivity
 
 
 class ConversationFactory:
@@ -88,6 +90,7 @@ class ConversationFactory:
         dependencies.delivery.opened(recorder)
         meter = SessionMeter(recorder, dependencies.counters)
         streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
+        dependencies.activity.opened(recorder, streaming)
         models = SessionModels(recorder, dependencies.models, self._config, dependencies.providers.in_use)
         compacting = self._compacting(recorder, models)
         inbox = Inbox(recorder, self._config, dependencies.commands)

@@ -9,4 +9,5 @@ pairings           The log of the addresses that are linked to persons.
 reply_delivery     The delivery of answers to channels.
 sender_limits      The limit of messages that each sender may send.
 senders            Who a sender is: the configuration, the paired addresses, and unknown senders.
+turn_activity      What channels show while a turn runs: typing, or a draft.
 """
