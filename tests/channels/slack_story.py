@@ -23,18 +23,18 @@ class Story(StoryService):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._slack = SlackServer(ack_seconds=3.0, retry_delays=(0.0, 5.0, 20.0))
+        self.slack = SlackServer(ack_seconds=3.0, retry_delays=(0.0, 5.0, 20.0))
         self._stack = AsyncExitStack()
         self._thread = ""
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._slack.serving())
-        link = await self._stack.enter_async_context(Link(self._slack.port))
+        await self._stack.enter_async_context(self.slack.serving())
+        link = await self._stack.enter_async_context(Link(self.slack.port))
         self.links = (link,)
-        self._slack.url = f"http://127.0.0.1:{link.port}"
+        self.slack.url = f"http://127.0.0.1:{link.port}"
         for chat, kind in KINDS.items():
-            self._slack.conversation(chat, kind)
-        self._thread = self._slack.write("U2", "G1", "Here we talk.", silent=True)
+            self.slack.conversation(chat, kind)
+        self._thread = self.slack.write("U2", "G1", "Here we talk.", silent=True)
         return self
 
     async def __aexit__(
@@ -48,7 +48,7 @@ class Story(StoryService):
 kind = "slack"
 token = "{BOT_TOKEN}"
 app_token = "{APP_TOKEN}"
-base_url = "{self._slack.api}"
+base_url = "{self.slack.api}"
 threads = false
 messages_per_minute = 1000000
 people = {{ "U1" = "owner" }}
@@ -57,7 +57,7 @@ people = {{ "U1" = "owner" }}
     async def say(self, chat: str, text: str) -> None:
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         mention = "" if KINDS[chat] == "im" else f"<@{BOT_USER}> "
-        self._slack.write("U1", chat, mention + escaped, thread=self._thread if chat == "G1" else "")
+        self.slack.write("U1", chat, mention + escaped, thread=self._thread if chat == "G1" else "")
 
     async def posts(self, chat: str) -> Sequence[str]:
-        return [text_of(post) for post in self._slack.posts(chat)]
+        return [text_of(post) for post in self.slack.posts(chat)]

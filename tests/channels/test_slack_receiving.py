@@ -325,6 +325,24 @@ async def test_a_crash_while_catching_up_hides_nothing(slack: SlackServer, tmp_p
             pass
 
 
+async def test_what_was_edited_before_it_was_received_is_one_message(slack: SlackServer, tmp_path: Path) -> None:
+    slack.ack_seconds = 0.2
+    async with staged(slack, tmp_path) as stage:
+        await until(lambda: len(calls(slack, "users.conversations")) == 4)
+        reconnecting = asyncio.Event()
+        slack.fail("apps.connections.open", hold=reconnecting)
+        await slack.sever()
+        ts = slack.write("U1", "D1", "one")  # Slack sends it again after the catch-up
+        slack.change("D1", ts, "one!", silent=True)
+        reconnecting.set()
+        message = await stage.inbox.next()
+        assert (message.text, message.edits) == ("one!", f"D1/{ts}")
+        await until(lambda: slack.acknowledged)
+        await slack.say("U1", "D1", "two")
+        assert await stage.texts(1) == ["two"]
+        assert len(stage.inbox.ids) == 2
+
+
 async def test_positions_stay_while_a_gap_is_open(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "slack.json")
     progress = Progress(file)

@@ -96,15 +96,14 @@ def text_of(message: Json) -> str:
 
 def _block_text(block: Json) -> str:
     if block["type"] == "rich_text":
-        return "".join(_element_text(element) for element in block["elements"]).rstrip("\n")
+        return "\n".join(_element_text(element) for element in block["elements"])
     return str(block["text"]["text"]) if "text" in block else ""
 
 
 def _element_text(element: Json) -> str:
     if element["type"] == "rich_text_list":
-        return "".join(_element_text(each) + "\n" for each in element["elements"])
-    text = "".join(str(part.get("text") or part.get("url", "")) for part in element["elements"])
-    return text + "\n" if element["type"] != "rich_text_section" else text
+        return "\n".join(_element_text(each) for each in element["elements"])
+    return "".join(str(part.get("text") or part.get("url", "")) for part in element["elements"])
 
 
 def _unescaped(text: str) -> str:

@@ -192,10 +192,12 @@ class SlackChannel:
         await self._receive(message, channel, ts)
 
     async def _on_missed(self, channel: str, kind: str, raw: Mapping[str, Any], known: bool) -> None:
-        """Handle a message of the history. `known`: it was received before, perhaps in an earlier version."""
+        """Handle a message of the history. `known`: it was probably received before.
+
+        An edited one is always an edit: whether its first version was received, the gateway knows.
+        """
         place = {"channel": channel, "channel_type": kind}
-        edited = known and bool(raw.get("edited"))
-        message = read_message(raw, place, self._me, threads=self._settings.threads, edited=edited)
+        message = read_message(raw, place, self._me, threads=self._settings.threads, edited=True)
         await self._receive(message, channel, str(raw["ts"]), silent=known)
 
     async def _in_order(self, channel: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -223,8 +225,8 @@ class SlackChannel:
         if message is not None and message.id not in self._recent:
             if await self._hand_over(await self._inbound(message), silent=silent) and message.thread and message.ts:
                 self._progress.took_part(channel, message.thread, message.ts)
-            self._recent[message.id] = None
-            if len(self._recent) > MOST_RECENT:
+            self._recent |= dict.fromkeys((message.id, message.edits or message.id))
+            while len(self._recent) > MOST_RECENT:
                 del self._recent[next(iter(self._recent))]
         if ts:
             self._progress.handled(channel, ts)

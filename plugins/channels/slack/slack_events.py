@@ -110,7 +110,7 @@ def read_message(message: Json, place: Json, me: Identity, *, threads: bool, edi
         place: An object with `channel` and `channel_type`.
         me: The bot.
         threads: As in `read_event`.
-        edited: The message replaces an earlier version of itself.
+        edited: If the message was edited, it replaces an earlier version of itself.
     """
     user, ts = str(message.get("user", "")), str(message.get("ts", ""))
     channel = str(place.get("channel", ""))
