@@ -74,13 +74,18 @@ class Client:
         if isinstance(answer := await self.nio.join(room), JoinError):
             raise RuntimeError(str(answer))
 
+    async def kick(self, room: str, user: str) -> None:
+        """Remove somebody from a room."""
+        await self.nio.room_kick(room, user)
+
     async def events_of(self, room: str) -> list[dict[str, Any]]:
         """Return the messages of a room."""
         return [event for event in self.events.values() if event["room"] == room]
 
     async def members(self, room: str) -> list[str]:
-        """Return who is in a room, invited people included."""
-        return sorted(self.nio.rooms[room].users) if room in self.nio.rooms else []
+        """Return who is in a room. The client encrypts for nobody else."""
+        found = self.nio.rooms.get(room)
+        return sorted(set(found.users) - set(found.invited_users)) if found is not None else []
 
     async def do(self, command: str, *values: Any) -> Any:
         """Carry out a command."""
@@ -92,6 +97,7 @@ class Client:
             "read_file": self.read_file,
             "events": self.events_of,
             "members": self.members,
+            "kick": self.kick,
         }
         return await commands[command](*values)
 

@@ -130,6 +130,7 @@ class MatrixChannel:
         )
         self._invitations: dict[str, str] = {}
         self._invitations_file = StateFile(context.folder / "invitations.json")
+        self._is_first = True
         self._reported: set[str] = set()
         self._read: dict[str, str] = {}
         self._has_read = asyncio.Event()
@@ -169,6 +170,9 @@ class MatrixChannel:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._send_receipts())
+            if self._machine is not None:  # those whose senders a process that ended would have told
+                for room, event in await self._machine.untold():
+                    tasks.create_task(self._tell_undecrypted(room, event))
             for room in self._settings.rooms:
                 tasks.create_task(self._join(room))
             await self._receiver.run()
@@ -182,6 +186,9 @@ class MatrixChannel:
                 if part == "leave" or _changes_room(content):
                     self._rooms.changed(room)
         kept = await self._machine.process(response) if self._machine is not None else []
+        if self._machine is not None and self._is_first:  # those that a process that ended had not passed on
+            kept = await self._machine.decryptable()
+        self._is_first = False
         await self._note_invitations(rooms.get("invite"))
         await self._accept_invitations()
         return kept
@@ -249,7 +256,7 @@ class MatrixChannel:
         except PluginError as error:
             if isinstance(error, MatrixError | ProviderError):
                 raise
-            log.warning("matrix_message_not_decrypted", room=room, event=event["event_id"], reason=str(error))
+            log.warning("matrix_message_not_decrypted", room=room, event_id=event["event_id"], reason=str(error))
             return
         try:
             message = await self._reader.read(room, clear, is_known=is_known)
@@ -329,8 +336,9 @@ class MatrixChannel:
         assert self._machine is not None
         await asyncio.sleep(MISSING_KEY_SECONDS)
         if await self._machine.is_waiting(event["event_id"]):
-            log.warning("matrix_key_missing", room=room, event=event["event_id"])
+            log.warning("matrix_key_missing", room=room, event_id=event["event_id"])
             await self._tell(room, event, MISSING_KEY)
+            await self._machine.told(room, event)
 
     async def _download(self, content: Mapping[str, Any]) -> bytes:
         """Return the file of a message."""

@@ -167,7 +167,7 @@ class OlmMachine:
                 await self._replenish(response)
             except (MatrixError, ProviderError) as error:  # the next response says again what is needed
                 log.info("matrix_keys_not_uploaded", reason=str(error))
-            return await self._decryptable(arrived) if arrived else []
+            return await self._kept_of(arrived) if arrived else []
 
     async def _take(self, event: Mapping[str, Any]) -> set[str]:
         """Take a message to our device. Return the session whose key it brought."""
@@ -465,6 +465,20 @@ class OlmMachine:
             )
         return is_first
 
+    async def untold(self) -> list[tuple[str, Event]]:
+        """Return the first kept message of each key whose sender was not told that it is missing, by their rooms."""
+        first: dict[str, tuple[str, Event]] = {}
+        for kept in map(json.loads, (await self._store.all("undecrypted")).values()):
+            name = f"{kept['room']}|{kept['event']['content'].get('session_id')}"
+            if await self._store.get("told", name) is None:
+                first.setdefault(name, (kept["room"], kept["event"]))
+        return list(first.values())
+
+    async def told(self, room: str, event: Event) -> None:
+        """Note that the sender of a message was told that its key is missing."""
+        self._store.put("told", f"{room}|{event['content'].get('session_id')}", "yes")
+        await self._store.commit()
+
     async def is_waiting(self, event: str) -> bool:
         """Return True if a message still waits for its key."""
         return await self._store.get("undecrypted", event) is not None
@@ -475,11 +489,11 @@ class OlmMachine:
             self._store.put("undecrypted", event, None)
             await self._store.commit()
 
-    async def waiting(self) -> list[tuple[str, Event]]:
-        """Return the kept messages whose keys are there, by their rooms."""
-        return await self._decryptable(None)
+    async def decryptable(self) -> list[tuple[str, Event]]:
+        """Return the kept messages whose keys have come, by their rooms."""
+        return await self._kept_of(None)
 
-    async def _decryptable(self, sessions: set[str] | None) -> list[tuple[str, Event]]:
+    async def _kept_of(self, sessions: set[str] | None) -> list[tuple[str, Event]]:
         """Return the kept messages of these sessions; those of all whose keys are there for None."""
         kept = []
         for each in map(json.loads, (await self._store.all("undecrypted")).values()):
