@@ -50,6 +50,7 @@ from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins, plugin_tables, unread_tables
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
+from gateway.protocol.slash_commands import command_help
 from gateway.status.channel_reports import ChannelReport, channel_in_short, channel_reports
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
@@ -315,14 +316,20 @@ class ApplicationBuilder:
                 protected=self._protected,
             )
 
+        opened, lifecycle = OpenedPlugins(hooks, context), Lifecycle(hooks, context)
+
         def channel_context(channel: ChannelInstance) -> PluginContext:
             if channel.settings is None:
                 owner = hooks.owner("register_channels", channel.name)
                 return msgspec.structs.replace(context(owner, hooks.settings(owner)), name=channel.name)
             made = context(f"channels.{channel.name}", channel.settings)
-            return msgspec.structs.replace(made, name=channel.name, folder=self.context.home.channels / channel.name)
+            return msgspec.structs.replace(
+                made,
+                name=channel.name,
+                folder=self.context.home.channels / channel.name,
+                commands=lambda: command_help(opened.commands),
+            )
 
-        opened, lifecycle = OpenedPlugins(hooks, context), Lifecycle(hooks, context)
         commands = CommandSource(
             lambda: execution_keys(self.context.config),
             workspace=self.context.workspace,

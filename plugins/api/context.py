@@ -13,6 +13,7 @@ from plugins.api.models import ModelList
 from plugins.support.secrets import Secret
 
 if TYPE_CHECKING:
+    from plugins.api.command import CommandHelp
     from plugins.api.plugin_services import PluginServices
     from plugins.http.client import Transport
 
@@ -77,6 +78,7 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
             ends with a slash is a folder, which is protected with everything in it.
         name: For channels, the name of the instance: NAME of `[channels.NAME]`, or that of the class without `Settings`. For
             others the name of the plugin.
+        commands: For channels, returns the slash commands, for services that offer them in a menu.
     """
 
     settings: Any
@@ -88,6 +90,7 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
     services: PluginServices
     protected: Callable[[], Sequence[str]] = tuple
     name: str = ""
+    commands: Callable[[], Sequence[CommandHelp]] = tuple
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

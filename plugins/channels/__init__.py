@@ -8,4 +8,5 @@ irc              IRC, spoken on asyncio's streams: the smallest one, and an exam
 matrix/          Rooms of Matrix.
 slack            Slack, over Socket Mode.
 service_library  Importing the library of a service, an optional dependency.
+telegram         Telegram, over its Bot API.
 """

@@ -126,10 +126,14 @@ def checked_text(given: Parameters, name: str = "text", most: int = TEXT_UNITS) 
         raise bad("can't parse entities: expected an Array of MessageEntity")
     entities = [_checked_entity(text, each) for each in entities][:ENTITIES]
     _check_nesting(entities)
-    leading = len(text) - len(text.lstrip())
-    if leading and entities:
-        raise AssertionError(f"The text begins with white space, which moves its entities: {text[:40]!r}")
-    return text.strip(), entities
+    text = text.rstrip()
+    if any(2 * (each["offset"] + each["length"]) > len(text.encode("utf-16-le")) for each in entities):
+        raise AssertionError(f"An entity marks the white space at the end, which the service removes: {text[-40:]!r}")
+    if not any(each["offset"] == 0 for each in entities):  # white space is removed up to the first entity
+        if entities and text != text.lstrip():
+            raise AssertionError(f"The text begins with white space, which moves its entities: {text[:40]!r}")
+        text = text.lstrip()
+    return text, entities
 
 
 def _checked_entity(text: str, entity: Any) -> Json:

@@ -13,6 +13,7 @@ import itertools
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -116,7 +117,9 @@ class TelegramServer:
         self._queries: set[str] = set()
         self._files: dict[str, tuple[str, bytes, int]] = {}
         self._sent_at: dict[int, deque[float]] = defaultdict(deque)
-        self._news = asyncio.Condition()
+        self._news = asyncio.Event()
+        """Set, and replaced, when something happens."""
+        self._closing = asyncio.Event()
         self._poller: asyncio.Event | None = None
         self._runner: web.AppRunner | None = None
 
@@ -131,7 +134,7 @@ class TelegramServer:
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_route("*", "/bot{token}/{method}", self._request)
         app.router.add_get("/file/bot{token}/{path:.*}", self._file)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=5.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.port = self._runner.addresses[0][1]
@@ -141,6 +144,8 @@ class TelegramServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._runner is not None
+        self._closing.set()
+        self.end_poll()
         await self._runner.cleanup()
 
     # --- people -------------------------------------------------------------------------------------------------------
@@ -232,6 +237,15 @@ class TelegramServer:
             {**self.upload(content), "width": 800, "height": 800},
         ]
 
+    def end_poll(self) -> None:
+        """End the poll that waits, if one does, as another poller would."""
+        if self._poller is not None:
+            self._poller.set()
+
+    def restart_numbers(self) -> None:
+        """Number the next updates anew and lower, as the service does after a week without any."""
+        self._update_numbers = itertools.count(1000)
+
     def unconfirmed(self) -> int:
         """Return the number of updates that are not confirmed."""
         return len(self._updates)
@@ -268,9 +282,9 @@ class TelegramServer:
         return replied == self.bot["id"] or handle in text.lower() or text.startswith("/")
 
     async def _announce(self, kind: str, content: Json) -> None:
-        async with self._news:
-            self._updates.append({"update_id": next(self._update_numbers), kind: content})
-            self._news.notify_all()
+        self._updates.append({"update_id": next(self._update_numbers), kind: content})
+        self._news.set()
+        self._news = asyncio.Event()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -290,7 +304,8 @@ class TelegramServer:
         return web.json_response({"ok": True, "result": result})
 
     async def _fail(self, request: web.Request, fault: Fault) -> None:
-        await asyncio.sleep(fault.delay)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), fault.delay)
         if fault.status:
             raise Refused(fault.status, fault.description, **fault.parameters)
         if request.transport is not None:
@@ -332,8 +347,7 @@ class TelegramServer:
                 "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the "
                 "webhook first",
             )
-        if self._poller is not None:
-            self._poller.set()
+        self.end_poll()
         ended = self._poller = asyncio.Event()
         offset, limit = given.number("offset"), given.number("limit", 100)
         allowed = given.decoded("allowed_updates") or []
@@ -366,13 +380,8 @@ class TelegramServer:
         return list(self._updates)
 
     async def _wait(self, seconds: float, ended: asyncio.Event) -> bool:
-        """Wait for updates, or until another poller came. Returns False after `seconds`."""
-
-        async def news() -> None:
-            async with self._news:
-                await self._news.wait()
-
-        waiting = {asyncio.create_task(news()), asyncio.create_task(ended.wait())}
+        """Wait until something happens, or until another poller comes. Returns False then, and after `seconds`."""
+        waiting = {asyncio.create_task(self._news.wait()), asyncio.create_task(ended.wait())}
         try:
             done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
