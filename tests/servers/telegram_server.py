@@ -301,6 +301,8 @@ class TelegramServer:
                 await self._fail(request, fault)
         except Refused as refused:
             return refused.response()
+        except ConnectionResetError:
+            return web.Response()  # nobody reads it
         return web.json_response({"ok": True, "result": result})
 
     async def _fail(self, request: web.Request, fault: Fault) -> None:
