@@ -196,7 +196,7 @@ def repeated_attempts(story: Told, number: int) -> int:
         return 0
     answer, journal = story.answers[number]
     attempts = [
-        (event.get("chars", 0), event.get("files", 0))
+        (event["chars"], event["files"])
         for event in journal
         if event["kind"] == "delivery_attempted" and event["of"] == answer["seq"]
     ]

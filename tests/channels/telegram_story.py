@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from plugins.channels.telegram.telegram_channel import REPEATED
 from tests.channels.link import Link
 from tests.channels.story import StoryService
 from tests.servers.telegram_server import TelegramServer
@@ -28,6 +29,7 @@ class Story(StoryService):
 
     chats: ClassVar[Sequence[str]] = tuple(CHATS)
     repeats: ClassVar[bool] = True
+    mark: ClassVar[str] = REPEATED.strip("*")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
