@@ -2,7 +2,9 @@
 
 import { fill, h, readable } from "./elements.js";
 import { brief, count, counted, seconds, sentence, when } from "./format.js";
+import { ChannelSections } from "./health_channels.js";
 import { SmallPlot } from "./small_plot.js";
+import { table } from "./table.js";
 
 const MEBIBYTE = 2 ** 20;
 
@@ -48,6 +50,7 @@ class HealthPage {
     this.state = h("div", { class: "verdict", role: "status" });
     this.tiles = h("dl", { class: "tiles" });
     this.tables = h("div", { class: "tables" });
+    this.channels = new ChannelSections(api);
     this.page = h(
       "div",
       { class: "health-page" },
@@ -55,6 +58,7 @@ class HealthPage {
       this.tiles,
       h("h2", {}, "The last hour"),
       h("div", { class: "plots" }, this.plots.map((plot) => plot.element)),
+      this.channels.element,
       this.tables,
       h("p", { class: "nothing" }, "For programs: ", ...["/status.json", "/metrics"].flatMap((path) => [h("a", { href: path }, path), " "])),
     );
@@ -91,6 +95,7 @@ class HealthPage {
     this.verdict(overview);
     fill(this.tiles, tiles(overview));
     this.plots.forEach((plot) => plot.show(samples, health.every));
+    this.channels.show(overview.channels);
     fill(this.tables, spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
   }
 
@@ -163,27 +168,4 @@ function providerErrors(rows) {
   return table("Failed provider requests, since the start", ["Provider", "Kind", "Times"], "", [
     ...rows.map((each) => [each.provider, each.kind.replaceAll("_", " "), count(each.count)]),
   ]);
-}
-
-function table(caption, heads, empty, rows) {
-  if (!rows.length) return h("section", {}, h("h2", {}, caption), h("p", { class: "nothing" }, empty));
-  const isNumber = (column) => rows.every((row) => /^[\d,]+$/.test(row[column]));
-  const kinds = heads.map((_, column) => (isNumber(column) ? "number" : null));
-  const cells = (rest) => rest.map((cell, column) => h("td", { class: kinds[column + 1] }, cell));
-  const row = ([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), cells(rest));
-  return h(
-    "section",
-    {},
-    h("h2", {}, caption),
-    h(
-      "div",
-      { class: "scroller", tabIndex: 0, role: "region", "aria-label": caption },
-      h(
-        "table",
-        {},
-        h("thead", {}, h("tr", {}, heads.map((name, column) => h("th", { scope: "col", class: kinds[column] }, name)))),
-        h("tbody", {}, rows.map(row)),
-      ),
-    ),
-  );
 }
