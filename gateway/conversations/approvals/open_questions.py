@@ -88,11 +88,15 @@ class OpenQuestions:
         """Return the open questions of a session, oldest first."""
         return [question for question in self._all() if question.transcript.session == session]
 
-    def posted(self, channel: str, receipt: str) -> ApprovalAsked | None:
-        """Return the open question of which a channel delivered a post with this receipt."""
+    async def posted(self, channel: str, chat: str, receipt: str) -> ApprovalAsked | None:
+        """Return the open question of which a channel delivered a post with this receipt in a chat. After a start this waits
+        until all questions are known."""
+        await self._complete.wait()
         for gate in tuple(self._gates.values()):
             turn = gate.transcript.open_turn
-            if turn is not None and turn.reply_to is not None and turn.reply_to.channel == channel:
+            if turn is None or turn.reply_to is None:
+                continue
+            if (turn.reply_to.channel, turn.reply_to.chat) == (channel, chat):  # some services number posts by chat
                 for question in turn.questions:
                     if question.answer is None and receipt in question.receipts:
                         return question.asked
@@ -116,7 +120,7 @@ class OpenQuestions:
         if not answerer.may_answer(transcript):
             raise NotYourQuestion("Only the person who asked for this, or the owner, may answer.")
         if scope == "always" and not answerer.named:
-            raise NotYourQuestion("Only somebody whom plugins.senders names may approve a call always.")
+            raise NotYourQuestion("Only a sender who is named or paired may approve a call always.")
         seq = await gate.give(approval, decision, scope, by=answerer.person, channel=answerer.channel)
         return RecordedAnswer(session=transcript.session, key=transcript.key, seq=seq)
 

@@ -94,8 +94,8 @@ class GatewayChannelInbox:
         return new
 
     async def _accept(self, message: InboundMessage) -> bool:
-        if message.reaction:
-            message = self._as_answer(message)
+        if message.reaction and await self.knows(message.sender):
+            message = await self._as_answer(message)
         mention = channel_keys(self._settings.current, self._channel).mention
         unheard = message.group and not message.mentioned and mention and not message.deletes
         if not message.choice and (message.reaction or unheard):
@@ -136,11 +136,12 @@ class GatewayChannelInbox:
             self._senders.not_received(self._channel, message.sender)
         return not received.duplicate
 
-    def _as_answer(self, message: InboundMessage) -> InboundMessage:
+    async def _as_answer(self, message: InboundMessage) -> InboundMessage:
         """Return a reaction to a post with an open question as the answer that it means."""
-        asked = self._questions.posted(self._channel, message.reacts_to[:RECEIPT_CHARS]) if message.reacts_to else None
-        emoji = _SKIN.sub("", message.reaction)
-        if asked is None or emoji not in (*YES, *NO):
+        emoji, receipt = _SKIN.sub("", message.reaction), message.reacts_to[:RECEIPT_CHARS]
+        if not receipt or emoji not in (*YES, *NO):
+            return message
+        if (asked := await self._questions.posted(self._channel, replace_surrogates(message.chat), receipt)) is None:
             return message
         answer = f"/approve {asked.approval} once" if emoji in YES else f"/deny {asked.approval}"
         return msgspec.structs.replace(message, choice=answer, text="", reply="", attachments=())
