@@ -79,6 +79,16 @@ class SandboxedTransport:
             raise ServerEnded("the sandbox does not work here, see `exuvia doctor`; it is not started without")
         receiving, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, sending = anyio.create_memory_object_stream[SessionMessage](0)
+        with receiving, received, sent, sending:
+            process, taken = await self._start(level)
+            tasks = [asyncio.create_task(self._read(process, receiving)), asyncio.create_task(_write(taken, sending))]
+            try:
+                yield received, sent
+            finally:
+                await asyncio.shield(asyncio.ensure_future(self._stop(process, taken, tasks)))
+
+    async def _start(self, level: Level) -> tuple[SandboxedProcess, int]:
+        """Start the server, and return it with the descriptor that writes to its standard input."""
         given, taken = os.pipe2(os.O_CLOEXEC)
         try:
             os.set_blocking(taken, False)
@@ -90,13 +100,7 @@ class SandboxedTransport:
             raise
         finally:
             os.close(given)
-        tasks = [asyncio.create_task(self._read(process, receiving)), asyncio.create_task(_write(taken, sending))]
-        try:
-            yield received, sent
-        finally:
-            await asyncio.shield(asyncio.ensure_future(self._stop(process, taken, tasks)))
-            for stream in (receiving, received, sent, sending):
-                stream.close()
+        return process, taken
 
     async def _stop(self, process: SandboxedProcess, taken: int, tasks: Sequence[asyncio.Task[None]]) -> None:
         """End the server: by the end of its input, then by force."""

@@ -136,19 +136,18 @@ class StdioTransport:
         """
         receiving, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, sending = anyio.create_memory_object_stream[SessionMessage](0)
-        process, lifeline = await self._start()
-        self._process = process
-        tasks = [
-            asyncio.create_task(self._read(process, receiving)),
-            asyncio.create_task(self._write(process, sending)),
-            asyncio.create_task(self._read_errors(process)),
-        ]
-        try:
-            yield received, sent
-        finally:
-            await asyncio.shield(asyncio.ensure_future(self._stop(process, lifeline, tasks)))
-            for stream in (receiving, received, sent, sending):
-                stream.close()
+        with receiving, received, sent, sending:
+            process, lifeline = await self._start()
+            self._process = process
+            tasks = [
+                asyncio.create_task(self._read(process, receiving)),
+                asyncio.create_task(self._write(process, sending)),
+                asyncio.create_task(self._read_errors(process)),
+            ]
+            try:
+                yield received, sent
+            finally:
+                await asyncio.shield(asyncio.ensure_future(self._stop(process, lifeline, tasks)))
 
     async def _start(self) -> tuple[Process, int]:
         watched, lifeline = os.pipe()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +386,13 @@ def test_the_request_that_a_long_answer_belongs_to_is_found_only_where_it_is_cer
     at_the_end = b'"text":"x"}]},"jsonrpc":"2.0","id":5}'
     if answered is None and b"method" not in line:
         assert stdio_transport.Oversized(9, line, at_the_end).request_id() == 5
+
+
+async def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(FileNotFoundError):
+            async with stdio_transport.StdioTransport(["true"], {}, tmp_path / "missing", {}).connect():
+                pass
+        gc.collect()
+    assert [str(each.message) for each in unclosed] == []
