@@ -51,9 +51,12 @@ class Story(StoryService):
         )
 
     async def say(self, chat: str, text: str) -> None:
-        await until(lambda: self.server.identified)  # what is said before the bot was ever there is not for it
+        state, channel = self.folder.parent / "home" / "channels" / "discord" / "state.json", self._channels[chat]
+        await until(state.exists)  # what is said before the bot was ever there is not for it
         text = text if chat == "direct" else f"<@{BOT}> {text}"
-        self.server.say(self._ana, self._channels[chat], text)
+        self.server.say(self._ana, channel, text)
+        if chat == "direct":  # Discord lists nowhere who has written to a bot: it must have heard of the chat
+            await until(lambda: channel in state.read_text())
 
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["content"] for post in self.server.posts(self._channels[chat])]

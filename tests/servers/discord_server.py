@@ -62,6 +62,8 @@ class Connection:
     outgoing: asyncio.Queue[Json | tuple[int, str] | None] = field(default_factory=asyncio.Queue)
     session: Session | None = None
     beats: int = 0
+    last_beat: int = 0
+    closed: bool = False
 
     def send(self, frame: Json) -> None:
         self.outgoing.put_nowait(frame)
@@ -71,6 +73,7 @@ class Connection:
         while (frame := await self.outgoing.get()) is not None:
             await delay()
             if isinstance(frame, tuple):
+                self.closed = True
                 await self.socket.close(code=frame[0], message=frame[1].encode())
                 return
             text = json.dumps(frame)
@@ -99,6 +102,7 @@ class DiscordServer:
     Attributes:
         heartbeat: Milliseconds between two heartbeats.
         acknowledges: False: heartbeats are not acknowledged, as on a connection that is dead.
+        refuses: True: no websocket is opened.
         enabled: The privileged intents that the portal has switched on.
         limits: Requests and seconds of a rate limit, by route ("POST /channels/{channel}/messages").
         failures: Responses (status, body, headers) for the next requests of a route, before it does anything.
@@ -113,6 +117,7 @@ class DiscordServer:
     def __init__(self, *, heartbeat: int = 41_250, limits: dict[str, tuple[int, float]] | None = None) -> None:
         self.heartbeat = heartbeat
         self.acknowledges = True
+        self.refuses = False
         self.enabled = MESSAGE_CONTENT
         self.limits = limits or {}
         self.failures: dict[str, list[tuple[int, Any, dict[str, str]]]] = defaultdict(list)
@@ -350,6 +355,8 @@ class DiscordServer:
             session.connection.send(event)
 
     async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
+        if self.refuses:
+            raise web.HTTPServiceUnavailable
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         if request.query.get("v") != "10" or request.query.get("encoding") != "json":
@@ -370,7 +377,7 @@ class DiscordServer:
             self.connections.discard(connection)
             if (session := connection.session) is not None and session.connection is connection:
                 session.connection = None
-                if socket.close_code in (1000, 1001):
+                if socket.close_code in (1000, 1001) and not connection.closed:
                     self.sessions.pop(session.id, None)
             connection.outgoing.put_nowait(None)
             await asyncio.wait([writer], timeout=1)
@@ -385,7 +392,7 @@ class DiscordServer:
         data: Any = frame.get("d")
         match frame["op"]:
             case 1:
-                connection.beats += 1
+                connection.beats, connection.last_beat = connection.beats + 1, data or 0
                 if self.acknowledges:
                     connection.send({"op": 11, "d": None, "s": None, "t": None})
             case 2 | 6 if connection.session is not None:
@@ -485,6 +492,8 @@ class DiscordServer:
                 return web.Response(status=status, text=text, content_type=media, headers=more)
             self._check(request, headers)
             answer = await handler(request)
+        except ConnectionError:
+            return web.Response(status=400)  # nobody reads it
         except ApiError as error:
             return _json(error.body, headers, error.status)
         if route in self.lost:
@@ -652,10 +661,12 @@ class DiscordServer:
 
     def _message(self, author: str, channel: str, payload: Json, files: list[tuple[str, bytes, str]]) -> Json:
         text, number = payload.get("content") or "", self.snowflake()
+        may_mention = "users" in payload.get("allowed_mentions", {}).get("parse", ["users"])
         message: Json = {
             "id": number, "channel_id": channel, "author": self.users[author], "content": text.strip(), "timestamp": _now(),
             "edited_timestamp": None, "tts": False, "mention_everyone": False, "pinned": False, "type": 0, "embeds": [],
-            "mentions": [user for key, user in self.users.items() if f"<@{key}>" in text], "mention_channels": [],
+            "mentions": [user for key, user in self.users.items() if f"<@{key}>" in text and may_mention],
+            "mention_channels": [],
             "mention_roles": [BOT_ROLE] if f"<@&{BOT_ROLE}>" in text else [], "flags": payload.get("flags", 0),
             "components": _numbered(payload.get("components") or []), "attachments": [],
         }  # fmt: skip

@@ -108,7 +108,7 @@ class DiscordApi:
         assert self._session is not None
         async with asyncio.timeout(REQUEST_SECONDS):
             return await self._session.ws_connect(
-                url, max_msg_size=MAX_BODY, timeout=aiohttp.ClientWSTimeout(ws_close=2.0), proxy=_proxy(url)
+                url, max_msg_size=MAX_BODY, autoclose=False, timeout=aiohttp.ClientWSTimeout(ws_close=2.0), proxy=_proxy(url)
             )
 
     async def get(self, path: str, **query: str) -> Any:

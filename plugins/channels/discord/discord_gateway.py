@@ -20,7 +20,10 @@ PAUSES = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds before a connection is tried again, by its consecutive failures; half of it again is added at random."""
 
 IDENTIFY_SECONDS = 5.0
-"""Seconds between two new sessions, and at most before one after its session was called invalid."""
+"""Seconds between two new sessions."""
+
+INVALID_SECONDS = 5.0
+"""Seconds after a session was called invalid before a new one is started, at most; at least a fifth of them."""
 
 HANDSHAKE_SECONDS = 30.0
 """Seconds that Discord has to greet."""
@@ -187,7 +190,7 @@ class DiscordGateway:
             case 9:
                 if frame.d != msgspec.Raw(b"true"):
                     self._progress.ended()
-                    await asyncio.sleep(random.uniform(1, IDENTIFY_SECONDS))  # noqa: S311 - as Discord demands
+                    await asyncio.sleep(random.uniform(0.2, 1) * INVALID_SECONDS)  # noqa: S311 - as Discord demands
                 raise _Lost("Discord no longer knows the session")
             case 11:
                 beats.acknowledged = True

@@ -17,7 +17,7 @@ MAX_FILE = 10 * 1024 * 1024
 """Bytes of the largest file that Discord takes from a bot."""
 
 PAGE = 100
-RECENT_PAGES = 3
+RECENT_PAGES = 5
 """Messages in a page, and pages that are searched for a post whose fate is unknown."""
 
 SUPPRESS_EMBEDS = 1 << 2
@@ -69,20 +69,22 @@ class Posts:
         """
         answered = int(message.reply_to) if message.reply_to.isdigit() else 0
         after, nonce = max(answered, self._progress.posted.get(channel, 0)), _nonce(message.id)
+        before: dict[str, str] = {}
         for _ in range(RECENT_PAGES):
-            query = {"after": str(after)} if after else {}
             try:
-                page = await self._api.get(f"/channels/{channel}/messages", limit=str(PAGE), **query)
+                page = await self._api.get(f"/channels/{channel}/messages", limit=str(PAGE), **before)
             except Refused as error:
                 raise undeliverable(error) or error from error
-            found = sorted(msgspec.convert(page, list[events.Message]), key=lambda each: int(each.id))
+            found = msgspec.convert(page, list[events.Message])
             for each in found:
                 same = _words(each.content or "") == _words(content) and len(each.attachments) == files
-                if each.author.id == me and (each.nonce == nonce or (each.nonce is None and same)):
+                mine = each.author.id == me and int(each.id) > after
+                if mine and (each.nonce == nonce or (each.nonce is None and same)):
                     return each.id
-            if not after or len(found) < PAGE:
-                return ""
-            after = int(found[-1].id)
+            oldest = min((int(each.id) for each in found), default=0)
+            if len(found) < PAGE or oldest <= after:
+                break
+            before = {"before": str(oldest)}
         return ""
 
 

@@ -85,7 +85,7 @@ class Reception:
             try:
                 handle(msgspec.json.decode(data, type=form))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                log.warning("discord_event_not_read", event=kind, reason=str(error))
+                log.warning("discord_event_not_read", kind=kind, reason=str(error))
         self._progress.changed()
         await self._progress.settle()
         await self._lanes.until_room()
