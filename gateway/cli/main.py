@@ -31,7 +31,7 @@ from gateway.cli.options import (
 if TYPE_CHECKING:
     from plugins.host.loading import PluginFolder
 
-KINDS = ("provider", "embedding", "tool", "command", "policy")
+KINDS = ("provider", "embedding", "tool", "command", "channel", "policy")
 """The kinds of `plugins new`, as in `plugins.testing.templates.packages`; that is not imported here, for quick help."""
 
 
@@ -71,7 +71,7 @@ def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bo
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to create [exuvia-NAME].")
 def new_plugin(kind: str, name: str, into: Path | None) -> None:
     """Create a complete package with passing tests. It provides NAME: a chat provider, an embedding provider, a tool, a
-    command or a policy."""
+    command, a channel or a policy."""
     from gateway.cli import plugins as commands
 
     end(lambda: commands.new_plugin(kind, name, into, sys.stdout))

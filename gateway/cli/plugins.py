@@ -15,7 +15,7 @@ from gateway.config.keys import Config, load_config
 from gateway.plugin_runtime.plugin_loading import allowed_plugins, plugin_tables
 from gateway.support.printable import one_line
 from plugins.host.hooks import Hooks
-from plugins.host.loading import NoPlugin, PluginFolder, installed_plugins, load_one, load_plugins
+from plugins.host.loading import NoPlugin, PluginFolder, built_in_channels, installed_plugins, load_one, load_plugins
 from plugins.support.untrusted import PluginCallFailed, attempt
 from plugins.testing.templates.packages import NotWritten, write_package
 
@@ -37,6 +37,7 @@ HOOKS = {
     "embedding": "register_embedding_providers",
     "tool": "register_tools",
     "command": "register_commands",
+    "channel": "register_channels",
 }
 """The registration hook of each kind of new package."""
 
@@ -91,7 +92,7 @@ def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
     """Create a package and print the next steps. The name must not be that of a built-in plugin."""
     hooks = load_plugins(())
     ours = {known for plugin in hooks.plugins for known in hooks.provided(plugin).get(HOOKS.get(kind, ""), ())}
-    if name in ours or name in hooks.plugins:
+    if name in ours or name in hooks.plugins or (kind == "channel" and name in built_in_channels()):
         raise click.ClickException(f"{name!r} is built in; choose another name.")
     folder = into or Path(f"exuvia-{name.replace('_', '-')}")
     try:

@@ -103,6 +103,7 @@ def test_a_name_that_nothing_could_have_is_refused(name: str, tmp_path: Path) ->
         ("provider", "anthropic"),
         ("tool", "read"),
         ("command", "status"),
+        ("channel", "irc"),
         ("policy", "builtin"),
     ],
 )

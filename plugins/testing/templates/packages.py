@@ -32,6 +32,13 @@ KINDS = {
     ),
     "tool": Kind(what="a tool for the model", use="[plugins.__NAME__]\nlongest = 2000"),
     "command": Kind(what="a command that people type", use="# Then type /__NAME__ in any conversation."),
+    "channel": Kind(
+        what="a channel to a messaging service",
+        use=(
+            '[channels.home]\nkind = "__NAME__"\nbase_url = "https://chat.example.com"\ntoken = "env:__VARIABLE___TOKEN"\n'
+            'people = { "ana" = "owner" }'
+        ),
+    ),
     "policy": Kind(
         what="a policy of pruning and compaction",
         use="[plugins.__NAME__]\nkeep_results = 8",
