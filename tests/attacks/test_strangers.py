@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.gateway.launching import LAUNCHING, launches, launching
 from tests.shelf import Shelf
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 OWNER = {"EXUVIA_TOKEN": TOKEN}
 BEN = "the-token-of-ben-is-long-enough"
@@ -218,3 +219,40 @@ async def test_requests_to_pair_are_checked(tmp_path: Path, elsewhere: Elsewhere
         async with g.http.delete(f"{g.url}/api/pairings/lines%3A..%2f..%2ftoken", headers=headers) as response:
             assert response.status == 404
         assert not (g.home / "pairings.jsonl").exists()
+
+
+async def test_a_changed_configuration_counts_at_once(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    def table(rest: str) -> str:
+        return (
+            '[agent]\nmodel = "scripted:echo"\n[plugins]\nallow = ["lines"]\n'
+            f'[plugins.lines]\nport = {elsewhere.port}\n[channels.lines]\nkind = "lines"\n{rest}\n'
+        )
+
+    async def becomes(expected: str, **said: Any) -> dict[str, Any]:
+        """Send messages until one has this outcome; each has an id of its own."""
+        async with deadline():
+            for number in itertools.count():
+                id_ = f"{expected} {len(said)} {number} {g.daemon.config.sources.text!r}"
+                await elsewhere.say("hi", id_=id_, **said)
+                while id_ not in ((line := await elsewhere.hear()).get("ok"), line.get("no")):
+                    pass
+                outcome = "told" if line.get("tell") else "no" if "no" in line else "new" if line["new"] else "ignored"
+                if outcome == expected:
+                    return line
+                await asyncio.sleep(0.05)
+        raise AssertionError
+
+    anybody = {"sender": "ana", "room": "kitchen", "group": True, "mentioned": False}
+    first = table('people = { "ana" = "owner" }\npairing = false\nmessages_per_minute = 100000')
+    async with gateway(tmp_path / "home", file=first) as g:
+        file = g.home / "config.toml"
+        await becomes("no", sender="bo")
+        await becomes("new", sender="ana")
+        await becomes("ignored", **anybody)
+        file.write_text(first + "mention = false\n")
+        await becomes("new", **anybody)
+        file.write_text(first.replace("100000", "1"))
+        assert "You may send 1 message a minute" in (await becomes("told", sender="ana"))["why"]
+        file.write_text(table(""))
+        assert CODE.findall((await becomes("told", sender="bo"))["why"])
+        assert elsewhere.connections == 1, "the channel stays open"

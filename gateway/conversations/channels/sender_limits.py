@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gateway.support.session_status import count_of
 from plugins.api.channel import MessageRejected
 
 MOST_SENDERS = 1000
@@ -51,9 +52,10 @@ class SenderLimits:
             bucket.told = False
             return
         told, bucket.told = bucket.told, True
+        limit = count_of(per_minute, "message")
         raise MessageRejected(
-            f"You may send {per_minute} messages a minute. This one was not accepted, and neither are others until you"
-            " pause; then send again what is missing.",
+            f"You may send {limit} a minute. This one was not accepted, and neither are others until you pause; then send"
+            " again what is missing.",
             tell=not told,
         )
 

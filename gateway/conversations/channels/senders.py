@@ -119,7 +119,7 @@ class Senders:
         if request is None:
             return UnknownSender(UNKNOWN)
         log.warning("pairing_requested", channel=channel, sender=address, name=name)
-        sentence = f"{UNKNOWN} Its owner can admit you with the code {request.code} within the next hour."
+        sentence = f"{UNKNOWN} Its owner can admit you with the code {request.code} within the next hour; then write again."
         return UnknownSender(sentence, tell=True)
 
     async def sender_of(self, message: MessageReceived) -> Sender | None:
