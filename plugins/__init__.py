@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from plugins.api.channel import ChecksConnection as ChecksConnection
     from plugins.api.channel import Choice as Choice
     from plugins.api.channel import DeliveryUnknown as DeliveryUnknown
+    from plugins.api.channel import HandlesHooks as HandlesHooks
+    from plugins.api.channel import HookRequest as HookRequest
+    from plugins.api.channel import HookResponse as HookResponse
     from plugins.api.channel import InboundFile as InboundFile
     from plugins.api.channel import InboundMessage as InboundMessage
     from plugins.api.channel import MessageRejected as MessageRejected
@@ -208,8 +211,9 @@ API_VERSION = 1
 """The version of the plugin API. docs/plugins.md says what it covers and when it is raised."""
 
 _NAMES = {
-    "plugins.api.channel": "Channel ChannelActivity ChannelInbox ChecksConnection Choice DeliveryUnknown InboundFile"
-    " InboundMessage MessageRejected OutboundMessage ShowsActivity SplitsReplies TryLater Undeliverable",
+    "plugins.api.channel": "Channel ChannelActivity ChannelInbox ChecksConnection Choice DeliveryUnknown"
+    " HandlesHooks HookRequest HookResponse InboundFile InboundMessage MessageRejected"
+    " OutboundMessage ShowsActivity SplitsReplies TryLater Undeliverable",
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",

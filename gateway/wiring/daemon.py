@@ -29,6 +29,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
+from gateway.http.hooks import Hooks
 from gateway.http.listener import bound_sockets, serve
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
@@ -278,6 +279,7 @@ class Daemon:
         )
         server = WebsocketServer(services)
         instruments, mcp_server = self._instruments(gateway), LazyMcpServer(gateway, services)
+        hooks = Hooks(gateway.plugins.channels.hooked, services.readiness, services.unauthenticated)
         app = application(
             services,
             server,
@@ -286,7 +288,7 @@ class Daemon:
                 *console_endpoints(gateway, context, lambda: instruments.overview(server.connections)),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
-            routes=[*console_routes(services), mcp_server.route],
+            routes=[*console_routes(services), mcp_server.route, hooks.route],
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
@@ -203,9 +204,9 @@ class Channel(Protocol):
     itself (`kind`, `mention`, `pairing`, `people`, `messages_per_minute`). A class without it is opened once, under its own
     name, with the settings of its plugin.
 
-    Optional members are described by `SplitsReplies`, `ShowsActivity` and `ChecksConnection`. A class with `attempts_noted =
-    True` is for a service that does not recognise a message that is sent twice: the gateway makes a durable note before each
-    attempt, so that `OutboundMessage.again` is true after a crash during one.
+    Optional members are described by `SplitsReplies`, `ShowsActivity`, `ChecksConnection` and `HandlesHooks`.
+    A class with `attempts_noted = True` is for a service that does not recognise a message that is sent twice: the gateway
+    makes a durable note before each attempt, so that `OutboundMessage.again` is true after a crash during one.
     """
 
     name: ClassVar[str]
@@ -277,6 +278,49 @@ class ChecksConnection(Protocol):
     async def check(self) -> str:
         """Return a sentence that says as whom the channel is logged in. Called after `__aenter__`; must not consume
         messages."""
+        ...
+
+
+class HookRequest(Protocol):
+    """A request to `POST /hooks/NAME`. Nobody has checked who sends it: do nothing before its signature is verified.
+
+    Attributes:
+        headers: The headers by their names in lower case; the values of a repeated one are joined by commas.
+    """
+
+    headers: Mapping[str, str]
+
+    async def read(self, most: int) -> bytes:
+        """Return the body as it was sent, within the gateway's limits of time and memory.
+
+        A body of more than `most` bytes is refused by the gateway; let its exception pass.
+        """
+        ...
+
+
+class HookResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The response to a `HookRequest`.
+
+    Attributes:
+        status: The status. Below 400 the sender counts as authenticated.
+        body: The body.
+        media: Its media type.
+        retry_after: Seconds after which the sender should try again, for the header `Retry-After`; 0 for none.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    media: str = "application/json"
+    retry_after: float = 0.0
+
+
+@runtime_checkable
+class HandlesHooks(Protocol):
+    """A channel whose service sends requests to `POST /hooks/NAME`, with the name of the channel."""
+
+    async def handle(self, request: HookRequest, inbox: ChannelInbox) -> HookResponse:
+        """Verify a request, and pass on what it contains. Respond with a status below 300 only after `inbox.receive`
+        returned, since the service then forgets the message."""
         ...
 
 

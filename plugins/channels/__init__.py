@@ -9,4 +9,5 @@ matrix/          Rooms of Matrix.
 slack            Slack, over Socket Mode.
 service_library  Importing the library of a service, an optional dependency.
 telegram         Telegram, over its Bot API.
+webhook          Signed requests in and out, for services that have no channel of their own.
 """

@@ -120,7 +120,7 @@ def channel(offered: object) -> str:
     """Return the name of a channel class."""
     kind = _class(offered, Channel, ("__aenter__", "__aexit__", "run", "deliver"))
     _coroutine(kind, "__aenter__", "__aexit__", "run", "deliver")
-    _coroutine(kind, *(method for method in ("show_activity", "check") if hasattr(kind, method)))
+    _coroutine(kind, *(method for method in ("show_activity", "check", "handle") if hasattr(kind, method)))
     _plain(kind, *(method for method in ("fits",) if hasattr(kind, method)))
     if not isinstance(getattr(kind, "attempts_noted", False), bool):
         raise InvalidPlugin(f"{kind.__name__}.attempts_noted is neither True nor False")

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from plugins.channels.irc.irc_channel import REPEATED
 from tests.channels.irc_network import IrcPerson, Ngircd
 from tests.channels.link import Link
 from tests.channels.story import StoryService
@@ -31,6 +32,7 @@ class Story(StoryService):
     chats: ClassVar[Sequence[str]] = ("#kitchen", "#garden", "ana")
     acknowledges: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
+    mark: ClassVar[str] = REPEATED
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -14,7 +14,7 @@ end everything is calm until all messages are answered. Then it must be true tha
 A channel's owner writes `tests/channels/KIND_story.py` with a class `Story`, a `StoryService`, and a test that awaits
 `tell(Story, tmp_path, messages=60, seed=1)`. Two weaknesses of services are allowed for, and only as far as they go:
 `acknowledges = False` (what was under way when a connection ended may be lost) and `repeats = True` (a post may come twice
-if the journal notes a second attempt for it).
+if the second one says so).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import msgspec
 
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.channels.link import Link
-from tests.channels.story_checks import Said, Told, check, is_delivered, places, received
+from tests.channels.story_checks import Said, Told, check, is_delivered, marked_places, places, received
 from tests.faults.gateway_process import GatewayProcess, journals, start_process, verify
 from tests.ports import free_port
 from tests.torture.preload import Preload, compiler
@@ -93,17 +93,21 @@ class StoryService(ABC):
         chats: The chats in which people say something; groups among them if the service has groups.
         acknowledges: The service sends again what the gateway has not acknowledged. If not, `links` must have the one
             connection of the channel, and `ready` must wait until the assistant is there.
-        repeats: Sending is not idempotent: after an attempt without a result the channel posts again.
+        repeats: Sending is not idempotent: after an attempt without a result the channel posts again, with a mark.
+        mark: The text in such a post.
         links: Proxies between the gateway and the service, through which it connects.
+        gateway_port: The port of the gateway, for services that connect to it; set before the service is started.
     """
 
     chats: ClassVar[Sequence[str]]
     acknowledges: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
+    mark: ClassVar[str] = ""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.links: tuple[Link, ...] = ()
+        self.gateway_port = 0
 
     @abstractmethod
     async def __aenter__(self) -> Self:
@@ -182,7 +186,7 @@ class StoryRun:
         self._home = folder / "home"
         self._calm = calm
         self._dice = random.Random(f"{seed} story")
-        self._port = free_port()
+        self._port = service.gateway_port = free_port()
         self._said: dict[int, Said] = {}
         self._lengths = dict.fromkeys(range(1, messages + 1), 1)
         self._lengths |= {number: self._dice.choice((6, 14)) for number in self._lengths if number % 9 == 0}
@@ -334,6 +338,7 @@ class StoryRun:
             said=self._said,
             lengths=self._lengths,
             posts={chat: places(await service.posts(chat)) for chat in service.chats},
+            marked={chat: marked_places(await service.posts(chat), service.mark) for chat in service.chats},
             journals=journals(self._home),
             down=[interval for link in service.links for interval in link.down],
         )

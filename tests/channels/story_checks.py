@@ -40,6 +40,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         said: The messages by their numbers.
         lengths: The number of paragraphs of each answer.
         posts: The paragraphs on the service, by chat.
+        marked: The indexes of those whose post says that it may be a repetition, by chat.
         journals: All events of all sessions.
         down: The intervals in which the gateway was not connected to the service.
     """
@@ -47,6 +48,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     said: dict[int, Said]
     lengths: dict[int, int]
     posts: dict[str, list[Place]]
+    marked: dict[str, set[int]]
     journals: Sequence[Journal]
     down: Sequence[tuple[float, float]]
 
@@ -64,21 +66,21 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the messages that stand in no journal."""
         return set(self.said) - received(self.journals)
 
-    @cached_property
-    def answers(self) -> dict[int, tuple[Event, Journal]]:
-        """The answers by the number of their message: the event, and its journal."""
-        found = {}
-        for journal in self.journals:
-            for event in journal:
-                if event["kind"] == "model_replied" and (places_ := places([event["text"]])):
-                    found[places_[0][0]] = event, journal
-        return found
-
 
 def received(journals: Sequence[Journal]) -> set[int]:
     """Return the numbers of the messages in some journals."""
     texts = [event["text"] for journal in journals for event in journal if event["kind"] == "message_received"]
     return {int(ASKED.findall(text)[0]) for text in texts}
+
+
+def marked_places(texts: Sequence[str], mark: str) -> set[int]:
+    """Return the indexes of the first paragraphs in posts with a mark, among all that `places` returns."""
+    found, index = set(), 0
+    for text in texts:
+        if mark and mark in text:
+            found.add(index)
+        index += len(places([text]))
+    return found
 
 
 def places(texts: Sequence[str]) -> list[Place]:
@@ -176,10 +178,12 @@ def delivered(story: Told, chat: str, posts: list[Place], *, repeats: bool) -> I
     """The answers to the messages of a chat are posted in order, once each."""
     numbers = [number for number, _, _ in story.received if story.said[number].chat == chat]
     expected = [(number, part) for number in numbers for part in range(1, story.lengths[number] + 1)]
-    for place, count in Counter(posts).items():
-        noted = repeated_attempts(story, place[0]) if repeats else 0
-        if count > 1 + noted:
-            yield f"posted twice: paragraph {place} is {count} times in {chat}, with {noted} repeated attempts"
+    excused = repeated_parts(posts, story.marked[chat]) if repeats else set()
+    known: set[Place] = set()
+    for index, place in enumerate(posts):
+        if place in known and index not in excused:
+            yield f"posted twice: paragraph {place} in {chat}"
+        known.add(place)
     if missing := sorted(set(expected) - set(posts)):
         yield f"not posted: {missing[:SHOWN]} in {chat}"
     if unexpected := sorted(set(posts) - set(expected)):
@@ -190,14 +194,10 @@ def delivered(story: Told, chat: str, posts: list[Place], *, repeats: bool) -> I
         yield f"reordered: {chat} has {first[wrong : wrong + 5]} instead of {expected[wrong : wrong + 5]}"
 
 
-def repeated_attempts(story: Told, number: int) -> int:
-    """Count the attempts to post a part of an answer that follow another one to post the same part."""
-    if number not in story.answers:
-        return 0
-    answer, journal = story.answers[number]
-    attempts = [
-        (event["chars"], event["files"])
-        for event in journal
-        if event["kind"] == "delivery_attempted" and event["of"] == answer["seq"]
-    ]
-    return len(attempts) - len(set(attempts))
+def repeated_parts(posts: Sequence[Place], marked: set[int]) -> set[int]:
+    """Return the indexes of the paragraphs that are marked as possibly repeated, and of those that follow in their part."""
+    found: set[int] = set()
+    for index, (number, part) in enumerate(posts):
+        if index in marked or (index - 1 in found and posts[index - 1] == (number, part - 1)):
+            found.add(index)
+    return found

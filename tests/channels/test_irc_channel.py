@@ -35,7 +35,9 @@ from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import ChannelConformance, RecordingInbox
 from plugins.testing.contexts import make_context
 from tests.channels.irc_network import IrcPerson, Ngircd, needs_ngircd, ngircd
+from tests.channels.irc_story import Story
 from tests.channels.link import Link
+from tests.channels.story import tell
 from tests.servers.irc_server import OFFERED, IrcServer
 from tests.waiting import VirtualTime, deadline, until
 
@@ -171,6 +173,11 @@ class TestConformance(ChannelConformance):
 
     def settings(self, service: Any) -> IrcSettings:
         return settings(service.port, *service.rooms)
+
+
+@needs_ngircd
+async def test_sixty_messages_while_everything_breaks(tmp_path: Path) -> None:
+    await tell(Story, tmp_path, messages=60, seed=1)
 
 
 # --- on ngircd --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import structlog
 
 from gateway.conversations.channels.channel_instances import ChannelInstance
 from gateway.support.printable import one_line
-from plugins.api.channel import Channel, ChannelInbox
+from plugins.api.channel import Channel, ChannelInbox, HandlesHooks
 from plugins.api.context import PluginContext
 from plugins.support.errors import PluginError
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
@@ -74,6 +74,17 @@ class ChannelRunner:
     def opened(self, name: str) -> Channel | None:
         """Return an open channel; None while it is closed."""
         return self._open.get(name)
+
+    def hooked(self, name: str) -> tuple[HandlesHooks, ChannelInbox] | None:
+        """Return an open channel and an inbox for the requests that it handles; None while it is closed.
+
+        Raises:
+            LookupError: No channel of this name handles requests.
+        """
+        if not hasattr(self._wanted[name].kind, "handle"):
+            raise LookupError(name)
+        channel = self._open.get(name)
+        return (channel, self._inbox(name)) if self._inbox and isinstance(channel, HandlesHooks) else None
 
     def problems(self) -> list[str]:
         """Return a sentence for each channel that is closed or not connected."""
