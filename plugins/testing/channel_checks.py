@@ -11,6 +11,7 @@ class TestMine(ChannelConformance):
 
     deleted_chat = "demolished"      # a chat for which the fake refuses every reply
     busy_chat = "crowded"            # a chat for which it asks to wait
+    silent_chat = "abyss"            # a chat for which it takes a reply and ends the connection without an answer
     edits = True                     # the service has edited messages, and the fake has `edit`
     buttons = True                   # the service has buttons, and the fake has `press`
 """
@@ -23,13 +24,31 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from plugins.api.channel import Channel, Choice, InboundMessage, MessageRejected, OutboundMessage, TryLater, Undeliverable
+from plugins.api.channel import (
+    Channel,
+    ChannelActivity,
+    ChecksConnection,
+    Choice,
+    DeliveryUnknown,
+    InboundMessage,
+    MessageRejected,
+    OutboundMessage,
+    ShowsActivity,
+    SplitsReplies,
+    TryLater,
+    Undeliverable,
+)
+from plugins.channels.formatting.markdown_pieces import split_markdown
 from plugins.host import validation
 from plugins.testing.checks import assert_not_blocking, check
 from plugins.testing.contexts import make_context
 
 PATIENCE = 5.0
 """Seconds within which a message must arrive, and a cancelled channel must end."""
+
+SENTENCE = "There is *tea* in the `kitchen`, and 2 < 3 & 4 > 1. "
+POSTS, LONGEST = 3, 100_000
+"""The posts of a long reply that are sent, and the characters up to which one is tried."""
 
 ODD = ("😀 \u202eabc", "two\nlines\tand a tab", "\x00\x1b[31m", "word " * 4000)
 
@@ -130,6 +149,9 @@ class ChannelConformance:
 
     busy_chat: ClassVar[str] = ""
     """A chat of the fake that asks to wait before the next reply; "" if there is none."""
+
+    silent_chat: ClassVar[str] = ""
+    """A chat of the fake for which it takes a reply and ends the connection without an answer; "" if there is none."""
 
     edits: ClassVar[bool] = False
     """Messages can be edited on the service, and the fake has `edit`."""
@@ -312,6 +334,62 @@ class ChannelConformance:
             assert 0 < error.after < float("inf"), (
                 f"TryLater has after={error.after!r}, which is not a positive number of seconds."
             )
+
+    @check
+    async def test_a_reply_without_an_answer_is_unknown(self, tmp_path: Path) -> None:
+        """Raise DeliveryUnknown if a reply was sent and no answer came: the service may have accepted it. `silent_chat`
+        names such a chat of the fake; without one nothing is checked."""
+        if self.silent_chat:
+            error = await self._refusal(tmp_path, self.silent_chat)
+            assert isinstance(error, DeliveryUnknown), f"deliver raised {error!r}, and not DeliveryUnknown."
+
+    @check
+    async def test_what_fits_is_one_post(self, tmp_path: Path) -> None:
+        """`fits` must return True only for texts that `deliver` can send as one post, and the same for the same text.
+        Without it nothing is checked."""
+        async with self.opened(tmp_path) as on:
+            if not isinstance(on.channel, SplitsReplies):
+                return
+            assert on.channel.fits("There is tea."), "Not even a short text fits."
+            text, pieces = SENTENCE, await asyncio.to_thread(split_markdown, SENTENCE, on.channel.fits)
+            while len(pieces) < POSTS and len(text) < LONGEST:
+                text += text
+                pieces = await asyncio.to_thread(split_markdown, text, on.channel.fits)
+            again = await asyncio.to_thread(split_markdown, text, on.channel.fits)
+            assert again == pieces, "fits answers differently for the same text."
+            for part, piece in enumerate(pieces[:POSTS], 1):
+                message = OutboundMessage(
+                    id=f"long/{part}", chat=self.known_as("kitchen"), text=piece.text, part=part, parts=POSTS
+                )
+                delivering = asyncio.create_task(on.channel.deliver(message))
+                await asyncio.wait([delivering], timeout=PATIENCE)
+                assert delivering.done(), f"deliver was not done with part {part} in {PATIENCE:g} seconds."
+                assert delivering.exception() is None, (
+                    f"{len(piece.text)} characters fit, and deliver raised {delivering.exception()!r}."
+                )
+
+    @check
+    async def test_activity_is_shown_and_is_no_post(self, tmp_path: Path) -> None:
+        """`show_activity` must return within its interval, and leave nothing behind that looks like a reply. Without it
+        nothing is checked."""
+        async with self.opened(tmp_path) as on:
+            if isinstance(on.channel, ShowsActivity):
+                for text in ("", "There is", "There is **tea**."):
+                    async with asyncio.timeout(PATIENCE):
+                        await on.channel.show_activity(ChannelActivity(chat=self.known_as("kitchen"), text=text))
+                await on.channel.deliver(OutboundMessage(id="one", chat=self.known_as("kitchen"), text="There is tea."))
+                assert await on.answered() == (self.known_as("kitchen"), "There is tea.")
+
+    @check
+    async def test_its_connection_is_described_in_a_sentence(self, tmp_path: Path) -> None:
+        """`check` must return a sentence, and leave the messages that arrive to `run`. Without it nothing is checked."""
+        async with self.opened(tmp_path) as on:
+            if isinstance(on.channel, ChecksConnection):
+                await on.service.say("ana", "kitchen", "hello")
+                async with asyncio.timeout(PATIENCE):
+                    told = await on.channel.check()
+                assert told.endswith("."), f"check returned {told!r}, which is no sentence."
+                assert (await on.arrival()).text == "hello"
 
     async def _refusal(self, folder: Path, chat: str) -> BaseException | None:
         """Deliver a reply to a chat that rejects it, and return the exception."""

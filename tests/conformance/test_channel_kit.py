@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from exuvia import (
+    ChannelActivity,
     ChannelConformance,
     ChannelInbox,
+    DeliveryUnknown,
     InboundMessage,
     MessageRejected,
     OutboundMessage,
@@ -61,11 +63,24 @@ class Lines:
             id=said["id"], sender=said["from"], chat=said["room"], text=said["text"], choice=said["pressed"]
         )
 
+    def fits(self, text: str) -> bool:
+        return len(text) <= 500
+
+    async def show_activity(self, activity: ChannelActivity) -> None:
+        self.tell({"typing": activity.chat})
+
+    async def check(self) -> str:
+        return "Logged in as lines."
+
     async def deliver(self, delivery: OutboundMessage) -> str:
         if delivery.chat == "demolished":
             raise Undeliverable("There is no such room.")
         if delivery.chat == "crowded":
             raise TryLater(after=30)
+        if delivery.chat == "abyss":
+            raise DeliveryUnknown("Nobody answered.")
+        if len(delivery.text) > 500 and delivery.parts > 1:
+            raise Undeliverable("It is too long.")
         buttons = {choice.label: choice.id for choice in delivery.choices}
         self.tell({"room": delivery.chat, "text": delivery.text, "buttons": buttons})
         await self._writer.drain()
@@ -132,6 +147,7 @@ class Case(ChannelConformance):
 
     deleted_chat = "demolished"
     busy_chat = "crowded"
+    silent_chat = "abyss"
     edits = buttons = True
 
     def service(self) -> Any:
@@ -148,6 +164,7 @@ class TestLines(Case):
 class TestLinesWithoutMore(TestLines):
     deleted_chat = ""
     busy_chat = ""
+    silent_chat = ""
     edits = buttons = False
 
 
@@ -226,6 +243,28 @@ class Hasty(Lines):
         return await super().deliver(delivery)
 
 
+class Certain(Lines):
+    async def deliver(self, delivery: OutboundMessage) -> str:
+        if delivery.chat == "abyss":
+            raise ConnectionResetError
+        return await super().deliver(delivery)
+
+
+class Ample(Lines):
+    def fits(self, text: str) -> bool:
+        return len(text) <= 1000
+
+
+class Drafting(Lines):
+    async def show_activity(self, activity: ChannelActivity) -> None:
+        self.tell({"room": activity.chat, "text": activity.text, "buttons": {}})
+
+
+class Curt(Lines):
+    async def check(self) -> str:
+        return "ok"
+
+
 BROKEN: dict[str, type[Lines]] = {
     "test_its_class_is_valid": Misnamed,
     "test_it_can_be_reopened": Leaking,
@@ -239,6 +278,10 @@ BROKEN: dict[str, type[Lines]] = {
     "test_unusual_replies_are_sent_or_refused": Fragile,
     "test_a_deleted_chat_is_undeliverable": Hopeful,
     "test_a_busy_service_is_retried_later": Hasty,
+    "test_a_reply_without_an_answer_is_unknown": Certain,
+    "test_what_fits_is_one_post": Ample,
+    "test_activity_is_shown_and_is_no_post": Drafting,
+    "test_its_connection_is_described_in_a_sentence": Curt,
     "test_it_does_not_block_the_event_loop": Sleepy,
 }
 
