@@ -15,6 +15,7 @@ class TestSlack(ChannelConformance):
     channel: ClassVar[type] = SlackChannel
     deleted_chat: ClassVar[str] = "demolished"
     busy_chat: ClassVar[str] = "crowded"
+    silent_chat: ClassVar[str] = "abyss"
     edits: ClassVar[bool] = True
     buttons: ClassVar[bool] = True
 
@@ -25,6 +26,8 @@ class TestSlack(ChannelConformance):
         server.conversation("demolished", archived=True)
         server.conversation("crowded")
         server.busy.add("crowded")
+        server.conversation("abyss")
+        server.silent.add("abyss")
         return server.serving()
 
     def settings(self, service: Any) -> Any:

@@ -37,6 +37,10 @@ MOST_THREADS, MOST_CONVERSATIONS, MOST_UPLOADS = 200, 2_000, 100
 MOST_MESSAGES = 10_000
 """Messages of a conversation that are caught up, the newest."""
 
+AT_ONCE, PACE_SECONDS = 20, 1.5
+"""Conversations that are read without a pause, and the pause after each further one: Slack allows 50 requests in a minute,
+and new messages need some of them."""
+
 PAGE = 200
 SAVE_SECONDS = 5.0
 KINDS = ("im", "mpim", "public_channel", "private_channel")
@@ -84,7 +88,10 @@ class Progress:
         while True:
             await self._changed.wait()
             await asyncio.sleep(SAVE_SECONDS)
-            await self.save()
+            try:
+                await self.save()
+            except OSError as error:  # then more of the history is read again after a crash
+                log.error("slack_positions_not_saved", reason=str(error))
 
     @property
     def changed(self) -> bool:
@@ -198,8 +205,11 @@ class CatchUp:
             gap: The number of the gap.
             in_order: Does work on a conversation when the work that began before it is done.
         """
-        for channel, kind in self._progress.order([each async for each in self._conversations()]):
+        channels = self._progress.order([each async for each in self._conversations()])
+        for number, (channel, kind) in enumerate(channels):
             await in_order(channel, partial(self.conversation, channel, kind))
+            if number >= AT_ONCE:
+                await asyncio.sleep(PACE_SECONDS)
         self._progress.close_gap(gap)
 
     async def conversation(self, channel: str, kind: str) -> None:
@@ -211,6 +221,8 @@ class CatchUp:
             await self._catch_up(channel, kind, self._now().timestamp())
         except SlackError as error:
             log.warning("slack_conversation_not_caught_up", chat=channel, reason=str(error))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the history is not as Slack describes it
+            log.error("slack_conversation_not_caught_up", chat=channel, reason=f"{type(error).__name__}: {error}")
         self._progress.caught_up(channel, gap)
 
     async def _conversations(self) -> AsyncIterator[tuple[str, str]]:
@@ -220,7 +232,7 @@ class CatchUp:
             try:
                 async for page in self._pages("users.conversations", types=types, exclude_archived=True, limit=PAGE):
                     for channel in page.get("channels") or ():
-                        yield str(channel["id"]), kind
+                        yield str(channel.get("id", "")), kind
             except SlackError as error:
                 log.warning("slack_conversations_not_listed", types=types, reason=str(error))
 

@@ -37,7 +37,7 @@ from plugins.channels.slack.slack_events import (
     read_press,
     readable,
 )
-from plugins.channels.slack.socket_mode import SocketMode
+from plugins.channels.slack.socket_mode import SocketMode, connection_url
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
@@ -55,6 +55,9 @@ LATER_PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 CATCH_UP_SECONDS = 30.0
 """Seconds that a message waits until those before it were read from the history."""
+
+URL_SECONDS = 20.0
+"""Seconds for which the address of a connection is used."""
 
 STATUS = "is thinking…"
 
@@ -102,7 +105,8 @@ class SlackChannel:
     async def __aenter__(self) -> Self:
         _check_tokens(self._settings)
         answer = await self._api.call("auth.test")
-        await self._app_api.call("apps.connections.open")
+        self._url = await connection_url(self._app_api)
+        self._url_until = asyncio.get_running_loop().time() + URL_SECONDS
         self._me = Identity(
             user=str(answer.get("user_id", "")),
             bot=str(answer.get("bot_id", "")),
@@ -149,10 +153,12 @@ class SlackChannel:
     async def run(self, inbox: ChannelInbox) -> None:
         """Receive messages until cancelled."""
         self._inbox = inbox
+        url = self._url if asyncio.get_running_loop().time() < self._url_until else ""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._progress.keep_saved())
             connected = partial(self._connected, tasks)
-            await SocketMode(self._app_api, self._context.transport, self._on_envelope, connected, inbox.report).run()
+            transport = self._context.transport
+            await SocketMode(self._app_api, transport, self._on_envelope, connected, inbox.report, url=url).run()
 
     def _connected(self, tasks: asyncio.TaskGroup, missed: bool) -> None:
         """Catch up what was missed before a connection."""

@@ -55,6 +55,7 @@ class SocketMode:
         handle: Handles an envelope, which is acknowledged when it returns. Calls begin in the order of arrival.
         connected: Called after a connection is there; with True if events may have been missed.
         report: Called with a problem, and with "" when it is over.
+        url: The address of the first connection, if it was asked for just now.
     """
 
     def __init__(
@@ -64,12 +65,15 @@ class SocketMode:
         handle: Callable[[Envelope], Awaitable[None]],
         connected: Callable[[bool], None],
         report: Callable[[str], None],
+        *,
+        url: str = "",
     ) -> None:
         self._api = api
         self._transport = transport
         self._handle = handle
         self._connected = connected
         self._report = report
+        self._url = url
         self._live = 0
         self._reported = False
         self._slots = asyncio.Semaphore(UNDER_WAY)
@@ -107,9 +111,7 @@ class SocketMode:
             await asyncio.sleep(pause)
 
     async def _attempt(self) -> aiohttp.ClientWebSocketResponse:
-        url = (await self._api.call("apps.connections.open")).get("url")
-        if not isinstance(url, str):
-            raise PluginError("Slack gave no address for a connection.")
+        url, self._url = self._url or await connection_url(self._api), ""
         socket = await self._transport.websocket(url, heartbeat=HEARTBEAT)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
@@ -163,6 +165,14 @@ class SocketMode:
             log.error("slack_envelope_failed", reason=f"{type(error).__name__}: {error}")
         finally:
             self._slots.release()
+
+
+async def connection_url(api: SlackApi) -> str:
+    """Return the address for one connection, which is valid for half a minute. Raises the errors of `SlackApi.call`."""
+    url = (await api.call("apps.connections.open")).get("url")
+    if not isinstance(url, str):
+        raise PluginError("Slack gave no address for a connection.")
+    return url
 
 
 def _decoded(message: aiohttp.WSMessage) -> dict[str, Any] | None:
