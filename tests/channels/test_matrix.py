@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +22,10 @@ from plugins.api.channel import (
     Undeliverable,
 )
 from plugins.api.tool import OutputFile
+from plugins.channels.matrix import sync
 from plugins.channels.matrix.login import LoginFailed
+from plugins.channels.matrix.matrix_api import MatrixClient as MatrixApi
+from plugins.channels.matrix.matrix_api import MatrixError
 from plugins.channels.matrix.matrix_channel import MatrixChannel, MatrixSettings
 from plugins.channels.matrix.reader import KEYCAPS
 from plugins.support.secrets import Secret
@@ -303,6 +307,51 @@ async def test_files_both_ways(synapse: SynapseServer, tmp_path: Path) -> None:
         assert (png["msgtype"], await ana.download(csv["url"]), await ana.download(png["url"])) == ("m.image", b"1,2", b"p")
         with pytest.raises(Undeliverable, match="M_TOO_LARGE"):
             await on.channel.deliver(post(room, "", 9, attachments=(OutputFile(content=bytes(9 * 2**20), media="a/b"),)))
+
+
+async def test_a_file_that_cannot_be_had_is_told_and_holds_nothing(
+    synapse: SynapseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "PAUSES", (0.01,))
+    async with scene(synapse, tmp_path) as (on, ana, bot, room):
+        waiting = await ana.ask("POST", "/_matrix/media/v1/create", {})  # an address to which nothing is uploaded
+        monkeypatch.setattr(on.channel._client, "download", partial(impatient, on.channel._client))
+        for address in ("mxc://test/unknown", str(waiting["content_uri"])):
+            await ana.send(room, {"msgtype": "m.file", "body": "a.txt", "url": address})
+        await ana.say(room, "next")
+        assert (await on.arrival()).text == "next"
+        told = [event["content"]["body"] for event in await ana.posts(room, bot.user, 2)]
+    assert all(text.startswith("The file 'a.txt' cannot be received: ") for text in told)
+    assert len(told) == 2
+
+
+async def impatient(client: MatrixApi, address: str) -> bytes:
+    """Download a file, and do not wait until somebody uploads it."""
+    server, _, media = address.removeprefix("mxc://").partition("/")
+    query = {"timeout_ms": "1"}
+    return await client._send(
+        "GET", f"/_matrix/client/v1/media/download/{server}/{media}", b"", media="application/json", query=query
+    )
+
+
+async def test_an_invitation_is_accepted_although_the_server_was_away(synapse: SynapseServer, tmp_path: Path) -> None:
+    async with person(synapse) as ana, person(synapse, "bot") as bot:
+        room = await ana.room(bot.user)
+        async with make_context(tmp_path, settings_for(synapse, bot)) as context, MatrixChannel(context) as channel:
+            request, refused = channel._client.request, asyncio.Event()
+
+            async def refuse(method: str, path: str, *more: Any, **options: Any) -> dict[str, Any]:
+                if "/join/" in path and not refused.is_set():
+                    refused.set()
+                    raise MatrixError(502, {}, None)
+                return await request(method, path, *more, **options)
+
+            channel._client.request = refuse  # type: ignore[method-assign]
+            running = asyncio.create_task(channel.run(RecordingInbox()))
+            await joined(ana, bot, room)
+            assert refused.is_set()
+            running.cancel()
+            await asyncio.wait([running])
 
 
 async def test_nothing_is_fetched_for_unknown_senders(synapse: SynapseServer, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import quote
@@ -32,9 +33,9 @@ from plugins.channels.matrix.encryption.key_store import KeyStore, MissingKey
 from plugins.channels.matrix.html import html_of, plain
 from plugins.channels.matrix.login import ENDED, Login
 from plugins.channels.matrix.matrix_api import MatrixClient, MatrixError, of_room
-from plugins.channels.matrix.reader import CHOICES, KEYCAPS, EventReader, FileTooLarge
+from plugins.channels.matrix.reader import CHOICES, KEYCAPS, EventReader, FileUnavailable
 from plugins.channels.matrix.rooms import Rooms
-from plugins.channels.matrix.sync import Receiver
+from plugins.channels.matrix.sync import PAUSES, Receiver
 from plugins.support.errors import PluginError, ProviderError, SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
@@ -132,6 +133,7 @@ class MatrixChannel:
         self._invitations_file = StateFile(context.folder / "invitations.json")
         self._is_first = True
         self._reported: set[str] = set()
+        self._joining: set[str] = set()
         self._read: dict[str, str] = {}
         self._has_read = asyncio.Event()
 
@@ -218,21 +220,33 @@ class MatrixChannel:
                 if room not in self._reported:
                     self._reported.add(room)
                     log.warning("matrix_invitation_not_accepted", room=room, inviter=inviter)
-            else:
-                del self._invitations[room]
-                self._tasks.create_task(self._join(room))
-                await self._invitations_file.save(dict(self._invitations))
+            elif room not in self._joining:
+                self._joining.add(room)
+                self._tasks.create_task(self._accept(room))
 
     async def _accepts(self, inviter: str) -> bool:
         assert self._inbox is not None
         who = self._settings.invitations
         return who == "everyone" or (who == "known" and await self._inbox.knows(inviter))
 
+    async def _accept(self, room: str) -> None:
+        """Accept an invitation, which is kept until then: the server does not repeat it."""
+        await self._join(room)
+        self._joining.discard(room)
+        self._invitations.pop(room, None)
+        await self._invitations_file.save(dict(self._invitations))
+
     async def _join(self, room: str) -> None:
-        try:
-            await self._client.request("POST", f"/_matrix/client/v3/join/{quote(room, safe='')}")
-        except (MatrixError, ProviderError) as error:
-            log.warning("matrix_room_not_joined", room=room, reason=str(error))
+        """Join a room. While the server has a temporary problem it is asked again."""
+        for failures in count():
+            try:
+                await self._client.request("POST", f"/_matrix/client/v3/join/{quote(room, safe='')}")
+                return
+            except (MatrixError, ProviderError) as error:
+                if not (error.is_temporary if isinstance(error, MatrixError) else error.retryable):
+                    log.warning("matrix_room_not_joined", room=room, reason=str(error))
+                    return
+                await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
 
     async def _renew(self, error: MatrixError) -> None:
         if not await self._login.renew(error):
@@ -260,7 +274,7 @@ class MatrixChannel:
             return
         try:
             message = await self._reader.read(room, clear, is_known=is_known)
-        except FileTooLarge as error:
+        except FileUnavailable as error:
             await self._tell(room, event, str(error))
             message = None
         if message is not None:

@@ -34,8 +34,12 @@ _OLD_FALLBACK = re.compile(r"\A> <[^>\n]*>.*(?:\n>.*)*\n\n?")
 """The quotation at the beginning of a reply from a client of before Matrix 1.13."""
 
 
-class FileTooLarge(PluginError):
-    """A file is larger than what is downloaded."""
+DOWNLOADS = 8
+"""How often a file is asked for while its server has a temporary problem: a minute and a half."""
+
+
+class FileUnavailable(PluginError):
+    """A file cannot be had; the error message says why."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -70,6 +74,7 @@ class EventReader:
         self._decrypted = decrypted
         self._download = download
         self._said: dict[str, Said | None] = {}
+        self._failed_downloads: dict[str, int] = {}
 
     async def read(self, room_id: str, event: dict[str, Any], *, is_known: bool) -> InboundMessage | None:
         """Return an event as a message; None if it is none.
@@ -81,7 +86,7 @@ class EventReader:
 
         Raises:
             MatrixError, ProviderError: What belongs to it cannot be had.
-            FileTooLarge: Its file is too large.
+            FileUnavailable: Its file cannot be had.
         """
         content, kind = event["content"], event["type"]
         if not is_known:
@@ -112,7 +117,7 @@ class EventReader:
             mentioned=mentioned,
             reply=replied.text if replied else "",
             thread=_text(relation.get("event_id")) if relation.get("rel_type") == "m.thread" else "",
-            attachments=await self._files(content),
+            attachments=await self._files(event["event_id"], content),
         )
 
     def remember_own(self, event: str, text: str, choices: tuple[str, ...]) -> None:
@@ -231,17 +236,23 @@ class EventReader:
         words = body.casefold()
         return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", words) for name in names)
 
-    async def _files(self, content: Mapping[str, Any]) -> tuple[InboundFile, ...]:
+    async def _files(self, event: str, content: Mapping[str, Any]) -> tuple[InboundFile, ...]:
         if content.get("msgtype") not in FILES:
             return ()
         name = _text(content.get("filename")) or _text(content.get("body")) or "file"
         media = _text(_object(content.get("info")).get("mimetype"))
         try:
             return (InboundFile(content=await self._download(content), name=name, media=media),)
+        except MatrixError as error:
+            self._failed_downloads[event] = self._failed_downloads.get(event, 0) + 1
+            if error.is_temporary and self._failed_downloads[event] < DOWNLOADS:
+                raise
+            del self._failed_downloads[event]
+            raise FileUnavailable(f"The file {name[:100]!r} cannot be received: its server does not have it.") from error
         except BadAnswer as error:
-            raise FileTooLarge(f"The file {name[:100]!r} cannot be received: it is too large.") from error
+            raise FileUnavailable(f"The file {name[:100]!r} cannot be received: it is too large.") from error
         except ValueError as error:
-            raise FileTooLarge(f"The file {name[:100]!r} cannot be received: {error}.") from error
+            raise FileUnavailable(f"The file {name[:100]!r} cannot be received: {error}.") from error
 
 
 def _body(content: Mapping[str, Any], sender: str, *, has_reply: bool) -> str:
