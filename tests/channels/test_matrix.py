@@ -559,6 +559,8 @@ async def test_a_busy_chat_does_not_hold_the_others_and_loses_nothing(synapse: S
                 assert (await on.arrival()).text == str(number)
         inbox.busy = ""
         async with opened(tmp_path, settings, inbox) as on:
-            texts = []
-            while "waits" not in texts:
+            await ana.say(busy, "last")
+            texts = [""]
+            while texts[-1] != "last":
                 texts.append((await on.arrival()).text)
+    assert "waits" in texts

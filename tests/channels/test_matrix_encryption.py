@@ -241,7 +241,10 @@ async def test_a_message_that_is_sent_again_by_the_server_is_not_taken_twice(syn
         assert (await channel.arrival()).id == event
         stored = await on.bot.ask("GET", f"/_matrix/client/v3/rooms/{room}/event/{event}")
         await channel.channel._handle(room, stored | {"event_id": "$another"})
-        await channel.channel._handle(room, stored | {"sender": "@eve:test", "event_id": "$forged"})
+        machine = channel.channel._machine
+        assert machine is not None
+        with pytest.raises(PluginError, match="by somebody else"):
+            await machine.decrypt(room, stored | {"sender": "@eve:test"})
         await on.say(room, "last")
         assert (await channel.arrival()).text == "last"
 
