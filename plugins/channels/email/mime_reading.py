@@ -218,23 +218,8 @@ def _bytes_of(message: Message) -> bytes:
 
 def _content(part: Message) -> bytes:
     """Return the bytes of a part that has no parts."""
-    payload = part.get_payload()
-    if not isinstance(payload, str):
-        return b""
-    try:
-        raw = payload.encode("ascii", "surrogateescape")
-    except UnicodeEncodeError:
-        raw = payload.encode("utf-8", "replace")
-    match _header(part, "content-transfer-encoding").strip().lower():
-        case "base64":
-            return _base64(raw)
-        case "quoted-printable":
-            return a2b_qp(raw)
-        case "x-uuencode" | "uuencode" | "x-uue":
-            decoded = part.get_payload(decode=True)
-            return decoded if isinstance(decoded, bytes) else raw
-        case _:
-            return raw
+    content = part.get_payload(decode=True)
+    return content if isinstance(content, bytes) else b""
 
 
 def _base64(raw: bytes) -> bytes:
@@ -360,6 +345,7 @@ def decoded_text(raw: bytes, charset: str, *, html: bool = False) -> str:
         text = raw.decode("utf-8", "replace")
         if text.count("\ufffd") * 3 <= sum(mark > "\x7f" for mark in text):
             return _lines(text)
+        name = "cp1252"
     try:
         return _lines(raw.decode(_text_codec(name), "replace"))
     except (LookupError, ValueError):

@@ -1,0 +1,85 @@
+"""The story of the email channel: people whose mails reach dovecot, and answers that reach their mail server.
+
+A recipient's mail server that discards a Message-ID which it has seen shows each answer once; `repetitions` counts what it
+discards: mails whose connection was cut between their end and the server's reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import ClassVar, Self
+
+from tests.channels.link import Link
+from tests.channels.mail_stage import PEOPLE, mail, parsed, text_of
+from tests.channels.story import StoryService
+from tests.servers.mail_servers import AUTHSERV, OURS, PASSWORD, MailServers, mail_servers
+from tests.waiting import until
+
+CHANNEL = """
+[channels.mail]
+kind = "email"
+address = "{address}"
+password = "{password}"
+imap = "127.0.0.1:{imap}"
+smtp = "127.0.0.1:{smtp}"
+ca_file = "{ca_file}"
+authserv_id = "{authserv}"
+replies_per_thread = 1000000
+replies_per_sender = 1000000
+messages_per_minute = 1000000
+pairing = false
+people = {{ {people} }}
+"""
+
+
+class Story(StoryService):
+    """Each chat is a thread of somebody's."""
+
+    chats: ClassVar[Sequence[str]] = (f"ana@{PEOPLE}", f"ben@{PEOPLE}", f"cleo@{PEOPLE}")
+
+    async def __aenter__(self) -> Self:
+        self._stack = AsyncExitStack()
+        self.servers: MailServers = await self._stack.enter_async_context(mail_servers())
+        self._imap = await self._stack.enter_async_context(Link(self.servers.imap))
+        self._smtp = await self._stack.enter_async_context(Link(self.servers.smtp))
+        self.links = (self._imap, self._smtp)
+        self._noted = self.folder.parent / "home" / "channels" / "mail" / "mailbox.json"
+        self.repetitions = 0
+        self._shown: dict[str, list[str]] = {chat: [] for chat in self.chats}
+        self._ids: dict[str, set[str]] = {chat: set() for chat in self.chats}
+        self._read = dict.fromkeys(self.chats, 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        print(f"mails that were sent again with the same Message-ID: {self.repetitions}")  # noqa: T201
+
+    def configuration(self) -> str:
+        return CHANNEL.format(
+            address=OURS,
+            password=PASSWORD,
+            imap=self._imap.port,
+            smtp=self._smtp.port,
+            ca_file=self.servers.ca_file,
+            authserv=AUTHSERV,
+            people=", ".join(f'"{chat}" = "owner"' for chat in self.chats),
+        )
+
+    async def say(self, chat: str, text: str) -> None:
+        await until(self._noted.exists)  # mails from before the channel was first open do not count
+        self.servers.post(mail(text, sender=chat, References=f"<first.{chat}>"))
+
+    async def posts(self, chat: str) -> Sequence[str]:
+        received = self.servers.mails.get(chat, [])
+        for content in received[self._read[chat] :]:
+            if (name := str(parsed(content)["Message-ID"])) in self._ids[chat]:
+                self.repetitions += 1
+            else:
+                self._ids[chat].add(name)
+                self._shown[chat].append(text_of(content))
+        self._read[chat] = len(received)
+        return self._shown[chat]
