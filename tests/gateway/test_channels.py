@@ -27,7 +27,7 @@ from gateway.conversations.routing.chat import CORRECTION
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundFile, InboundMessage, MessageRejected, OutboundMessage
 from plugins.testing.contexts import ManualClock
-from sessions.events.events import ReplyDelivered
+from sessions.events.events import MessageWithdrawn, ReplyDelivered, TurnStarted
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.protocols import Blobs
@@ -249,6 +249,26 @@ async def test_a_deleted_message_that_waits_for_its_turn_is_withdrawn(tmp_path: 
     (withdrawn,) = (line for line in lines_of(g) if line["kind"] == "message_withdrawn")
     assert withdrawn["by"] == "ana"
     assert len(g.journals()) == 1
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_message_that_is_withdrawn_or_replaced_before_it_is_durable_starts_no_turn(*, edited: bool) -> None:
+    stage = Stage(Model(says("second")))
+    stage.log.steps = 50
+    message = msgspec.structs.replace(received("first", "lines:1"), channel="lines", reply_to="kitchen")
+    async with stage.playing():
+        stage.receive(message)
+        for _ in range(5):  # the conversation waits for the disk by now
+            await asyncio.sleep(0)
+        if edited:
+            stage.receive(msgspec.structs.replace(message, id="lines:2", text="second", edits="lines:1"))
+        else:
+            stage.recorder.append(MessageWithdrawn(of=2, by="ana"), urgent=True)
+        await stage.until_settled()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await stage.until_settled()
+    assert [turn.takes for turn in stage.told(TurnStarted)] == ([(3,)] if edited else [])
 
 
 def inbox(configured: Settings, home: Path) -> GatewayChannelInbox:
