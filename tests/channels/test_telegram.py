@@ -34,7 +34,7 @@ from tests.pictures import png
 from tests.ports import free_port
 from tests.servers.telegram_rules import Json, Refused
 from tests.servers.telegram_server import TOKEN, Fault, TelegramServer
-from tests.waiting import deadline, until
+from tests.waiting import VirtualTime, deadline, until
 
 ANA, BEN, EVE = 11, 12, 13
 GROUP, OLD_GROUP, NEW_GROUP = -1000000000044, -55, -1000000000055
@@ -532,6 +532,18 @@ async def test_a_poll_that_hangs_is_ended(telegram: TelegramServer, tmp_path: Pa
         await telegram.say(ANA, ANA, "hello")
         assert (await arrived(on)).text == "hello"
         assert "did not answer" in await reported(on)
+
+
+async def test_an_idle_hour_costs_a_poll_in_50_seconds(telegram: TelegramServer, tmp_path: Path) -> None:
+    async with opened(telegram, tmp_path) as on:
+        await telegram.say(ANA, ANA, "hello")
+        await arrived(on)
+        await until(lambda: telegram.unconfirmed() == 0)
+        before = telegram.called("getUpdates")
+        with VirtualTime():
+            await asyncio.sleep(3600)
+        assert telegram.called("getUpdates") - before <= 3600 / update_queue.POLL_SECONDS + 1
+        assert not on.running.done()
 
 
 async def test_the_slash_commands_are_in_the_menu(telegram: TelegramServer, tmp_path: Path) -> None:
