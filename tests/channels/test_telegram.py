@@ -39,6 +39,8 @@ from tests.waiting import VirtualTime, deadline, until
 ANA, BEN, EVE = 11, 12, 13
 GROUP, OLD_GROUP, NEW_GROUP = -1000000000044, -55, -1000000000055
 BLOCKED = Refused(403, "Forbidden: bot was blocked by the user")
+SECONDS = 30.0
+"""Seconds after which a message has not arrived; less than the time that a test of a guard may take."""
 ANONYMOUS_ADMIN = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
 
 
@@ -94,7 +96,7 @@ async def answered(on: Opened, chat: int, text: str = "", **fields: Any) -> str:
 
 
 async def arrived(on: Opened) -> InboundMessage:
-    async with deadline():
+    async with asyncio.timeout(SECONDS):
         return await on.inbox.arrived.get()
 
 
@@ -105,7 +107,8 @@ async def reported(on: Opened) -> str:
 
 async def nothing_else(on: Opened, server: TelegramServer) -> None:
     """Check that everything was confirmed and nothing more arrived."""
-    await until(lambda: server.unconfirmed() == 0)
+    async with asyncio.timeout(SECONDS):
+        await until(lambda: server.unconfirmed() == 0)
     assert on.inbox.arrived.empty()
 
 
@@ -178,14 +181,33 @@ class TestConformance(ChannelConformance):
 # --- receiving --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_confirmed_only_once_it_is_received(telegram: TelegramServer, tmp_path: Path) -> None:
+async def test_a_message_is_confirmed_only_once_it_is_received(
+    telegram: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(telegram, tmp_path) as on:
-        on.inbox.refused = MessageRejected("The disk is slow.", later=True)
+        receive, durable = on.inbox.receive, asyncio.Event()
+
+        async def slow(inbound: InboundMessage) -> bool:
+            await durable.wait()
+            return await receive(inbound)
+
+        monkeypatch.setattr(on.inbox, "receive", slow)
         said = await telegram.say(ANA, ANA, "hello")
+        polls = telegram.called("getUpdates")
+        await until(lambda: telegram.called("getUpdates") > polls + 2)
         assert telegram.unconfirmed() == 1
+        durable.set()
         found = await arrived(on)
         assert (found.id, found.sender, found.name, found.chat) == (f"{ANA}/{said['message_id']}", "11", "Ana Bell", "11")
         assert (found.text, found.group, found.mentioned) == ("hello", False, True)
+        await nothing_else(on, telegram)
+
+
+async def test_a_message_that_is_rejected_for_now_is_passed_on_again(telegram: TelegramServer, tmp_path: Path) -> None:
+    async with opened(telegram, tmp_path) as on:
+        on.inbox.refused = MessageRejected("The disk is slow.", later=True)
+        await telegram.say(ANA, ANA, "hello")
+        assert (await arrived(on)).text == "hello"
         await nothing_else(on, telegram)
 
 
