@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.api.channel import ChannelInbox, InboundMessage, OutboundMessage
+from plugins.api.channel import ChannelActivity, ChannelInbox, InboundMessage, OutboundMessage
 from plugins.channels.matrix.matrix_channel import MatrixChannel, MatrixSettings
 from plugins.channels.matrix.reader import KEYCAPS
 from plugins.support.secrets import Secret
@@ -143,5 +143,8 @@ def named(rooms: Callable[[], Rooms]) -> type[MatrixChannel]:
 
         async def deliver(self, message: OutboundMessage) -> str:
             return await super().deliver(msgspec.structs.replace(message, chat=await rooms().room(message.chat)))
+
+        async def show_activity(self, activity: ChannelActivity) -> None:
+            await super().show_activity(msgspec.structs.replace(activity, chat=await rooms().room(activity.chat)))
 
     return Named
