@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from plugins.api.channel import Choice, InboundMessage, MessageRejected, OutboundMessage
-from plugins.channels.discord import discord_gateway, discord_lanes, discord_reception
+from plugins.channels.discord import discord_api, discord_gateway, discord_lanes, discord_reception
 from plugins.channels.discord.discord_channel import Discord, DiscordSettings
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
@@ -146,7 +146,6 @@ async def test_a_message_that_was_being_handled_in_a_crash_comes_again(
         return await receive(message)
 
     monkeypatch.setattr(bot.inbox, "receive", slow)
-    server.heartbeat = 20
     async with bot.running():
         server.say(bot.ana, bot.direct, "slow")
         await entered.wait()
@@ -154,9 +153,12 @@ async def test_a_message_that_was_being_handled_in_a_crash_comes_again(
         assert await bot.texts(1) == ["quick"]
         session = next(iter(server.sessions.values()))
         seq = next(event["s"] for event in session.events if event["d"].get("content") == "slow")
-        assert session.connection is not None
-        await until(lambda: session.connection is not None and session.connection.beats > 3)
-        assert session.connection.last_beat < seq
+        connection = session.connection
+        assert connection is not None
+        beats = connection.beats
+        server.tell(1)  # asks for a heartbeat
+        await until(lambda: connection.beats > beats)
+        assert connection.last_beat < seq
     monkeypatch.undo()
     async with bot.running():
         assert await bot.texts(1) == ["slow"]
@@ -172,6 +174,79 @@ async def test_a_message_that_the_gateway_cannot_take_yet_is_passed_on_again_and
         server.say(bot.ana, bot.direct, "one")
         server.say(bot.ana, bot.direct, "two")
         assert await bot.texts(2) == ["one", "two"]
+
+
+async def test_what_is_missed_while_the_very_first_messages_are_being_handled_is_fetched(
+    bot: Bot, server: DiscordServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, go_on = bot.inbox.receive, asyncio.Event()
+
+    async def slow(message: InboundMessage) -> bool:
+        await go_on.wait()
+        return await receive(message)
+
+    monkeypatch.setattr(bot.inbox, "receive", slow)
+    async with bot.running():
+        server.say(bot.ana, bot.direct, "one")
+        server.say(bot.ana, bot.general, f"<@{BOT}> two")
+        await until(lambda: bot.channel._progress.last_of(bot.direct))
+        server.tell(9, data=False)
+        server.say(bot.ana, bot.direct, "three")
+        server.say(bot.ana, bot.general, f"<@{BOT}> four")
+        await until(lambda: server.identified == 2)
+        go_on.set()
+        assert sorted(await bot.texts(4)) == ["four", "one", "three", "two"]
+
+
+async def test_what_follows_a_crash_in_the_first_session_of_all_is_fetched(bot: Bot, server: DiscordServer) -> None:
+    async with bot.running():
+        state = bot.folder / "plugin" / "state.json"
+        await until(state.exists)
+        first = state.read_bytes()
+    state.write_bytes(first)  # nothing else was saved
+    server.forget_sessions()
+    server.say(bot.ana, bot.general, f"<@{BOT}> hello")
+    async with bot.running():
+        assert await bot.texts(1) == ["hello"]
+
+
+async def test_what_was_missed_is_fetched_also_if_discord_fails_meanwhile(
+    bot: Bot, server: DiscordServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discord_lanes, "LATER_SECONDS", (0.01,))
+    async with bot.running():
+        server.say(bot.ana, bot.direct, "one")
+        assert await bot.texts(1) == ["one"]
+        server.forget_sessions()
+        server.say(bot.ana, bot.direct, "two")
+        limited = {"message": "You are being rate limited.", "retry_after": 0.05, "global": False}
+        for status, body in ((500, "<html>oops</html>"), (429, limited), (403, "<html>blocked</html>"), (503, {})):
+            server.failures["GET /channels/{channel}/messages"].append((status, body, {}))
+        assert await bot.texts(1) == ["two"]
+
+
+async def test_a_download_that_breaks_off_is_tried_again(
+    bot: Bot, server: DiscordServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discord_reception, "DOWNLOAD_PAUSES", (0.01, 0.01))
+    download, broken = discord_api.DiscordApi.download, [None, None]
+
+    async def breaks_off(api: discord_api.DiscordApi, url: str, limit: int) -> bytes:
+        if broken:
+            broken.pop()
+            raise PluginError("Discord cannot be reached")
+        return await download(api, url, limit)
+
+    monkeypatch.setattr(discord_api.DiscordApi, "download", breaks_off)
+    async with bot.running():
+        server.say(bot.ana, bot.direct, "see", files={"cat.png": b"a cat"})
+        (file,) = (await bot.arrival()).attachments
+        assert file.content == b"a cat"
+        url = server.base_url.replace("/api/v10", "/attachments/1/2/gone.png")
+        lost = {"id": "1", "filename": "gone.png", "size": 5, "url": url}
+        gone = server.say(bot.ana, bot.direct, "see", attachments=[lost])
+        assert (await bot.arrival()).text.startswith("see\n[file gone.png not received: Discord answered 404")
+        assert gone["id"] in bot.known
 
 
 async def test_what_happened_before_the_bot_joined_a_server_is_not_fetched(bot: Bot, server: DiscordServer) -> None:

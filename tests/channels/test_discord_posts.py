@@ -185,7 +185,8 @@ async def test_what_discord_could_not_show_is_undeliverable(channel: Discord, ch
         ((500, "<html>oops</html>"), DeliveryUnknown),
         ((502, {"code": 0, "message": "upstream"}), DeliveryUnknown),
         ((401, {"code": 0, "message": "401: Unauthorized"}), discord_api.InvalidToken),
-        ((403, "<html>blocked</html>"), discord_api.Refused),
+        ((403, "<html>blocked</html>"), PluginError),
+        ((405, {"code": 0, "message": "405: Method Not Allowed"}), discord_api.Refused),
     ],
 )
 async def test_each_error_says_whether_another_attempt_may_help(

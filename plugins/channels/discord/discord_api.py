@@ -47,7 +47,7 @@ NEVER = frozenset({10003, 10004, 10008, 10013, 20026, 40005, 50001, 50006, 50007
 
 
 class Refused(PluginError):
-    """The API refused a request. `code` is Discord's own, 0 if the response has none."""
+    """The API refused a request, and would again. `code` is Discord's own, 0 if it is a general one."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(f"Discord answered {status}: {message}" + (f" (code {code})" if code else ""))
@@ -132,19 +132,26 @@ class DiscordApi:
         return await self._request("POST", path, payload=payload, files=files)
 
     async def download(self, url: str, limit: int) -> bytes:
-        """Return the content of an attachment. Raises PluginError if there is none, or more than `limit` bytes."""
+        """Return the content of an attachment.
+
+        Raises:
+            Refused: Discord no longer has it, or it is larger than `limit` bytes.
+            PluginError: It could not be read.
+        """
         assert self._session is not None
         content = bytearray()
         try:
             async with self._session.get(
                 url, allow_redirects=False, timeout=_total(UPLOAD_SECONDS), proxy=_proxy(url)
             ) as got:
+                if got.status >= 500:
+                    raise PluginError(f"Discord answered {got.status}")
                 if got.status != 200:
-                    raise PluginError(f"Discord no longer has the file (status {got.status})")
+                    raise Refused(got.status, 0, "it no longer has the file")
                 async for chunk in got.content.iter_any():
                     content += chunk
                     if len(content) > limit:
-                        raise PluginError(f"it is larger than {limit >> 20} MB")
+                        raise Refused(got.status, 0, f"it has more than {limit >> 20} MB")
         except (aiohttp.ClientError, OSError) as error:
             raise _no_answer(error) from error
         return bytes(content)
@@ -211,12 +218,13 @@ class DiscordApi:
             raise _no_answer(error) from error
 
     def _error(self, method: str, status: int, body: bytes) -> PluginError:
-        code, message = _code_and_message(body)
+        told = _code_and_message(body)
         if status == 401:
             return InvalidToken()
-        if status >= 500 and method == "POST":
-            return DeliveryUnknown(f"Discord answered {status}: {message}")
-        return Refused(status, code, message)
+        if status < 500 and told is not None:
+            return Refused(status, *told)
+        sentence = f"Discord answered {status}: {told[1] if told else 'a page that is not the API'}"
+        return DeliveryUnknown(sentence) if status >= 500 and method == "POST" else PluginError(sentence)
 
     # --- rate limits --------------------------------------------------------------------------------------------------
 
@@ -294,13 +302,14 @@ def _requested_wait(headers: Any, body: bytes) -> tuple[float, bool]:
     return (wait if 0 <= wait < 1e6 else CLOUDFLARE_SECONDS), everywhere or headers.get("X-RateLimit-Scope") == "global"
 
 
-def _code_and_message(body: bytes) -> tuple[int, str]:
-    """Return Discord's code and message of an error, with the fields that it names; 0 for a body that is not Discord's."""
+def _code_and_message(body: bytes) -> tuple[int, str] | None:
+    """Return Discord's code and message of an error, with the fields that it names; None for a body that is not the API's,
+    such as a page of Cloudflare."""
     try:
         told = msgspec.json.decode(body)
         code, message = int(told["code"]), str(told["message"])
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-        return 0, "a page that is not the API's"
+        return None
     details = msgspec.json.encode(told["errors"]).decode()[:200] if told.get("errors") else ""
     return code, f"{message} {details}".strip()
 

@@ -13,7 +13,7 @@ from plugins.api.channel import Channel, ChannelActivity, ChannelInbox, Outbound
 from plugins.api.context import PluginContext
 from plugins.api.hookspecs import hookimpl
 from plugins.channels.discord.discord_api import DiscordApi
-from plugins.channels.discord.discord_events import SessionStart, User
+from plugins.channels.discord.discord_events import User
 from plugins.channels.discord.discord_gateway import INTENTS, MESSAGE_CONTENT, PORTAL, DiscordGateway
 from plugins.channels.discord.discord_markdown import MAX_LENGTH, length, render
 from plugins.channels.discord.discord_posts import Posts
@@ -53,7 +53,7 @@ class Discord:
         settings: DiscordSettings = context.settings
         self._wants_content = settings.message_content
         self._api = DiscordApi(settings.base_url, settings.token.reveal())
-        self._progress = Progress(StateFile(context.folder / "state.json"))
+        self._progress = Progress(StateFile(context.folder / "state.json"), context.clock)
         self._posts = Posts(self._api, self._progress)
         self._me = User(id="")
         self._open = AsyncExitStack()
@@ -86,15 +86,11 @@ class Discord:
         try:
             async with asyncio.TaskGroup() as tasks:
                 reception = Reception(self._api, self._progress, inbox, tasks, self._me.id)
-
-                def on_start(_: SessionStart) -> None:
-                    reception.on_start()
-
                 gateway = DiscordGateway(
                     self._api,
                     self._progress,
                     intents=INTENTS | (MESSAGE_CONTENT if self._wants_content else 0),
-                    on_start=on_start,
+                    on_start=reception.on_start,
                     on_event=reception.on_event,
                     report=inbox.report,
                 )

@@ -206,7 +206,6 @@ class SessionStart(msgspec.Struct):
 
     session_id: str
     resume_gateway_url: str
-    user: User
     guilds: list[Guild] = []
 
 

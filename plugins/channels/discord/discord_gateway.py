@@ -74,7 +74,7 @@ class DiscordGateway:
     """The connection to the gateway.
 
     `on_event` is awaited with the name and the data of each event, in order, after its number stands in the progress;
-    `on_start` with the first event of each new session. `report` is called with problems, and "" when all is well.
+    `on_start` is called when a new session has begun. `report` is called with problems, and "" when all is well.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DiscordGateway:
         progress: Progress,
         *,
         intents: int,
-        on_start: Callable[[SessionStart], None],
+        on_start: Callable[[], None],
         on_event: Callable[[str, msgspec.Raw], Awaitable[None]],
         report: Callable[[str], None],
     ) -> None:
@@ -201,7 +201,7 @@ class DiscordGateway:
             start = msgspec.json.decode(frame.d, type=SessionStart)
             guilds = [guild.id for guild in start.guilds]
             progress.started(start.session_id, start.resume_gateway_url, frame.s or 0, guilds)
-            self._on_start(start)
+            self._on_start()
             await progress.settle()
         elif frame.s is not None:
             progress.received = frame.s

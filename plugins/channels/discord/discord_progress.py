@@ -7,17 +7,22 @@ being handled, so after a crash Discord sends it again (RESUME), or it is fetche
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from plugins.api.context import Clock
 from plugins.support.state_file import StateFile
 
 CHANNELS = 1000
 """Channels whose last message is remembered: direct messages, and those in which somebody has spoken to the bot."""
 
+EPOCH = 1_420_070_400_000
+"""The beginning of Discord's time in Unix milliseconds: an id has the milliseconds since then, and 22 further bits."""
+
 SLACK = 60_000 << 22
-"""A minute, in ids of Discord (snowflakes): messages of different channels arrive about in the order of their ids."""
+"""A minute, in ids: messages of different channels arrive about in their order, and clocks differ."""
 
 SAVE_SECONDS = 0.5
 """Seconds after a handled message until the state is saved."""
@@ -45,8 +50,9 @@ class Progress:
         posted: The last post of the bot in a channel.
     """
 
-    def __init__(self, file: StateFile) -> None:
+    def __init__(self, file: StateFile, clock: Clock) -> None:
         self._file = file
+        self._clock = clock
         self._pending: set[Pending] = set()
         self._first = 0
         self._newest = 0
@@ -75,9 +81,10 @@ class Progress:
     def started(self, session: str, url: str, seq: int, guilds: list[str]) -> None:
         """Note a new session with its first event: what happened since the one before is to be fetched."""
         since = self.seen
-        for guild in guilds:
+        for guild in guilds if since else ():  # what is from before the first session is not for the bot
             self.away.setdefault(guild, since)
         self.session, self.url, self.received, self._first = session, url, seq, seq
+        self._newest = self._newest or _id_of(self._clock.now())  # the first session of all
         self._vital = True
 
     def ended(self) -> None:
@@ -99,7 +106,6 @@ class Progress:
 
     def passed(self, message: int) -> None:
         """Note a message that is of no concern."""
-        self._vital |= not self._newest
         self._newest = max(self._newest, message)
         self.changed()
 
@@ -111,6 +117,11 @@ class Progress:
             self._guilds[channel] = guild
         if len(self._guilds) > CHANNELS:
             self._guilds = {each: self._guilds[each] for each in self._last if each in self._guilds}
+
+    def heard_of(self, channel: str, message: int) -> None:
+        """Note direct messages with somebody before their first one is handled: Discord lists them nowhere."""
+        if channel not in self._last:
+            self.handled(channel, "", message - 1)
 
     def takes_part(self, channel: str) -> bool:
         """Return True if the last handled message of a channel is remembered."""
@@ -143,8 +154,7 @@ class Progress:
     @property
     def seen(self) -> int:
         """An id before which all messages have been handled; 0 if nothing is known."""
-        newest = min([each.message for each in self._pending if each.message] + [self._newest])
-        return max(0, newest - SLACK)
+        return max(0, min((each.message for each in self._pending if each.message), default=self._newest) - SLACK)
 
     async def keep_saving(self) -> None:
         """Save what changes, until cancelled. Nothing wakes up while nothing changes."""
@@ -196,6 +206,11 @@ class _Saved(msgspec.Struct, kw_only=True):
     last: dict[str, int] = {}
     guilds: dict[str, str] = {}
     posted: dict[str, int] = {}
+
+
+def _id_of(time: datetime) -> int:
+    """Return the id that something created at a time would have."""
+    return (int(time.timestamp() * 1000) - EPOCH) << 22
 
 
 def _remember(where: dict[str, int], channel: str, message: int) -> None:

@@ -24,6 +24,9 @@ MAX_DOWNLOAD = 25 * 1024 * 1024
 DOWNLOADS = 4
 """Downloads at the same time."""
 
+DOWNLOAD_PAUSES = (1.0, 5.0)
+"""Seconds before a download that broke off is tried again."""
+
 KNOWN_PLACES = 20_000
 AUTHORS = 2000
 """Threads and channels, and messages with their authors, that are remembered at most."""
@@ -60,6 +63,7 @@ class Reception:
         self._me = me
         self._lanes = Lanes(progress, tasks)
         self._parents: dict[str, str] = {}
+        self._own_roles: dict[str, frozenset[str]] = {}
         self._roles: dict[str, frozenset[str]] = {}
         self._authors: dict[str, _Author] = {}
         self._downloads = asyncio.Semaphore(DOWNLOADS)
@@ -114,20 +118,23 @@ class Reception:
             await self._progress.settle()
 
     async def _pass_on(self, message: events.Message, *, edited: bool) -> bool:
-        """Return True if a message is of the bot's concern: it addresses the bot, or the gateway took it."""
+        """Return True if a message is of the bot's concern: the gateway took it, or a known sender addresses the bot."""
         roles = self._roles.get(message.guild_id or "", frozenset())
         parent = await self._parent(message.channel_id) if message.guild_id else ""
-        addressed = events.is_addressed(message, self._me, roles)
-        files, notes = ((), ()) if edited else await self._files(message)
+        known = await self._inbox.knows(message.author.id)
+        concerned = known and events.is_addressed(message, self._me, roles)
+        if concerned and message.guild_id is None:
+            self._progress.heard_of(message.channel_id, int(message.id))
+        files, notes = ((), ()) if edited else await self._files(message, known=known)
         inbound = events.inbound(message, me=self._me, roles=roles, parent=parent, edited=edited, files=files, notes=notes)
         if not inbound.text.strip() and not files and not edited:
-            return addressed
+            return concerned
         taken = await self._receive(inbound, message)
-        if taken or addressed:
+        if taken or concerned:
             self._authors[message.id] = _Author(inbound.sender, inbound.chat, inbound.thread, inbound.group)
             while len(self._authors) > AUTHORS:
                 del self._authors[next(iter(self._authors))]
-        return taken or addressed
+        return taken or concerned
 
     async def _receive(self, inbound: InboundMessage, message: events.Message | None = None) -> bool:
         """Pass something on, and tell the author of a message why the gateway rejects it, if it wants that."""
@@ -149,12 +156,11 @@ class Reception:
         except Refused as error:
             log.warning("discord_sender_not_told", reason=str(error))
 
-    async def _files(self, message: events.Message) -> tuple[tuple[InboundFile, ...], tuple[str, ...]]:
+    async def _files(self, message: events.Message, *, known: bool) -> tuple[tuple[InboundFile, ...], tuple[str, ...]]:
         """Return the files of a message, and what is to be said of those that were not taken, as from unknown senders."""
         files: list[InboundFile] = []
         notes: list[str] = []
         attached = [*message.attachments, *(each for one in message.message_snapshots for each in one.message.attachments)]
-        known = bool(attached) and await self._inbox.knows(message.author.id)
         for each in attached:
             if not known:
                 notes.append(f"[file: {each.filename}]")
@@ -162,13 +168,25 @@ class Reception:
                 notes.append(f"[file {each.filename} not received: it has {megabytes(each.size)}, the limit is 25 MB]")
             else:
                 try:
-                    async with self._downloads:
-                        content = await self._api.download(each.url, MAX_DOWNLOAD)
+                    content = await self._download(each.url)
                 except PluginError as error:
                     notes.append(f"[file {each.filename} not received: {error}]")
                 else:
                     files.append(InboundFile(content=content, name=each.filename, media=each.content_type or ""))
         return tuple(files), tuple(notes)
+
+    async def _download(self, url: str) -> bytes:
+        """Return the content of a file, tried again a few times. Raises PluginError."""
+        for pause in DOWNLOAD_PAUSES:
+            try:
+                async with self._downloads:
+                    return await self._api.download(url, MAX_DOWNLOAD)
+            except Refused:
+                raise
+            except PluginError:
+                await asyncio.sleep(pause)
+        async with self._downloads:
+            return await self._api.download(url, MAX_DOWNLOAD)
 
     def _on_deletion(self, deleted: events.Deleted) -> None:
         self._lanes.enqueue(deleted.channel_id, lambda: self._take_deletion(deleted))
@@ -259,7 +277,7 @@ class Reception:
             return
         own = [role.id for role in guild.roles if role.tags is not None and role.tags.bot_id == self._me]
         mine = [role for each in guild.members if each.user and each.user.id == self._me for role in each.roles]
-        self._roles[guild.id] = frozenset([*own, *mine])
+        self._own_roles[guild.id], self._roles[guild.id] = frozenset(own), frozenset([*own, *mine])
         places = [*guild.channels, *guild.threads]
         for place in places:
             self._learn(place)
@@ -284,7 +302,7 @@ class Reception:
 
     def _on_member_update(self, update: events.MemberUpdate) -> None:
         if update.user.id == self._me:
-            self._roles[update.guild_id] = self._roles.get(update.guild_id, frozenset()) | frozenset(update.roles)
+            self._roles[update.guild_id] = self._own_roles.get(update.guild_id, frozenset()) | frozenset(update.roles)
 
     def _learn(self, place: events.Place) -> None:
         self._parents[place.id] = place.parent_id or "" if place.type in events.THREADS else ""
