@@ -40,12 +40,12 @@ def indented(block: str, first: str, rest: str) -> str:
     return "\n".join([first + head, *(rest + line for line in tail)])
 
 
-BLOCKS = st.recursive(
-    st.one_of(SENTENCES, fences(), SENTENCES.map("# {}".format)),
+LEAVES = st.one_of(SENTENCES, fences(), SENTENCES.map("# {}".format))
+BLOCKS = st.recursive(  # a list in a quotation may lose its structure where it is split, though no text
+    st.one_of(LEAVES, LEAVES.map(lambda block: indented(block, "> ", "> "))),
     lambda inner: st.one_of(
         inner.map(lambda block: indented(block, "- ", "  ")),
         inner.map(lambda block: indented(block, "10. ", "    ")),
-        inner.map(lambda block: indented(block, "> ", "> ")),
         st.lists(inner, min_size=1, max_size=4).map("\n\n".join),
     ),
     max_leaves=6,

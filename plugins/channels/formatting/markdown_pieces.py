@@ -291,7 +291,7 @@ def _outside(offsets: Sequence[int], atomic: Sequence[tuple[int, int]]) -> list[
 
 
 def _aligned(text: str, indent: int = 0) -> str:
-    """Return a text from within a list without the indentation of its lines, up to the first that has less.
+    """Return a text from within a list without the indentation of its lines, up to the first line that has none.
 
     Args:
         text: The text. Its first line may be indented.
@@ -303,7 +303,7 @@ def _aligned(text: str, indent: int = 0) -> str:
     lines = text.split("\n")
     for number, line in enumerate(lines):
         has = len(line) - len(line.lstrip(" \t"))
-        if has < indent and line.strip() and (number or within):
+        if line.strip() and (number or within) and not (indent := min(indent, has)):
             break
         lines[number] = line[min(has, indent) :]
     return "\n".join(lines)
