@@ -144,6 +144,17 @@ async def test_a_missing_scope_is_named_with_the_place_to_add_it(stage: Stage) -
         await stage.post("", attachments=(FILE,))
 
 
+async def test_a_token_that_slack_no_longer_accepts_is_reported_until_it_does(stage: Stage) -> None:
+    stage.slack.fail("chat.postMessage", error="token_revoked")
+    with pytest.raises(PluginError, match="The token was revoked"):
+        await stage.post()
+    assert "copy the new token" in stage.inbox.reports.get_nowait()
+    await stage.post()
+    assert stage.inbox.reports.get_nowait() == ""
+    await stage.post(key="s/2")
+    assert stage.inbox.reports.empty()
+
+
 async def test_blocks_that_slack_refuses_are_sent_as_text(stage: Stage) -> None:
     stage.slack.fail("chat.postMessage", error="invalid_blocks")
     await stage.post("# Tea & **more**")

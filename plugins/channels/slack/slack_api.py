@@ -28,7 +28,7 @@ LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 SETTINGS_PAGE = "https://api.slack.com/apps"
 
-_ADVICE = {
+CREDENTIALS = {
     "account_inactive": "The Slack app was removed from the workspace, or its workspace is gone. Install it again.",
     "invalid_auth": "Slack does not accept the token. Copy it again from the app's settings.",
     "not_allowed_token_type": "`token` must be the bot token (xoxb-…) and `app_token` the app-level token (xapp-…).",
@@ -36,6 +36,7 @@ _ADVICE = {
     "token_expired": "The token has expired. Turn off token rotation in the app's settings, and copy the new token.",
     "token_revoked": "The token was revoked. Install the app again, and copy the new token.",
 }  # fmt: skip
+"""Errors that concern all calls with a token, and what to do about them."""
 
 
 class SlackError(PluginError):
@@ -150,6 +151,6 @@ def _sentence(method: str, code: str, needed: str) -> str:
             f"The Slack app lacks the scope {needed or 'for ' + method}. Add it at {SETTINGS_PAGE} under"
             " “OAuth & Permissions”, “Bot Token Scopes”, and reinstall the app to the workspace."
         )
-    if advice := _ADVICE.get(code):
+    if advice := CREDENTIALS.get(code):
         return f"{advice} ({SETTINGS_PAGE}, {method}: {code})"
     return f"Slack refused {quote(method, safe='.')}: {code}."

@@ -23,7 +23,7 @@ from plugins.api.channel import (
 from plugins.api.context import PluginContext
 from plugins.api.hookspecs import hookimpl
 from plugins.channels.slack import slack_blocks
-from plugins.channels.slack.slack_api import SlackApi, SlackError
+from plugins.channels.slack.slack_api import CREDENTIALS, SlackApi, SlackError
 from plugins.channels.slack.slack_catch_up import CatchUp, Progress
 from plugins.channels.slack.slack_delivery import SlackDelivery
 from plugins.channels.slack.slack_events import (
@@ -100,6 +100,9 @@ class SlackChannel:
         self._last: dict[str, asyncio.Event] = {}
         self._downloads = asyncio.Semaphore(DOWNLOADS)
         self._shows_status = True
+        self._refused = False
+        self._inbox: ChannelInbox
+        self._report: Callable[[str], None] = _unheard
         self._catching_up: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -134,8 +137,18 @@ class SlackChannel:
         return slack_blocks.fits(text)
 
     async def deliver(self, message: OutboundMessage) -> str:
-        """Send a reply, see `Channel.deliver`."""
-        return await self._delivery.deliver(message)
+        """Send a reply, see `Channel.deliver`. A token that Slack no longer accepts is reported until it does."""
+        try:
+            receipt = await self._delivery.deliver(message)
+        except SlackError as error:
+            if error.code in CREDENTIALS:
+                self._report(str(error))
+                self._refused = True
+            raise
+        if self._refused:
+            self._report("")
+            self._refused = False
+        return receipt
 
     async def show_activity(self, activity: ChannelActivity) -> None:
         """Show a status below a thread. Slack removes it with the answer, or after two minutes; it has none elsewhere."""
@@ -152,7 +165,7 @@ class SlackChannel:
 
     async def run(self, inbox: ChannelInbox) -> None:
         """Receive messages until cancelled."""
-        self._inbox = inbox
+        self._inbox, self._report = inbox, inbox.report
         url = self._url if asyncio.get_running_loop().time() < self._url_until else ""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._progress.keep_saved())
@@ -335,6 +348,10 @@ class SlackChannel:
         if content[:64].lstrip().lower().startswith(b"<!doctype html") and file.get("mimetype") != "text/html":
             raise SlackError("file", "missing_scope", "files:read")
         return content
+
+
+def _unheard(_: str) -> None:
+    """Report nothing, as long as there is no inbox."""
 
 
 def _named(file: Mapping[str, Any]) -> str:
