@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from plugins.api.channel import (
     ChannelActivity,
@@ -32,7 +33,7 @@ from plugins.testing.channel_checks import ChannelConformance, Opened, Recording
 from plugins.testing.contexts import make_context
 from tests.pictures import png
 from tests.ports import free_port
-from tests.servers.telegram_rules import Json, Refused
+from tests.servers.telegram_rules import Json, Parameters, Refused
 from tests.servers.telegram_server import TOKEN, Fault, TelegramServer
 from tests.waiting import VirtualTime, deadline, until
 
@@ -119,7 +120,11 @@ class FakeOfChecks(TelegramServer):
         "ana": ANA,
         "ben": BEN,
         "eve": EVE,
-        **dict(zip(("kitchen", "street", "garden", "attic", "demolished", "crowded"), range(-1006, -1000), strict=True)),
+        **dict(
+            zip(
+                ("kitchen", "street", "garden", "attic", "demolished", "crowded", "silent"), range(-1007, -1000), strict=True
+            )
+        ),
     }
 
     async def __aenter__(self) -> Self:
@@ -133,6 +138,12 @@ class FakeOfChecks(TelegramServer):
         self.chats[self.IDS["crowded"]].refusal = Refused(429, "Too Many Requests: retry after 3", retry_after=3)
         self._heard = 0
         return await super().__aenter__()
+
+    async def _answer(self, request: web.Request, method: str, given: Parameters) -> Any:
+        result = await super()._answer(request, method, given)
+        if given.number("chat_id") == self.IDS["silent"]:
+            await self._fail(request, Fault())
+        return result
 
     async def hear(self) -> tuple[str, str]:
         await until(lambda: len(self.posts) > self._heard)
@@ -163,6 +174,7 @@ class TestConformance(ChannelConformance):
     channel = TelegramChannel
     deleted_chat = "demolished"
     busy_chat = "crowded"
+    silent_chat = "silent"
     edits = True
     buttons = True
 
