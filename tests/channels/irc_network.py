@@ -138,6 +138,9 @@ class IrcPerson:
     async def until(self, fits: Callable[[str], bool], since: int = 0) -> str:
         """Return the first line, from one on, that fits; wait for it."""
         await until(lambda: self._reading.done() or any(map(fits, self.lines[since:])))
+        if self._reading.done():
+            self._reading.result()  # raises what ended it
+            assert any(map(fits, self.lines[since:])), f"The server disconnected {self.nick}: {self.lines[-3:]}"
         return next(line for line in self.lines[since:] if fits(line))
 
     async def say(self, target: str, text: str) -> None:
@@ -182,6 +185,11 @@ class IrcPerson:
                 self.here[rest[0]].discard(nick)
             case "KICK":
                 self.here[rest[0]].discard(rest[1])
+            case "NICK":
+                for people in self.here.values():
+                    if nick in people:
+                        people.remove(nick)
+                        people.add(rest[0].lstrip(":"))
             case "QUIT":
                 for people in self.here.values():
                     people.discard(nick)
