@@ -95,6 +95,7 @@ def _parser() -> MarkdownIt:
     parser.inline.add_terminator_char("|")
     parser.inline.ruler.before("strikethrough", "spoiler", _spoiler)
     parser.inline.ruler2.before("strikethrough", "spoiler", _pair_spoilers)
+    parser.parse("*a*")  # compiles the rules: a thread that comes while another one does sees no rules
     return parser
 
 
