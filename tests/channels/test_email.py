@@ -134,7 +134,8 @@ async def test_a_mail_is_marked_as_read_once_it_was_received_and_not_before(serv
         await on.refusal()
         servers.post(mail("taken"))
         await on.arrival()
-        await until(lambda: servers.seen() == 1)
+        await until(lambda: '"uid": 2' in (tmp_path / "plugin" / "mailbox.json").read_text())
+        assert servers.seen() == 1
 
 
 async def test_mails_from_before_the_first_start_do_not_count_and_those_since_do(

@@ -163,8 +163,8 @@ class EmailChannel:
         except ImapLoginRefused as error:
             connection.close()
             raise PluginError(
-                f"{self._imap_place()} refuses the login of {self._credentials.user!r}: {error}. Gmail, Fastmail"
-                " and iCloud need an app password instead of your own one (docs/channels/email.md)."
+                f"{self._imap_place()} refuses the login of {self._credentials.user!r}: {str(error).rstrip('.')}. Gmail,"
+                " Fastmail and iCloud need an app password instead of your own one (docs/channels/email.md)."
             ) from error
         except BaseException:
             connection.close()

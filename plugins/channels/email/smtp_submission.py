@@ -7,7 +7,6 @@ nobody knows whether it did. The Message-ID is the same at each attempt, and mai
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -160,7 +159,7 @@ def refusal(code: int, message: str) -> PluginError:
 
 def dot_stuffed(content: bytes) -> bytes:
     """Return a mail as it follows the command DATA, without the final period."""
-    stuffed = re.sub(rb"(?m)^\.", b"..", content)
+    stuffed = content.replace(b"\r\n.", b"\r\n..")  # a mail does not begin with a period, but with a field
     return stuffed if stuffed.endswith(b"\r\n") else stuffed + b"\r\n"
 
 
