@@ -42,7 +42,7 @@ MOST_LINES = 4
 MOST_CHARS = 4000
 """Characters of Markdown that may fit into one post; longer texts are not tried."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 120.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before the first attempt to reconnect, and before all later ones. A connection of this length resets them."""
 
 STABLE_SECONDS = 10.0
