@@ -125,9 +125,16 @@ async def test_what_is_in_no_session_is_fetched_in_order(
             server.say(bot.ana, bot.direct, f"missed {number}")
         for channel in (bot.general, quiet, thread):
             server.say(bot.ana, channel, f"<@{BOT}> missed in {channel}")
-        arrived = [await bot.arrival() for _ in range(253)]
-        assert [each.text for each in arrived if not each.group] == [f"missed {n}" for n in range(250)]
-        assert {(each.chat, each.thread) for each in arrived if each.group} == {
+        await until(lambda: server.identified == 2)
+        places = (bot.direct, bot.general, quiet, thread)
+        for channel in places:
+            server.say(bot.ana, channel, f"<@{BOT}> end")
+        arrived: list[InboundMessage] = []
+        while sum(each.text == "end" for each in arrived) < len(places):
+            arrived.append(await bot.arrival())
+        missed = [each for each in arrived if each.text != "end"]
+        assert [each.text for each in missed if not each.group] == [f"missed {n}" for n in range(250)]
+        assert {(each.chat, each.thread) for each in missed if each.group} == {
             (bot.general, ""), (quiet, ""), (bot.general, thread)
         }  # fmt: skip
     assert server.identified == 2
@@ -161,6 +168,7 @@ async def test_a_message_that_was_being_handled_in_a_crash_comes_again(
         assert connection.last_beat < seq
     monkeypatch.undo()
     async with bot.running():
+        server.say(bot.ana, bot.direct, "later")
         assert await bot.texts(1) == ["slow"]
     assert (server.identified, server.resumed) == (1, 1)
 
