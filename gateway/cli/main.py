@@ -419,8 +419,9 @@ def channels() -> None:
 @config_option
 @json_option
 def list_channels(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """List the channels: whether each is connected and since when, what waits, and what failed. Exit code 1 if one is not
-    connected."""
+    """List the channels and their state.
+
+    For each: whether it is connected and since when, what waits, and what failed. Exit code 1 if one is not connected."""
     from gateway.cli import channels as commands
 
     end(lambda: commands.list_channels(invocation(existing_home(home), file, as_json=as_json)))
@@ -447,8 +448,10 @@ def check_channels(name: str | None, home: Path | None, file: Path | None, *, as
 @home_option
 @json_option
 def send_post(name: str, chat: str, text: str, thread: str, home: Path | None, *, as_json: bool) -> None:
-    """Send TEXT, in Markdown, to CHAT on the channel NAME, through the running gateway. `-` reads it from the standard
-    input. It is sent once and recorded nowhere."""
+    """Send TEXT to CHAT on the channel NAME.
+
+    The text is Markdown, and the running gateway sends it. `-` reads it from the standard input. It is sent once and
+    recorded nowhere."""
     from gateway.cli import channels as commands
 
     said = sys.stdin.read() if text == "-" else text

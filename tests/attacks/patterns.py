@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -35,6 +35,13 @@ _CALLS = ("compile", "match", "fullmatch", "search", "findall", "finditer", "sub
 MADE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("gateway/doctor/machine_checks.py", r"f'^{name}\\s+(\\d+|unlimited)'"): {"name": "Max open files"},
     ("gateway/cli/config_commands.py", "f'#?{re.escape(name)} = '"): {"name": "model"},
+    (
+        "plugins/channels/email/outbound_mail.py",
+        r"f'<exuvia\\.([0-9a-z]{{1,40}})\\.[0-9a-f]{{24}}@{re.escape(domain)}>'",
+    ): {"domain": "example.org"},
+    ("plugins/channels/formatting/markdown_pieces.py", "f'(?m)^{first.prefix}'"): {
+        "first": SimpleNamespace(prefix=r"(?:[ \t]*> ?){3}[ \t]{0,8}")
+    },
     ("plugins/providers/hosted/encoding.py", "f'[^A-Za-z0-9_{re.escape(also)}-]'"): {"also": ".:"},
 }
 """Patterns made of a function's own values, with an example of these."""

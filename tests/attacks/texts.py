@@ -20,6 +20,12 @@ from gateway.conversations.notes import day_notes
 from gateway.http.openai import schema
 from gateway.support import printable
 from plugins.api.memory import chunks
+from plugins.channels.discord import discord_markdown
+from plugins.channels.email import outbound_mail
+from plugins.channels.irc import irc_formatting
+from plugins.channels.matrix import html
+from plugins.channels.slack import slack_blocks
+from plugins.channels.telegram import telegram_entities
 from plugins.facts import extraction
 from plugins.memory.memory import QUERY_CHARACTERS
 from plugins.memory.search import fusion, periods
@@ -35,8 +41,18 @@ Reads: TypeAlias = Callable[[str], object]
 
 LADDER: Ladder = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
 
+_ANSWER = 64_000
+"""Characters of the longest answer that channels are measured with: their parser of Markdown is linear, and slow."""
+
 _LEFT_OUT = frozenset(
     {
+        # as `MORE` has them, for an answer
+        "plugins.channels.discord.discord_markdown.render",
+        "plugins.channels.email.outbound_mail.html_of_markdown",
+        "plugins.channels.irc.irc_formatting.irc_lines",
+        "plugins.channels.matrix.html.html_of",
+        "plugins.channels.slack.slack_blocks.blocks_of",
+        "plugins.channels.telegram.telegram_entities.format_markdown",
         "gateway.terminal.client.connection.websocket_url",  # reads the command line
         "gateway.models.token_counts.o200k",  # a process of its own, which is given five seconds
         "plugins.host.loading.load_plugins",  # loads
@@ -48,6 +64,12 @@ MORE: Mapping[str, Reads] = {
     "gateway.conversations.context.loaded_notes.fenced_note": lambda text: loaded_notes.fenced_note("a.md", text),
     "gateway.http.openai.schema.decode_body": lambda text: schema.decode_body(_bytes(text), schema.ChatBody),
     "gateway.support.printable.one_line": lambda text: printable.one_line(text, 80),
+    "plugins.channels.discord.render_answer": lambda text: discord_markdown.render(text[:_ANSWER]),
+    "plugins.channels.email.render_answer": lambda text: outbound_mail.html_of_markdown(text[:_ANSWER]),
+    "plugins.channels.irc.render_answer": lambda text: irc_formatting.irc_lines(text[:_ANSWER]),
+    "plugins.channels.matrix.render_answer": lambda text: html.html_of(text[:_ANSWER]),
+    "plugins.channels.slack.render_answer": lambda text: slack_blocks.blocks_of(text[:_ANSWER]),
+    "plugins.channels.telegram.render_answer": lambda text: telegram_entities.format_markdown(text[:_ANSWER]),
     "plugins.support.fencing.divided": lambda text: fencing.divided([fencing.FencedEntry(who="x", text=text)], 4000),
     "plugins.support.fencing.quoted": lambda text: fencing.quoted(text, "x"),
     "plugins.policies.identifiers.is_named": lambda text: identifiers.is_named("a", text),

@@ -78,6 +78,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "memory",
         "model",
         "new",
+        "pair",
         "pin",
         "queue",
         "remember",

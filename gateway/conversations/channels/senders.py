@@ -80,7 +80,8 @@ class Senders:
         sender = await self.find(channel, message.sender)
         if sender is None:
             raise self._rejected(channel, message)
-        self._limits.take(channel, message.sender, channel_keys(self._settings.current, channel).messages_per_minute)
+        if (keys := self._settings.current.channels.get(channel)) is not None:
+            self._limits.take(channel, message.sender, keys.messages_per_minute)
         return sender.person
 
     def not_received(self, channel: str, sender: str) -> None:

@@ -105,7 +105,9 @@ def _spoiler(state: StateInline, silent: bool) -> bool:
         return False
     run = state.scanDelims(state.pos, True)
     if run.length != 2:
-        return False
+        state.pending += "|" * run.length
+        state.pos += run.length
+        return True
     state.push("text", "", 0).content = "||"
     delimiter = Delimiter(
         marker=ord("|"), length=0, token=len(state.tokens) - 1, end=-1, open=run.can_open, close=run.can_close
