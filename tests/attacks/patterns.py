@@ -42,6 +42,12 @@ MADE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("plugins/channels/formatting/markdown_pieces.py", "f'(?m)^{first.prefix}'"): {
         "first": SimpleNamespace(prefix=r"(?:[ \t]*> ?){3}[ \t]{0,8}")
     },
+    ("plugins/channels/irc/irc_channel.py", r"f'@?{name}(?:[:,]\\s*|\\s+|$)'"): {"name": "exuvia"},
+    (
+        "plugins/channels/irc/irc_channel.py",
+        r"f'(?<![\\w\\[\\]\\\\`^{{|}}-]){name}(?![\\w\\[\\]\\\\`^{{|}}-])'",
+    ): {"name": "exuvia"},
+    ("plugins/channels/matrix/reader.py", r"f'(?<!\\w){re.escape(name.casefold())}(?!\\w)'"): {"name": "exuvia"},
     ("plugins/providers/hosted/encoding.py", "f'[^A-Za-z0-9_{re.escape(also)}-]'"): {"also": ".:"},
 }
 """Patterns made of a function's own values, with an example of these."""

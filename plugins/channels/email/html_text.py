@@ -109,7 +109,7 @@ class _Converter:
         """Return everything that was collected."""
         self._end_line()
         lines = [line.rstrip() for line in self._lines]
-        return re.sub(r"\n(?:>+ ?)*(?:\n(?:>+ ?)*){2,}", "\n\n", "\n".join(lines)).strip("\n")
+        return re.sub(r"\n(?:> ?)*(?:\n(?:> ?)*){2,}", "\n\n", "\n".join(lines)).strip("\n")
 
     def begin(self, tag: str, given: dict[str, str]) -> None:
         """Begin an element with these attributes."""

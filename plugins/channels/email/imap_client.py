@@ -39,7 +39,7 @@ KEEPALIVE = (("TCP_KEEPIDLE", 120), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 4))
 
 _LITERAL = re.compile(rb"~?\{(\d{1,10})\+?\}\Z")
 _TOKEN = re.compile(rb'[ \t]*(?:(?P<open>\()|(?P<close>\))|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<atom>[^\s()"]+))')
-_CODE = re.compile(rb"\[([A-Za-z0-9-]+)(?: ([^\]]*))?\]")
+_CODE = re.compile(rb"\[([A-Za-z0-9-]{1,64})(?: ([^\[\]]*))?\]")
 
 _REFUSED_LOGIN = ("", "AUTHENTICATIONFAILED", "AUTHORIZATIONFAILED", "EXPIRED", "PRIVACYREQUIRED", "CONTACTADMIN")
 """Response codes of a refused login that another attempt does not change."""

@@ -53,7 +53,7 @@ _GUESSED = {"", "ascii", "us-ascii", "unknown-8bit", "x-unknown", "default", "8b
 _ENCODED_WORD = re.compile(r"=\?([^?\s*]{1,60})(?:\*[^?\s]*)?\?([bBqQ])\?([^?]{0,50000})\?=")
 _CONTINUED = re.compile(r"([^*=\s]+)\*(?:(\d{1,3})(\*)?)?\Z")
 _PARAMETER = re.compile(r';\s*([^\s=;"]{1,100})\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^;]*))')
-_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,9}=\s{0,9}[\"']?\s{0,9}([A-Za-z0-9_-]{1,40})", re.I)
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,9 @@ _STYLE = {
     "th": "border:1px solid #ccc;padding:2px 6px",
 }
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
-_REPLY_MARK = re.compile(r"(?:\s*(?:re|aw|sv|antw|odp|rif|vs|回复|答复|返信)\s*(?:\[\d+\])?\s*[:：])+\s*", re.I)
+_REPLY_MARK = re.compile(
+    r"(?:\s{0,9}(?:re|aw|sv|antw|odp|rif|vs|回复|答复|返信)\s{0,9}(?:\[\d{1,9}\])?\s{0,9}[:：])+\s*", re.I
+)
 
 
 class ThreadState(msgspec.Struct, frozen=True, kw_only=True):

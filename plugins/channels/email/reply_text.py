@@ -18,7 +18,7 @@ LINE_CHARS = 500
 _WROTE = re.compile(
     r"(?:wrote|writes|schrieb(?: .{1,100})?|schreef(?: .{1,100})?|geschreven|a écrit|ha scritto|escribió|escreveu"
     r"|skrev(?: .{1,100})?|kirjoitti|napisał(?:\(a\)|a)?|napsal(?:\(a\)|a)?"
-    r"|написал\(?а?\)?|пишет|写道|寫道|のメール|님이 작성)\s*[:：]\s*\Z",
+    r"|написал\(?а?\)?|пишет|写道|寫道|のメール|님이 작성)\s{0,9}[:：]\s{0,9}\Z",
     re.I,
 )
 _QUOTED_LINE = re.compile(r"\s{0,3}>")
@@ -29,9 +29,9 @@ _SEPARATOR = re.compile(
     re.I,
 )
 _HEADER_FIELD = re.compile(
-    r"\s*[*_]{0,2}(?P<field>from|von|de|da|van|från|fra|от|发件人|寄件者|差出人|sent|gesendet|envoyé|enviado|inviato|verzonden|date|datum"
+    r"\s{0,99}[*_]{0,2}(?P<field>from|von|de|da|van|från|fra|от|发件人|寄件者|差出人|sent|gesendet|envoyé|enviado|inviato|verzonden|date|datum"
     r"|fecha|data|skickat|дата|发送时间|日期|to|an|à|para|a|aan|till|til|кому|收件人|subject|betreff|objet|asunto|assunto|oggetto|onderwerp"
-    r"|ämne|emne|тема|主题|cc|kopie)\s*(?:[*_]{0,2}\s*[:：]|[:：]\s*[*_]{0,2})",
+    r"|ämne|emne|тема|主题|cc|kopie)\s{0,9}(?:[*_]{0,2}\s{0,9}[:：]|[:：]\s{0,9}[*_]{0,2})",
     re.I,
 )
 _FROM = frozenset(["from", "von", "de", "da", "van", "från", "fra", "от", "发件人", "寄件者", "差出人"])

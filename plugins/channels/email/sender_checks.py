@@ -17,7 +17,7 @@ from plugins.channels.email.mime_reading import Headers, Mail, decoded_words, on
 _ADDRESS = re.compile(r"[^\s@<>\"(),:;\\\[\]]{1,64}@[^\s@<>\"(),:;\\\[\]]{1,253}")
 _FROM = re.compile(rf"(?P<name>[^<>]{{0,1000}})<\s*(?P<address>{_ADDRESS.pattern})\s*>(?:\s*\([^()]{{0,500}}\))?")
 _RESULT = re.compile(r"([a-z0-9-]+)(?:\s*/\s*\d+)?\s*=\s*([a-z]+)\b(.*)", re.I | re.S)
-_PROPERTY = re.compile(r"([a-z-]+\.[a-z0-9_-]+)\s*=\s*(\"[^\"]*\"|[^\s;]+)", re.I)
+_PROPERTY = re.compile(r"(?<![a-z0-9_.-])([a-z-]{1,40}\.[a-z0-9_-]{1,40})\s{0,9}=\s{0,9}(\"[^\"]*\"|[^\s;]+)", re.I)
 
 _AUTOMATIC_NAMES = re.compile(
     r"(?:mailer-daemon|postmaster|no[-_.]?reply|do[-_.]?not[-_.]?reply|bounces?|auto-?reply|auto-?responder)(?:[-+=.].*)?@",
