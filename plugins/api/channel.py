@@ -179,10 +179,15 @@ class ChannelInbox(Protocol):
         """
         ...
 
-    async def knows(self, sender: str) -> bool:
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
         """Return True if the sender is a person, whose messages are accepted.
 
         Ask before doing work for a message, such as downloading its files or joining a chat: a stranger should cost nothing.
+
+        Args:
+            sender: The channel's name for the author.
+            mentioned: False for a message of a group that addresses somebody else: then return True only if the channel is
+                configured to accept such messages, too.
         """
         ...
 

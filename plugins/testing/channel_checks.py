@@ -95,9 +95,9 @@ class RecordingInbox:
         self.arrived.put_nowait(arrival)
         return new
 
-    async def knows(self, sender: str) -> bool:
-        """Return True unless the sender is one of `unknown`."""
-        return sender not in self.unknown
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
+        """Return True unless the sender is one of `unknown`, or the message addresses somebody else."""
+        return mentioned and sender not in self.unknown
 
     def report(self, problem: str = "") -> None:
         """Record the report."""

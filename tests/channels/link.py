@@ -36,6 +36,7 @@ class Link:
         self._left: dict[Direction, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._enter, "127.0.0.1", 0)
@@ -47,11 +48,13 @@ class Link:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        self._closed = True
         self._server.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await asyncio.sleep(0)  # what was aborted is closed in the next pass of the event loop
 
     def sever(self, direction: Direction = "in", after: int = 0) -> None:
         """Cut all connections, once `after` more bytes have passed in this direction; 0 is now."""
@@ -79,20 +82,28 @@ class Link:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        ends = {writer}
         try:
+            if self._closed:
+                return
             far_reader, far_writer = await asyncio.open_connection(*self._service)
+            ends.add(far_writer)
+            await self._carry((reader, far_writer), (far_reader, writer))
         except OSError:
             writer.transport.abort()
-            return
+        finally:
+            await self._close(ends)
+
+    async def _carry(
+        self, out: tuple[asyncio.StreamReader, asyncio.StreamWriter], back: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    ) -> None:
+        """Pass bytes in both directions until one of them ends."""
         if not self._open:
             self.down[-1] = self.down[-1][0], self._now()
         self.connections += 1
-        ends = {writer, far_writer}
+        ends = {out[1], back[1]}
         self._open |= ends
-        flows = {
-            asyncio.create_task(self._pass(reader, far_writer, "out")),
-            asyncio.create_task(self._pass(far_reader, writer, "in")),
-        }
+        flows = {asyncio.create_task(self._pass(*out, "out")), asyncio.create_task(self._pass(*back, "in"))}
         try:
             await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -102,8 +113,22 @@ class Link:
             self._open -= ends
             if not self._open:
                 self.down.append((self._now(), float("inf")))
-            for end in ends:
+
+    async def _close(self, ends: set[asyncio.StreamWriter]) -> None:
+        """Close both connections once what was written is sent, or at once if the link is closed meanwhile."""
+        for end in ends:
+            if self._closed:
+                end.transport.abort()
+            else:
                 end.close()
+        with suppress(OSError):
+            try:
+                for end in ends:
+                    await end.wait_closed()
+            except asyncio.CancelledError:  # the other side does not read
+                for end in ends:
+                    end.transport.abort()
+                raise
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         with suppress(OSError):

@@ -95,8 +95,8 @@ class _Renamed:
         chat = message.chat.partition("@")[0]
         return await self._inbox.receive(msgspec.structs.replace(message, sender=message.name, chat=chat))
 
-    async def knows(self, sender: str) -> bool:
-        return await self._inbox.knows(sender)
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
+        return await self._inbox.knows(sender, mentioned=mentioned)
 
     def report(self, problem: str = "") -> None:
         self._inbox.report(problem)

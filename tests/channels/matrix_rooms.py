@@ -122,8 +122,8 @@ class NamedInbox:
         self._inbox = inbox
         self._rooms = rooms
 
-    async def knows(self, sender: str) -> bool:
-        return await self._inbox.knows(sender)
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
+        return await self._inbox.knows(sender, mentioned=mentioned)
 
     def report(self, problem: str = "") -> None:
         self._inbox.report(problem)

@@ -51,8 +51,8 @@ class Inbox:
         self.arrived.put_nowait(message)
         return new
 
-    async def knows(self, sender: str) -> bool:
-        return sender not in self.strangers
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
+        return mentioned and sender not in self.strangers
 
     def report(self, problem: str = "") -> None:
         self.reports.put_nowait(problem)

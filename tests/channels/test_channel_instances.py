@@ -62,6 +62,7 @@ class Post:
         name = self.context.name
         inbox.report("The line is cut;\\x1b mend it.")
         self.known[name] = [await inbox.knows(sender) for sender in ("ana", "eve")]
+        self.known[name].append(await inbox.knows("ana", mentioned=False))
         await inbox.receive(InboundMessage(id="1", sender="ana", chat=name, text=f"from {name}"))
         await inbox.receive(InboundMessage(id="2", sender="ana", chat=name, text="in a group", group=True, mentioned=False))
         await asyncio.Event().wait()
@@ -127,7 +128,7 @@ async def test_each_table_opens_a_channel_of_its_kind(tmp_path: Path, monkeypatc
         await until(lambda: len(kind.replies) == 3)
         status = await (await g.connect()).command("/status")
     assert sorted(kind.replies) == [("home", "from home"), ("work", "from work"), ("work", "in a group")]
-    assert kind.known == {"home": [True, False], "work": [True, True]}
+    assert kind.known == {"home": [True, False, False], "work": [True, True, True]}
     home, work = kind.contexts["home"], kind.contexts["work"]
     assert (home.settings.address, home.settings.token, home.folder) == (
         "a.example",

@@ -466,7 +466,7 @@ async def test_files_of_known_people_arrive_and_others_are_only_named(
         server.say(bot.ana, bot.direct, "see", files={"cat.png": b"a cat", "big.bin": b"x" * 1001})
         known = await bot.arrival()
 
-        async def knows(_: str) -> bool:
+        async def knows(_: str, **__: bool) -> bool:
             return False
 
         monkeypatch.setattr(bot.inbox, "knows", knows)

@@ -437,6 +437,9 @@ async def test_the_server_confirms_posts_and_names_them(tmp_path: Path, offered:
         assert await irc.post("#kitchen", "one\n\ntwo\n\nthree") == "m3"
         with pytest.raises(Undeliverable, match="No such channel"):
             await irc.post("#gone", "one\n\ntwo", "s/2")
+        for name in ("", "no such nick", "#kitchen,#gone", ":ana"):
+            with pytest.raises(Undeliverable, match="neither a channel nor a nick"):
+                await irc.post(name, "one", "s/2")
         assert await irc.post("#kitchen", "four", "s/3") == "m4"
     assert [text for _, _, text in fake.history["#kitchen"]] == ["one", "two", "three", "four"]
 

@@ -336,6 +336,18 @@ async def test_a_file_of_a_stranger_is_not_downloaded(telegram: TelegramServer, 
         assert telegram.posts[0]["text"] == "Your code is 1234."
 
 
+async def test_a_file_in_a_group_is_downloaded_only_if_its_message_counts(telegram: TelegramServer, tmp_path: Path) -> None:
+    telegram.privacy = False
+    async with opened(telegram, tmp_path) as on:
+        await telegram.say(ANA, GROUP, document=telegram.upload(b"x", "a.txt"), caption="look")
+        assert (await arrived(on)).attachments == ()
+        assert telegram.called("getFile") == 0
+        mention = {"type": "mention", "offset": 0, "length": 11}
+        file = telegram.upload(b"x", "a.txt")
+        await telegram.say(ANA, GROUP, document=file, caption="@exuvia_bot look", caption_entities=[mention])
+        assert [file.content for file in (await arrived(on)).attachments] == [b"x"]
+
+
 async def test_a_download_that_fails_is_repeated(telegram: TelegramServer, tmp_path: Path) -> None:
     telegram.faults["getfile"].extend([Fault(500), Fault(), Fault(429, "Too Many Requests", parameters={"retry_after": 1})])
     async with opened(telegram, tmp_path) as on:

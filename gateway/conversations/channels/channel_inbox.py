@@ -75,8 +75,10 @@ class GatewayChannelInbox:
         """Note the state of the connection, see `ChannelInbox.report`."""
         self._report(problem)
 
-    async def knows(self, sender: str) -> bool:
+    async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
         """Return True for a person, see `ChannelInbox.knows`."""
+        if not mentioned and self._needs_mention:
+            return False
         try:
             return await self._senders.find(self._channel, sender) is not None
         except PairingsUnusable:  # `receive` has the message kept
@@ -96,8 +98,7 @@ class GatewayChannelInbox:
     async def _accept(self, message: InboundMessage) -> bool:
         if message.reaction and await self.knows(message.sender):
             message = await self._as_answer(message)
-        mention = channel_keys(self._settings.current, self._channel).mention
-        unheard = message.group and not message.mentioned and mention and not message.deletes
+        unheard = message.group and not message.mentioned and not message.deletes and self._needs_mention
         if not message.choice and (message.reaction or unheard):
             return False
         try:
@@ -135,6 +136,10 @@ class GatewayChannelInbox:
         if received.duplicate:
             self._senders.not_received(self._channel, message.sender)
         return not received.duplicate
+
+    @property
+    def _needs_mention(self) -> bool:
+        return channel_keys(self._settings.current, self._channel).mention
 
     async def _as_answer(self, message: InboundMessage) -> InboundMessage:
         """Return a reaction to a post with an open question as the answer that it means."""

@@ -18,7 +18,7 @@ from plugins.api.channel import DeliveryUnknown, TryLater, Undeliverable
 from plugins.http.connection_pools import certificate_problem, proxy_for, trusted_certificates
 from plugins.support.errors import PluginError
 
-USER_AGENT = "DiscordBot (https://github.com/exuvia, 1)"
+USER_AGENT = "DiscordBot (https://exuvia.example, 1)"
 """Discord refuses other forms."""
 
 REQUEST_SECONDS = 30.0

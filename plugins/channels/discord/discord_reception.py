@@ -122,10 +122,11 @@ class Reception:
         roles = self._roles.get(message.guild_id or "", frozenset())
         parent = await self._parent(message.channel_id) if message.guild_id else ""
         known = await self._inbox.knows(message.author.id)
-        concerned = known and events.is_addressed(message, self._me, roles)
+        addressed = events.is_addressed(message, self._me, roles)
+        concerned, heard = known and addressed, await self._inbox.knows(message.author.id, mentioned=addressed)
         if concerned and message.guild_id is None:
             self._progress.heard_of(message.channel_id, int(message.id))
-        files, notes = ((), ()) if edited else await self._files(message, known=known)
+        files, notes = ((), ()) if edited else await self._files(message, known=heard)
         inbound = events.inbound(message, me=self._me, roles=roles, parent=parent, edited=edited, files=files, notes=notes)
         if not inbound.text.strip() and not files and not edited:
             return concerned

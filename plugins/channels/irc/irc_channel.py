@@ -72,6 +72,9 @@ REPEATED = "[possibly repeated] "
 NICK_CHARS = 32
 """Characters of a longer nick than most servers allow."""
 
+_TARGET = re.compile(r"[^\s,:\0][^\s,\0]*")
+"""The name of one channel or person."""
+
 _ABSENT = ("401", "406")
 _BUSY = ("263", "439")
 _CLOSED = ("403", "405", "437", "471", "473", "474", "475", "476", "477", "489")
@@ -322,6 +325,8 @@ class IrcChannel:
         """
         if message.again and self._settings.unknown == "drop":
             raise Undeliverable("The connection ended while it was sent, and `unknown` says that it is then dropped.")
+        if not _TARGET.fullmatch(message.chat):
+            raise Undeliverable(f"{message.chat!r} is neither a channel nor a nick.")
         if (connection := self._connection) is None:
             raise TryLater(LATER_SECONDS, "The server is not connected.")
         done = self._accepted.get(message.id, 0)

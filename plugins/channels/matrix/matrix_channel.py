@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -273,7 +274,8 @@ class MatrixChannel:
             log.warning("matrix_message_not_decrypted", room=room, event_id=event["event_id"], reason=str(error))
             return
         try:
-            message = await self._reader.read(room, clear, is_known=is_known)
+            hears_unmentioned = partial(self._inbox.knows, event["sender"], mentioned=False)
+            message = await self._reader.read(room, clear, is_known=is_known, hears_unmentioned=hears_unmentioned)
         except FileUnavailable as error:
             await self._tell(room, event, str(error))
             message = None

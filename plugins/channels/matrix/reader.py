@@ -76,13 +76,17 @@ class EventReader:
         self._said: dict[str, Said | None] = {}
         self._failed_downloads: dict[str, int] = {}
 
-    async def read(self, room_id: str, event: dict[str, Any], *, is_known: bool) -> InboundMessage | None:
+    async def read(
+        self, room_id: str, event: dict[str, Any], *, is_known: bool, hears_unmentioned: Callable[[], Awaitable[bool]]
+    ) -> InboundMessage | None:
         """Return an event as a message; None if it is none.
 
         Args:
             room_id: The room.
             event: The event; an encrypted one must have been decrypted.
             is_known: The sender is known. Nothing else is asked for, and no file, for a message of a stranger.
+            hears_unmentioned: Returns True if messages that address somebody else are accepted; otherwise their files are
+                not asked for.
 
         Raises:
             MatrixError, ProviderError: What belongs to it cannot be had.
@@ -109,6 +113,7 @@ class EventReader:
             or self._is_mentioned(content, body)
             or (replied is not None and replied.sender == self._user())
         )
+        is_heard = mentioned or await hears_unmentioned()
         return self._message(
             room_id,
             room,
@@ -117,7 +122,7 @@ class EventReader:
             mentioned=mentioned,
             reply=replied.text if replied else "",
             thread=_text(relation.get("event_id")) if relation.get("rel_type") == "m.thread" else "",
-            attachments=await self._files(event["event_id"], content),
+            attachments=await self._files(event["event_id"], content) if is_heard else (),
         )
 
     def remember_own(self, event: str, text: str, choices: tuple[str, ...]) -> None:

@@ -276,7 +276,7 @@ class SlackChannel:
 
     async def _inbound(self, message: SlackMessage) -> InboundMessage:
         """Return a message as the gateway takes it. Little is looked up for a stranger, or for what addresses others."""
-        known = message.mentioned and not message.deletes and await self._inbox.knows(message.user)
+        known = not message.deletes and await self._inbox.knows(message.user, mentioned=message.mentioned)
         others = mentioned_users(message.text)[:20] if known else []
         names = {user: await self._name(user) for user in others if user != self._me.user}
         files, notes = await self._read_files(message.files) if known else ([], [_named(file) for file in message.files])

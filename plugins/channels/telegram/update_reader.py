@@ -91,7 +91,7 @@ class UpdateReader:
             return  # a service message, such as somebody joining the group
         inbound = self._inbound(message, author, text, edits=edits, id_=id_ or message_id(message))
         notes: list[str] = []
-        if files and await self._inbox.knows(inbound.sender):
+        if files and await self._inbox.knows(inbound.sender, mentioned=inbound.mentioned):
             attachments = [await self._download(*found, notes) for found in files]
             inbound = msgspec.structs.replace(
                 inbound,
