@@ -1,9 +1,10 @@
 // Requests to the gateway over HTTP. The browser adds the cookie by itself.
+import { t } from "./language.js";
 
 /** An error response: the HTTP `status`, its `code`, a sentence as `message`, and the whole `body`. */
 export class Refused extends Error {
   constructor(status, body, retryAfter) {
-    super(body.message ?? `The gateway answered with status ${status}.`);
+    super(body.message ?? t("The gateway answered with status {status}.", { status }));
     this.status = status;
     this.code = body.code ?? "";
     this.body = body;

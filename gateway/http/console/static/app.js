@@ -10,6 +10,7 @@
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
 //   format, theme   numbers, durations and times in words; light and dark
+//   language        `t`, `tn`, `th`: every text that a person sees, in their language
 //
 // A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns a function to
 // call when the page is left, if any. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
@@ -24,6 +25,7 @@
 //   styles(name)            load a style sheet once; await it before filling
 import { Api } from "./api.js";
 import { h, readable } from "./elements.js";
+import { t } from "./language.js";
 import { Shell } from "./shell.js";
 import { linkInAddress, signIn } from "./sign_in.js";
 import { Socket } from "./socket.js";
@@ -104,7 +106,7 @@ class App {
   }
 
   /** Show only the sign-in form, because the browser is no longer signed in. Drafts are kept. */
-  async expelled(reason = "You were signed out.") {
+  async expelled(reason = t("You were signed out.")) {
     if (!this.shell || this.signingOut) return;
     this.depart();
     this.socket.close();
@@ -154,7 +156,7 @@ class App {
       if (this.shown !== shown) this.depart();
     } catch (error) {
       console.error(error);
-      place.replaceChildren(h("div", { class: "empty" }, h("p", {}, `The page could not be loaded: ${error.message}`)));
+      place.replaceChildren(h("div", { class: "empty" }, h("p", {}, t("The page could not be loaded: {reason}", { reason: error.message }))));
     }
   }
 
@@ -176,7 +178,7 @@ class App {
   }
 
   showTitle() {
-    document.title = this.questions ? `(${this.questions}) Waiting for you · ${this.title}` : this.title;
+    document.title = this.questions ? t("({count}) Waiting for you · {title}", { count: this.questions, title: this.title }) : this.title;
   }
 
   styles(name) {

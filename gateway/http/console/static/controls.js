@@ -1,5 +1,6 @@
 // Buttons, and modal dialogs.
 import { fill, h } from "./elements.js";
+import { t } from "./language.js";
 
 /** Return a button; `more` are further properties. */
 export function button(label, click, more = {}) {
@@ -12,7 +13,7 @@ export function guarded(label, question, sure, act) {
   const first = () => fill(place, button(label, second));
   const second = () => {
     const yes = button(sure, () => act(place), { class: "danger" });
-    fill(place, question, " ", yes, " ", button("Cancel", () => (first(), place.querySelector("button").focus())));
+    fill(place, question, " ", yes, " ", button(t("Cancel"), () => (first(), place.querySelector("button").focus())));
     yes.focus();
   };
   first();
@@ -23,7 +24,7 @@ export function guarded(label, question, sure, act) {
 export function askLine(title, { label, value = "", action, limit }) {
   const input = h("input", { id: "asked", value, maxLength: limit, autocomplete: "off" });
   const form = h("form", { method: "dialog" }, h("h2", {}, title), h("label", { for: "asked", class: "small faint" }, label), input,
-    h("div", { class: "choices" }, h("button", { type: "button", on: { click: () => dialog.close("") } }, "Cancel"),
+    h("div", { class: "choices" }, h("button", { type: "button", on: { click: () => dialog.close("") } }, t("Cancel")),
       h("button", { class: "primary", type: "submit", value: "done" }, action)));
   const dialog = h("dialog", { "aria-label": title }, form);
   document.body.append(dialog);

@@ -1,5 +1,6 @@
 // Texts that are too long to lay out at once: the beginning is shown, and more on demand.
 import { h } from "./elements.js";
+import { tn } from "./language.js";
 
 const LONG = 48_000; // characters
 const FIRST = 8_000;
@@ -37,6 +38,6 @@ export class LongText {
   label() {
     const left = this.text.length - this.end;
     this.more.hidden = !left;
-    this.more.textContent = `Show more (${left.toLocaleString()} characters left)`;
+    this.more.textContent = tn(left, "Show more (one character left)", "Show more ({count} characters left)");
   }
 }

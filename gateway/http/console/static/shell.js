@@ -1,17 +1,22 @@
 // The frame of every page: navigation, sessions, theme, and the signed-in person.
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
+import { t } from "./language.js";
 import { Sessions } from "./sessions.js";
 import * as theme from "./theme.js";
 
 const PLACES = [
-  ["chat", "Chat"],
-  ["context", "Context"],
-  ["memory", "Memory"],
-  ["health", "Health"],
+  ["chat", t("Chat")],
+  ["context", t("Context")],
+  ["memory", t("Memory")],
+  ["health", t("Health")],
 ];
-const STATES = { open: "Connected", connecting: "Connecting…", closed: "Not connected" };
-const THEMES = { system: ["screen", "System theme"], light: ["light", "Light theme"], dark: ["dark", "Dark theme"] };
+const STATES = { open: t("Connected"), connecting: t("Connecting…"), closed: t("Not connected") };
+const THEMES = {
+  system: ["screen", t("System theme")],
+  light: ["light", t("Light theme")],
+  dark: ["dark", t("Dark theme")],
+};
 
 export class Shell {
   constructor(app) {
@@ -23,16 +28,16 @@ export class Shell {
     this.page = h("main", { id: "page" });
     this.state = h("span", { class: "state", role: "status" });
     this.connection = h("span", { class: "state connection", role: "img" }); // where the sidebar is hidden
-    this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": "Navigation", "aria-expanded": "false",
+    this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": t("Navigation"), "aria-expanded": "false",
       "aria-controls": "side", on: { click: () => this.open(!this.isOpen) } }, icon("menu"));
     this.side = h("div", { id: "side", class: "side" },
       h("a", { class: "brand", href: "#/chat" }, "Exuvia"),
-      h("nav", { class: "places", "aria-label": "Places" }, [...this.places.values()]),
+      h("nav", { class: "places", "aria-label": t("Pages") }, [...this.places.values()]),
       this.sessions.element,
       this.foot());
     this.veil = h("div", { class: "veil", on: { click: () => this.open(false) } });
     this.element = h("div", { class: "shell" },
-      h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, "Skip to content"),
+      h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, t("Skip to content")),
       this.side, this.veil,
       h("div", { class: "front" },
         h("header", { class: "bar" }, this.menu, this.title, this.connection, this.actions),
@@ -96,7 +101,7 @@ export class Shell {
 
   foot() {
     const { person } = this.app;
-    const out = h("button", { class: "quiet", type: "button", title: "Sign out", "aria-label": "Sign out",
+    const out = h("button", { class: "quiet", type: "button", title: t("Sign out"), "aria-label": t("Sign out"),
       on: { click: () => this.app.signOut() } }, icon("out"));
     return h("footer", { class: "foot" },
       h("div", { class: "who" }, h("span", { class: "whose" }, person.name), this.state),

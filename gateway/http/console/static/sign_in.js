@@ -1,5 +1,6 @@
 // Signing in, with the token or with the one-time link that `exuvia run` prints.
 import { h } from "./elements.js";
+import { t, th } from "./language.js";
 
 /** Return the secret of a one-time link and remove it from the URL and history; empty if there is none. */
 export function linkInAddress() {
@@ -18,16 +19,16 @@ export function signIn(place, api, reason = "") {
       autocapitalize: "none", "aria-describedby": "token-place sign-in-fault",
     });
     const fault = h("p", { id: "sign-in-fault", class: "fault", role: "alert" }, reason);
-    const button = h("button", { class: "primary", type: "submit" }, "Sign in");
+    const button = h("button", { class: "primary", type: "submit" }, t("Sign in"));
     const form = h(
       "form",
       { class: "card sign-in", method: "post", action: "/api/sign-in", on: { submit } },
       h("h1", {}, h("img", { src: new URL("./icon.svg", import.meta.url).href, alt: "", width: 32, height: 32 }), "Exuvia"),
       h("input", { type: "text", name: "username", autocomplete: "username", value: location.host, hidden: true }),
-      h("label", { for: "token" }, "Token"),
+      h("label", { for: "token" }, t("Token")),
       token,
-      h("p", { id: "token-place", class: "faint" }, "The token is in the file ", h("code", {}, "token"), " in the gateway’s home, by default ", h("code", {}, "~/.exuvia/token"), ". ",
-        "Or open the link that ", h("code", {}, "exuvia run"), " prints."),
+      h("p", { id: "token-place", class: "faint" }, th("The token is in the file {file} in the gateway’s home, by default {path}. Or open the link that {command} prints.",
+        { file: h("code", {}, "token"), path: h("code", {}, "~/.exuvia/token"), command: h("code", {}, "exuvia run") })),
       fault,
       button,
     );
@@ -53,7 +54,7 @@ export function signIn(place, api, reason = "") {
         resolve(await api.post("/api/sign-in", shown));
         removeEventListener("hashchange", linked);
       } catch (error) {
-        fault.textContent = error.status ? error.message : "The gateway is unreachable.";
+        fault.textContent = error.status ? error.message : t("The gateway is unreachable.");
         token.select();
       } finally {
         button.disabled = false;

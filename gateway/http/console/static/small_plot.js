@@ -2,15 +2,16 @@
 // No library: uPlot draws on a canvas, which neither a screen reader nor the page's styles reach, and is four times the size.
 
 import { fill, h, svg } from "./elements.js";
+import { t } from "./language.js";
 
 const HEIGHT = 72;
 const PAD = 4;
 
 /** The possible ranges of a plot in seconds; the smallest that fits is used. */
 const SPANS = [
-  [300, "5 minutes ago"],
-  [1200, "20 minutes ago"],
-  [3600, "an hour ago"],
+  [300, t("5 minutes ago")],
+  [1200, t("20 minutes ago")],
+  [3600, t("an hour ago")],
 ];
 
 /** `lines` are functions of a sample by name, null for no value; `unit` formats a number. */
@@ -29,7 +30,7 @@ export class SmallPlot {
       h("figcaption", {}, title),
       this.status,
       this.picture,
-      h("p", { class: "ends", "aria-hidden": "true" }, this.begins, h("span", {}, "now")),
+      h("p", { class: "ends", "aria-hidden": "true" }, this.begins, h("span", {}, t("now"))),
       this.lines.length > 1 ? this.legend() : null,
     );
     this.watcher = new ResizeObserver(() => this.draw());
@@ -55,11 +56,11 @@ export class SmallPlot {
 
   /** The accessible description of the plot, and its values. */
   words() {
-    if (!this.samples.length) return "No data yet.";
+    if (!this.samples.length) return t("No data yet.");
     const [name, of] = this.lines[0];
     const found = this.samples.map(of).filter((value) => value != null);
-    if (!found.length) return `${name}: no data in the last hour`;
-    return `${name}: ${this.unit(found.at(-1))} now, ${this.unit(Math.max(...found))} at most`;
+    if (!found.length) return t("{name}: no data in the last hour", { name });
+    return t("{name}: {last} now, {most} at most", { name, last: this.unit(found.at(-1)), most: this.unit(Math.max(...found)) });
   }
 
   draw() {

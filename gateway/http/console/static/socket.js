@@ -1,4 +1,5 @@
 // The websocket: one connection for all pages, which reconnects by itself. The frames are those of docs/websocket.md.
+import { t } from "./language.js";
 
 const FIRST_PAUSE = 400;
 const LONGEST_PAUSE = 10_000;
@@ -71,7 +72,7 @@ export class Socket extends EventTarget {
   ask(frame) {
     const id = `q${++this.numbers}`;
     return new Promise((resolve, reject) => {
-      if (!this.say({ ...frame, id })) reject(new FrameError({ code: "closed", message: "Not connected." }));
+      if (!this.say({ ...frame, id })) reject(new FrameError({ code: "closed", message: t("Not connected.") }));
       else this.waiting.set(id, { resolve, reject });
     });
   }
@@ -132,7 +133,7 @@ export class Socket extends EventTarget {
     this.socket = null;
     const unanswered = [...this.waiting.values()];
     this.waiting.clear();
-    for (const { reject } of unanswered) reject(new FrameError({ code: "closed", message: "The connection was lost." }));
+    for (const { reject } of unanswered) reject(new FrameError({ code: "closed", message: t("The connection was lost.") }));
     this.turn("closed");
   }
 
@@ -189,7 +190,7 @@ export function runCommand(socket, session, text) {
         else over(resolve, event.answer);
       }),
     ];
-    const timer = setTimeout(() => over(reject, new Error("The gateway did not answer in time.")), ANSWER_TIMEOUT);
-    if (!socket.say({ type: "send", id, session, text })) over(reject, new Error("Not connected."));
+    const timer = setTimeout(() => over(reject, new Error(t("The gateway did not answer in time."))), ANSWER_TIMEOUT);
+    if (!socket.say({ type: "send", id, session, text })) over(reject, new Error(t("Not connected.")));
   });
 }

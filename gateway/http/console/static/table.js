@@ -5,7 +5,7 @@ import { h } from "./elements.js";
 /** Return a section with a heading and a table, or the text `empty` if there are no rows. */
 export function table(caption, heads, empty, rows) {
   if (!rows.length) return h("section", {}, h("h2", {}, caption), h("p", { class: "nothing" }, empty));
-  const isNumber = (column) => rows.every((row) => /^[\d,]+$/.test(row[column]));
+  const isNumber = (column) => rows.every((row) => /^[\d.,\u00a0\u202f’]+$/.test(row[column]));
   const kinds = heads.map((_, column) => (isNumber(column) ? "number" : null));
   const cells = (rest) => rest.map((cell, column) => h("td", { class: kinds[column + 1] }, cell));
   const row = ([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), cells(rest));
