@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -33,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
     stalls = Stalls()
     config.pluginmanager.register(stalls, "stalls")
     stalls.start()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_left_open_fails_here() -> Iterator[None]:
+    """Collect garbage after each file, so that what its tests left open is reported there and not in a later file."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

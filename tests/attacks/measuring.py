@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
 import subprocess
@@ -30,7 +31,11 @@ def _late(number: int, frame: FrameType | None) -> None:
 
 
 def interrupting() -> None:
-    """Have this process interrupt what takes longer than `processor_time` allows, where Python can be interrupted."""
+    """Have this process interrupt what takes longer than `processor_time` allows, where Python can be interrupted.
+
+    Garbage is collected only between functions: one collection over all modules takes longer than a short text may.
+    """
+    gc.disable()
     signal.signal(signal.SIGPROF, _late)
 
 

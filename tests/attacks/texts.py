@@ -6,6 +6,7 @@ those of `MORE`. It is a process of its own, which the caller can end: what is w
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import pkgutil
@@ -177,6 +178,7 @@ def main(package: str) -> None:
     interrupting()
     for name, reads in functions_of(package).items():
         write(f"tried {name}")
+        gc.collect()
         if found := too_slow(reads, list(TEXTS.values()), LADDER, (Exception,)):
             size, at = found
             write(f"refused {name}: {size} characters of {list(TEXTS)[at]}")
