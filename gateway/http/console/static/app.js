@@ -32,7 +32,7 @@ import { Socket } from "./socket.js";
 import * as theme from "./theme.js";
 
 const PAGES = {
-  chat: () => import("./chat.js"),
+  chat: () => import("./chat/chat.js"),
   context: () => import("./context.js"),
   memory: () => import("./memory.js"),
   health: () => import("./health.js"),

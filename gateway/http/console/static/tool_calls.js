@@ -1,5 +1,5 @@
 // Tool calls: each is one line (tool, main argument, result, time) that unfolds to its arguments, output and changes.
-import { files } from "./attachments.js";
+import { files } from "./chat/attachments.js";
 import { fill, h, readable, withoutEscapes } from "./elements.js";
 import { count, counted, duration } from "./format.js";
 import { icon } from "./icons.js";

@@ -1,12 +1,12 @@
 // The timeline: the entries of a conversation as elements, drawn only when they are added or change.
 import { files } from "./attachments.js";
-import { fill, h, readable } from "./elements.js";
-import { icon } from "./icons.js";
-import { LongText, isLong } from "./long_text.js";
-import { Markdown } from "./markdown.js";
-import { exactly, when } from "./format.js";
-import { ToolCall } from "./tool_calls.js";
-import { QuestionCard } from "./question.js";
+import { fill, h, readable } from "../elements.js";
+import { icon } from "../icons.js";
+import { LongText, isLong } from "../long_text.js";
+import { Markdown } from "../markdown.js";
+import { exactly, when } from "../format.js";
+import { ToolCall } from "../tool_calls.js";
+import { QuestionCard } from "../question.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // a position this many pixels above the end counts as the end

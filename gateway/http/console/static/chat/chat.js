@@ -5,16 +5,16 @@
 //   markdown, verbatim, code, long_text   texts as elements
 //   composer       the input; announcer reads answers to screen readers
 //   welcome        the content of an empty conversation
-import { Announcer } from "./announcer.js";
-import { Composer } from "./composer.js";
+import { Announcer } from "../announcer.js";
+import { Composer } from "../composer.js";
 import { Conversation, Unsent } from "./conversation.js";
-import { askLine } from "./controls.js";
-import { h } from "./elements.js";
-import { icon } from "./icons.js";
-import { question } from "./question.js";
+import { askLine } from "../controls.js";
+import { h } from "../elements.js";
+import { icon } from "../icons.js";
+import { question } from "../question.js";
 import { Timeline } from "./timeline.js";
-import { spoken } from "./tool_calls.js";
-import { welcome } from "./welcome.js";
+import { spoken } from "../tool_calls.js";
+import { welcome } from "../welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;

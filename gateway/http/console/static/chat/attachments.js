@@ -1,6 +1,6 @@
 // Files of a message or a tool's result: pictures are shown, others can be downloaded.
-import { h, readable } from "./elements.js";
-import { icon } from "./icons.js";
+import { h, readable } from "../elements.js";
+import { icon } from "../icons.js";
 
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 

@@ -9,7 +9,7 @@
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
-import { counted } from "./format.js";
+import { counted } from "../format.js";
 
 const OUTPUT = 64 * 1024; // characters of a running tool's output that are kept; its event has all of it
 const MISSING = "\n[…]\n"; // in place of pieces that were dropped
