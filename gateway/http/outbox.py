@@ -30,6 +30,10 @@ TRY_AGAIN_LATER = 1013
 """Close code for a client that reads too slowly."""
 
 
+_SETTINGS = (b'setting_changed"', b'session_titled"', b'session_archived"')
+"""The kinds of events that change what `settings` has."""
+
+
 class Outbox:
     """The outgoing frames of one client. `close` closes the connection with a code and a reason."""
 
@@ -77,9 +81,14 @@ class Outbox:
     def send_settings(self, chat: Chat, frame_id: str | None = None) -> None:
         """Send the settings of a chat's current session; `frame_id` is that of the request, if any."""
         if (current := chat.current) is not None:
-            settings = {"queue": current.inbox.mode, "verbose": current.verbose, "title": current.title}
-            ids = {"id": frame_id} if frame_id is not None else {}
-            self.answer(frames.frame("settings", **ids, session=chat.key, session_id=current.session, **settings))
+            settings = {
+                "queue": current.inbox.mode,
+                "verbose": current.verbose,
+                "title": current.title,
+                "pinned": current.pinned,
+                "archived": current.archived,
+            }
+            self.answer(frames.frame("settings", id=frame_id, session=chat.key, session_id=current.session, **settings))
 
     def follows(self, key: str) -> bool:
         """Return True if there is a subscription for a key."""
@@ -149,7 +158,7 @@ class Outbox:
             if self._subscriptions.get(key) is not subscription:  # the client ended or replaced it meanwhile
                 break
             await self._send_outgoing(outgoing)
-            if outgoing.event is not None and frames.is_of_kind(outgoing.data, "setting_changed"):
+            if outgoing.event is not None and frames.is_of_kind(outgoing.data, _SETTINGS):
                 self.send_settings(subscription.chat)
             await self._send_answers()
         return bool(portion)

@@ -233,8 +233,8 @@ class Connection:
                 await self._sessions(frame)
             case frames.Fork():
                 await self._fork(frame)
-            case frames.Rename():
-                await self._rename(frame)
+            case frames.Rename() | frames.Pin() | frames.Archive():
+                await self._set(frame)
             case frames.Approve():
                 await self._existing(frame.session)
                 self._spawn(self._approve(frame))
@@ -315,17 +315,12 @@ class Connection:
         self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
 
     async def _sessions(self, frame: frames.Sessions) -> None:
-        rows: list[dict[str, object]] = [
-            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
-            for row in await self._services.switchboard.sessions(self._person)
-        ]
-        open_questions = {
-            each.transcript.session: each.seq for each in self._services.questions.of_person(self._person)[::-1]
-        }
-        for row in rows:
-            if (seq := open_questions.get(str(row["session_id"]))) is not None:
-                row["question"] = seq
-        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
+        listed = await self._services.switchboard.conversations(self._person)
+        by_session = {each.session_id: each for each in listed}
+        for question in self._services.questions.of_person(self._person)[::-1]:
+            if (conversation := by_session.get(question.transcript.session)) is not None:
+                conversation.question = question.seq
+        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=listed))
 
     async def _fork(self, frame: frames.Fork) -> None:
         if (reason := self._services.readiness.refuses) is not None:
@@ -346,11 +341,17 @@ class Connection:
         )
         self._outbox.answer(forked)
 
-    async def _rename(self, frame: frames.Rename) -> None:
+    async def _set(self, frame: frames.Rename | frames.Pin | frames.Archive) -> None:
         chat = await self._existing(frame.session)
-        if chat.current is None:
+        if (current := chat.current) is None:
             raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
-        await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
+        match frame:
+            case frames.Rename(title=title):
+                await current.rename(one_line(title, frames.TITLE_CHARACTERS), self._person)
+            case frames.Pin(pinned=pinned):
+                await current.pin(self._person, pinned=pinned)
+            case frames.Archive(archived=archived):
+                await current.archive(self._person, archived=archived)
         self._outbox.send_settings(chat, frame.id)
 
     async def _approve(self, frame: frames.Approve) -> None:

@@ -113,6 +113,18 @@ class Rename(_Frame, frozen=True, kw_only=True, tag="rename"):
     title: Annotated[str, msgspec.Meta(max_length=TITLE_CHARACTERS)]
 
 
+class Pin(_Frame, frozen=True, kw_only=True, tag="pin"):
+    id: FrameId
+    session: Key
+    pinned: bool
+
+
+class Archive(_Frame, frozen=True, kw_only=True, tag="archive"):
+    id: FrameId
+    session: Key
+    archived: bool
+
+
 class Approve(_Frame, frozen=True, kw_only=True, tag="approve"):
     id: FrameId
     session: Key
@@ -126,7 +138,7 @@ class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
 
 
 ClientFrame: TypeAlias = (
-    Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Approve | Ping
+    Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Pin | Archive | Approve | Ping
 )
 
 _decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
@@ -134,6 +146,7 @@ _encode = msgspec.json.Encoder().encode
 _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
+_KIND = b'"kind":"'
 _NEAR = 4096
 """Characters at either end of a frame that are searched for its id."""
 
@@ -193,9 +206,10 @@ def event_prefix(session: str, session_id: str) -> bytes:
     return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
 
 
-def is_of_kind(event_frame: bytes, kind: str) -> bool:
-    """Return True if an `event` frame holds an event of this kind, which stands near its beginning."""
-    return event_frame.find(b'"kind":"%s"' % kind.encode(), 0, 512) >= 0
+def is_of_kind(event_frame: bytes, kinds: tuple[bytes, ...]) -> bool:
+    """Return True if an `event` frame holds an event of one of these kinds, each with the quotation mark after it. The kind
+    stands near the frame's beginning."""
+    return event_frame.startswith(kinds, event_frame.find(_KIND, 0, 512) + len(_KIND))
 
 
 def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:

@@ -35,9 +35,11 @@ from sessions.events.events import (
     Recorded,
     ReplyDelivered,
     RequestSent,
+    SessionArchived,
     SessionClosed,
     SessionForked,
     SessionOpened,
+    SessionTitled,
     SettingChanged,
     ToolCalled,
     ToolReturned,
@@ -246,6 +248,8 @@ class Screen:
                 | ToolReturned()
                 | TurnParked()
                 | SettingChanged()
+                | SessionTitled()
+                | SessionArchived()
                 | PluginFailed()
                 | ReplyDelivered()
                 | MessageWithdrawn()

@@ -124,6 +124,10 @@ class SqliteCatalog:
         rows = (self._lineage.current(name) for name in self._lineage.names(person))
         return [row for row in rows if row is not None]
 
+    async def every(self, person: str) -> list[SessionRow]:
+        rows = list(self._lineage.rows.values())
+        return await asyncio.to_thread(lambda: [row for row in rows if row.person == person])
+
     def chain(self, session: str) -> list[SessionRow]:
         return self._lineage.chain(session)
 

@@ -461,6 +461,23 @@ class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
     by: str
 
 
+class SessionTitled(_Kind, tag="session_titled", frozen=True, kw_only=True):
+    """The conversation has a title, given `by` a person, or made by a `model` if that is empty. An empty title of a person
+    removes it. After a person's, no model makes one."""
+
+    title: str
+    by: str
+    model: str = ""
+    usage: Usage | None = None
+
+
+class SessionArchived(_Kind, tag="session_archived", frozen=True, kw_only=True):
+    """The conversation was archived, or is no longer."""
+
+    archived: bool
+    by: str
+
+
 class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
     """The command received at seq `answers` was executed."""
 
@@ -537,6 +554,8 @@ Event: TypeAlias = (
     | ToolReturned
     | TurnEnded
     | SettingChanged
+    | SessionTitled
+    | SessionArchived
     | CommandAnswered
     | SessionClosed
     | PluginFailed

@@ -36,9 +36,11 @@ from sessions.events.events import (
     Recorded,
     ReplyDelivered,
     RequestSent,
+    SessionArchived,
     SessionClosed,
     SessionForked,
     SessionOpened,
+    SessionTitled,
     SettingChanged,
     ToolCalled,
     ToolReturned,
@@ -55,12 +57,15 @@ from sessions.events.tokens import TokenFeatures, message_features
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
 from sessions.state.request_sizes import Calibration, RequestSizes
 from sessions.state.transcript import (
+    PINNED,
     RECENT_ANSWERS,
     ApprovalQuestion,
+    ForkOrigin,
     Grant,
     OpenCall,
     OpenTurn,
     PendingDelivery,
+    Title,
     Transcript,
     Unfolding,
     WaitingMessage,
@@ -103,7 +108,8 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             }
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
-            return {"waiting": (*waiting, WaitingMessage(seq=recorded.seq, message=event))}
+            message = WaitingMessage(seq=recorded.seq, message=event)
+            return {"waiting": (*waiting, message), "channel": t.channel or event.channel}
         case MessageWithdrawn():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
@@ -139,6 +145,13 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _delivered(t, event)
         case DeliveryAttempted():
             return {"owed": _changed(t.owed, event.of, attempted=not event.failed)}
+        case SessionTitled():
+            titled = {"title": Title(text=event.title, by=event.by)}
+            return {**titled, **_side_usage(t, "title", event.model, event.usage)}
+        case SessionArchived():
+            return {"archived": event.archived}
+        case SettingChanged(name="title"):  # of versions without `session_titled`
+            return {"title": Title(text=event.value or "", by=event.by)}
         case SettingChanged():
             others = {name: value for name, value in t.settings.items() if name != event.name}
             return {"settings": others if event.value is None else {**others, event.name: event.value}}
@@ -146,7 +159,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             to = reply_address(w.message for w in t.waiting if w.seq == event.answers)
             answered = tuple(w for w in t.waiting if w.seq != event.answers)
             owed = (PendingDelivery(of=recorded.seq, to=to.address, answers=to.answers),) if to else ()
-            return {"waiting": answered, **({"owed": (*t.owed, *owed)} if to else {})}
+            return {"waiting": answered, "replied": recorded.seq, **({"owed": (*t.owed, *owed)} if to else {})}
         case SessionClosed():
             return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
@@ -169,6 +182,10 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "key": event.key,
                 "opened_at": recorded.at,
                 "succeeds": None,
+                "settings": {name: value for name, value in t.settings.items() if name != PINNED},
+                "archived": False,
+                "origin": ForkOrigin(session=event.parent, seq=event.parent_seq),
+                "channel": "",
                 "closed": None,
                 "waiting": (),  # pending messages, deliveries and notes stay with the parent
                 "owed": (),
@@ -313,11 +330,11 @@ def _answered(turn: OpenTurn, question: ApprovalQuestion, recorded: Recorded, ev
 
 def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, object]:
     if (turn := t.open_turn) is None:
-        return {}
+        return {"replied": recorded.seq}
     owed = t.owed
     for question in turn.questions:
         owed = _without_question(owed, question)
-    return {"open_turn": None, "owed": (*owed, *due_deliveries(event, recorded.seq, turn))}
+    return {"open_turn": None, "replied": recorded.seq, "owed": (*owed, *due_deliveries(event, recorded.seq, turn))}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:

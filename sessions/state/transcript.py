@@ -27,7 +27,7 @@ from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 17
+FOLD = 18
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
@@ -197,6 +197,24 @@ class Unfolding(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
 
 
+PINNED = "pinned"
+"""The setting of a conversation that people want at the top of their lists; `true`."""
+
+
+class Title(msgspec.Struct, frozen=True, kw_only=True):
+    """The title of a conversation, empty if a person removed it, and the person who gave it; nobody if a model made it."""
+
+    text: str
+    by: str
+
+
+class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a fork continues, and the seq of the last event that they share."""
+
+    session: str
+    seq: int
+
+
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """The folded state of one session. `head` is the last seq, `turn` the number of the newest turn."""
 
@@ -228,6 +246,15 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     instructed: int = 0
     """The seq of `instructions`."""
     settings: dict[str, str] = {}
+    title: Title | None = None
+    """The title; None if the conversation never had one."""
+    archived: bool = False
+    replied: int = 0
+    """The seq of the newest end of a turn, or answer to a command."""
+    origin: ForkOrigin | None = None
+    """The session that this one was forked from."""
+    channel: str = ""
+    """The channel of the first message."""
     usage: Usage = Usage()
     spent: dict[str, dict[str, Usage]] = {}
     """Tokens by purpose (`answer`, …), then by the `provider:model` that replied."""

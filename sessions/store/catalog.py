@@ -6,12 +6,12 @@ And the protocol of claims: the right to write the sessions of a conversation, w
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from sessions.events.events import Succession
-from sessions.state.transcript import Transcript
+from sessions.state.transcript import PINNED, ForkOrigin, Transcript
 from sessions.store.protocols import Position
 from sessions.store.receipts import Receipts
 
@@ -19,12 +19,19 @@ Name: TypeAlias = tuple[str, str]
 """The identity of a conversation for people: the person, and the person's key."""
 
 
+WEBSOCKET = "websocket"
+"""The channel of the gateway's own clients, where most conversations begin."""
+
+
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The known facts about a session that is not open.
 
     `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are those of the log's stamp
     when the row was valid; an `mtime_ns` of 0 means that the log was not verified. `settled` is True if nothing is left to
-    finish. `title` is the person's name for the session, if any.
+    finish.
+
+    The rest is for lists of conversations: `title` is empty if there is none, `replied` is the seq of the newest answer,
+    `origin` the session that a fork continues, `channel` where the conversation began, empty for `websocket`.
     """
 
     session: str
@@ -39,6 +46,11 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     settled: bool
     closed: bool
     title: str = ""
+    pinned: bool = False
+    archived: bool = False
+    replied: int = 0
+    origin: ForkOrigin | None = None
+    channel: str = ""
 
     @property
     def name(self) -> Name:
@@ -50,6 +62,18 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         """The seq up to which the log is known to have been durable. An unverified head may be in a tail that was never
         synced."""
         return self.head if self.mtime_ns else 1
+
+
+def listed_fields(transcript: Transcript) -> dict[str, Any]:
+    """Return the fields of a row that are for lists of conversations."""
+    return {
+        "title": transcript.title.text if transcript.title else "",
+        "pinned": PINNED in transcript.settings,
+        "archived": transcript.archived,
+        "replied": transcript.replied,
+        "origin": transcript.origin,
+        "channel": "" if transcript.channel == WEBSOCKET else transcript.channel,
+    }
 
 
 class Catalog(Protocol):
@@ -85,6 +109,10 @@ class Catalog(Protocol):
 
     async def sessions(self, person: str) -> list[SessionRow]:
         """Return the current session of each of a person's keys, in the order of the keys."""
+        ...
+
+    async def every(self, person: str) -> list[SessionRow]:
+        """Return all sessions of a person, in no order."""
         ...
 
     def chain(self, session: str) -> list[SessionRow]:

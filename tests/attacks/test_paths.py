@@ -267,6 +267,7 @@ async def test_the_name_of_a_session_is_never_used_as_a_path(trap: Trap) -> None
     """Keys and ids have letters of their own, so most spellings are no name; the rest names no file."""
     fields: dict[str, dict[str, Any]] = {
         "send": {"text": "hi"}, "subscribe": {}, "history": {}, "fork": {}, "rename": {"title": "x"}, "cancel": {},
+        "pin": {"pinned": True}, "archive": {"archived": True},
     }  # fmt: skip
     async with gateway(trap.home, settings=SETTINGS) as g:
         client = await g.connect()

@@ -226,7 +226,20 @@ def test_every_frame_of_the_example_is_one_of_the_page() -> None:
 
 def shape(frame: Frame) -> Any:
     """A frame without what differs from one gateway to another: times, ids and numbers that the gateway makes."""
-    made = {"session_id", "at", "client", "provider", "model", "window", "reserve", "sha256", "tokens", "units", "usage"}
+    made = {
+        "session_id",
+        "at",
+        "created",
+        "client",
+        "provider",
+        "model",
+        "window",
+        "reserve",
+        "sha256",
+        "tokens",
+        "units",
+        "usage",
+    }
     made |= {"parent", "millis", "server", "limits", "tools", "parameters", "message"}
     loose = made | ({"text"} if frame.get("kind") == "instructions_set" else set())
     plain = {name: shape(value) if isinstance(value, dict) else value for name, value in frame.items() if name not in loose}

@@ -9,8 +9,10 @@ from typing import Any
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
+from sessions.events.events import SettingChanged
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.gateway.test_people import ANA
+from tests.sessions.journal_files import write_journal
 from tests.waiting import deadline
 
 
@@ -157,3 +159,70 @@ async def test_a_title_is_told_to_everybody_who_follows_and_outlives_a_restart_a
         await client.say("rename", id="r", session="main", title="")
         assert (await client.until_type("settings", id="r"))["title"] == ""
         assert (await listed(client))["main"]["title"] == ""
+
+
+async def test_the_list_has_what_a_sidebar_shows(tmp_path: Path) -> None:
+    script: list[Frame] = [{"text": "first"}, {"text": "a b c d e f", "delay_ms": 100}]
+    async with gateway(tmp_path, script=script) as running:
+        client = await running.connect()
+        await client.chat("one")
+        row = (await listed(client))["main"]
+        began = next(e for _, e in client.events() if e["kind"] == "turn_ended")
+        opened = running.journals()[row["session_id"]][0]["at"]
+        assert row | {"head": 0, "at": ""} == {
+            "session": "main", "session_id": row["session_id"], "head": 0, "at": "", "title": "", "created": opened,
+            "replied": began["seq"],
+        }  # fmt: skip
+        await client.command("/new")
+        successor = (await listed(client))["main"]
+        assert (successor["created"], successor["session_id"] == row["session_id"]) == (opened, False)
+        made = await fork(client, session_id=row["session_id"])
+        assert (await listed(client))["main-fork"]["origin"] == {
+            "session_id": row["session_id"], "seq": made["parent_seq"], "session": "main"
+        }  # fmt: skip
+        await client.send("two", session="main-fork")
+        await client.until_type("delta")
+        assert {key for key, row in (await listed(client)).items() if row.get("running")} == {"main-fork"}
+        await client.until_event("turn_ended")
+        await client.say("sessions", id="later")
+        rows = (await client.until_type("sessions", id="later"))["sessions"]
+        assert ["running" in row for row in rows] == [False, False]
+
+
+async def test_a_conversation_is_pinned_and_archived_for_all_its_sessions_but_not_its_forks(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.chat("one")
+        await other.say("subscribe", id="s", session="main")
+        before = await other.until_type("settings", id="s")
+        assert (before["pinned"], before["archived"]) == (False, False)
+        await client.say("pin", id="p", session="main", pinned=True)
+        assert (await client.until_type("settings", id="p"))["pinned"] is True
+        assert (await other.until_type("settings"))["pinned"] is True
+        await client.say("archive", id="a", session="main", archived=True)
+        assert (await client.until_type("settings", id="a"))["archived"] is True
+        assert (await other.until_type("settings"))["archived"] is True
+        await fork(client)
+        await client.command("/new")
+        rows = await listed(client)
+        assert (rows["main"]["pinned"], rows["main"]["archived"]) == (True, True)
+        assert {"pinned", "archived"} & rows["main-fork"].keys() == set()
+    (tmp_path / "catalog.sqlite").unlink()
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        async with deadline():  # a lost catalog is made again behind the start
+            while not (await listed(client))["main"].get("archived"):
+                await asyncio.sleep(0.02)
+        assert {"pinned", "archived"} & (await listed(client))["main-fork"].keys() == set()
+        for kind, field in (("pin", "pinned"), ("archive", "archived")):
+            await client.say(kind, id=kind, session="main", **{field: False})
+            assert (await client.until_type("settings", id=kind))[field] is False
+        assert {"pinned", "archived"} & (await listed(client))["main"].keys() == set()
+
+
+async def test_titles_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    write_journal(tmp_path / "sessions", 1, SettingChanged(name="title", value="Crabs", by="owner"))
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.say("subscribe", id="s", session="main")
+        assert (await client.until_type("settings", id="s"))["title"] == "Crabs"

@@ -2,6 +2,7 @@
 
 chat                 One key that is open: its current session and earlier ones.
 conversation         One open session: its two coroutines.
+conversation_list    Lists of conversations, and trees of forks.
 conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.
 forks                The creation of forks.
 switchboard          Finds the chat of a message, opens it, and unloads it.

@@ -98,6 +98,11 @@ class Chat:
         return [*self.earlier.values(), *([self.current] if self.current else [])]
 
     @property
+    def has_turn(self) -> bool:
+        """Return True if a turn runs, or waits for the answer to a question."""
+        return any(each.recorder.transcript.open_turn is not None for each in self.conversations)
+
+    @property
     def is_open(self) -> bool:
         """Return True if messages can be received, or if the journal is known to be damaged."""
         return self.current is not None or self.damaged is not None

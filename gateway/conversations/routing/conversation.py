@@ -22,8 +22,15 @@ from gateway.conversations.turn.typed_commands import TypedCommands
 from gateway.protocol.slash_commands import TypedCommand
 from plugins.api.command import Command
 from sessions.events.errors import StorageFailed
-from sessions.events.events import ApprovalAsked, MessageReceived, SessionClosed, SettingChanged
-from sessions.state.transcript import OpenTurn, WaitingMessage
+from sessions.events.events import (
+    ApprovalAsked,
+    MessageReceived,
+    SessionArchived,
+    SessionClosed,
+    SessionTitled,
+    SettingChanged,
+)
+from sessions.state.transcript import PINNED, OpenTurn, WaitingMessage
 from sessions.store.recorder import Recorder
 
 RESUME_ATTEMPTS = 2
@@ -37,9 +44,6 @@ LONGEST_WAIT = 60.0
 
 COLLECT_AT_MOST = 5.0
 """Seconds after which `collect` starts it anyway."""
-
-TITLE = "title"
-"""The session's setting for its title."""
 
 VERBOSE = "verbose"
 """The session's setting that overrides `agent.verbose`; `on` or `off`."""
@@ -99,11 +103,28 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        return self.recorder.transcript.settings.get(TITLE, "")
+        title = self.recorder.transcript.title
+        return title.text if title else ""
 
     async def rename(self, title: str, person: str) -> None:
         """Set the session's title durably; an empty one removes it. Raises StorageFailed."""
-        await self.recorder.append_durable(SettingChanged(name=TITLE, value=title or None, by=person))
+        await self.recorder.append_durable(SessionTitled(title=title, by=person))
+
+    @property
+    def pinned(self) -> bool:
+        return PINNED in self.recorder.transcript.settings
+
+    async def pin(self, person: str, *, pinned: bool) -> None:
+        """Pin the conversation in its person's lists durably, or unpin it. Raises StorageFailed."""
+        await self.recorder.append_durable(SettingChanged(name=PINNED, value="true" if pinned else None, by=person))
+
+    @property
+    def archived(self) -> bool:
+        return self.recorder.transcript.archived
+
+    async def archive(self, person: str, *, archived: bool) -> None:
+        """Archive the conversation durably, or bring it back. Raises StorageFailed."""
+        await self.recorder.append_durable(SessionArchived(archived=archived, by=person))
 
     @property
     def parked(self) -> bool:

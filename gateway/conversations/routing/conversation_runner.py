@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import msgspec
 import structlog
 
 from gateway.conversations.routing.chat import Chat
-from gateway.conversations.routing.conversation import TITLE, Conversation
+from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import error_fields, sentence_of
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
-from sessions.events.events import FORMAT, SessionOpened, SettingChanged, Succession
-from sessions.state.transcript import Transcript
-from sessions.store.catalog import Catalog, SessionRow
+from sessions.events.events import FORMAT, Event, SessionArchived, SessionOpened, SessionTitled, SettingChanged, Succession
+from sessions.state.transcript import PINNED, Transcript
+from sessions.store.catalog import Catalog, SessionRow, listed_fields
 from sessions.store.header import new_session_id
 from sessions.store.protocols import START, Log, Position, Stamp, Store
 from sessions.store.receipts import Receipts
@@ -88,8 +88,12 @@ class ConversationRunner:
             succeeds=succeeds,
             calibrations={name: tuple(round(factor, 4) for factor in each.factors) for name, each in known.items()},
         )
+        former = chat.current.recorder.transcript if chat.current else Transcript()
+        events = (opened, *_carried_over(former, chat.person))
         try:
-            await recorder.append_durable(opened)
+            for event in events:
+                recorder.append(event, urgent=event is events[-1])
+            await recorder.until_durable(len(events))
         except BaseException:
             await recorder.close()
             if recorder.durable:  # the caller was cancelled, but the session exists
@@ -98,8 +102,6 @@ class ConversationRunner:
                 with suppress(SessionsError):  # otherwise each attempt on a full disk would leave an empty log
                     await self._store.discard_empty(session)
             raise
-        if chat.current and (title := chat.current.title):
-            recorder.append(SettingChanged(name=TITLE, value=title, by=chat.person))
         self._catalog_writer.put(recorder)
         return self._run(chat, recorder)
 
@@ -168,6 +170,16 @@ class ConversationRunner:
         chat.notify()
 
 
+def _carried_over(former: Transcript, person: str) -> Iterator[Event]:
+    """Yield the events that give the next session of a key what belongs to the conversation as a whole."""
+    if former.title is not None:
+        yield SessionTitled(title=former.title.text, by=former.title.by)
+    if PINNED in former.settings:
+        yield SettingChanged(name=PINNED, value=former.settings[PINNED], by=person)
+    if former.archived:
+        yield SessionArchived(archived=True, by=person)
+
+
 class CatalogWriter:
     """Writes the rows of conversations to the catalog, and checkpoints, so that a start need not read whole journals."""
 
@@ -211,7 +223,7 @@ class CatalogWriter:
                 mtime_ns=stamp.changed,
                 settled=settled and transcript.finished and stamp.size == recorder.position.offset,
                 closed=transcript.closed is not None,
-                title=transcript.settings.get(TITLE, ""),
+                **listed_fields(transcript),
             )
         )
 

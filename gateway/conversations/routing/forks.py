@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime
 
 from plugins.api.context import Clock
+from sessions.state.transcript import ForkOrigin
 from sessions.store.catalog import Catalog, Name, SessionRow
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
@@ -44,11 +45,11 @@ class Forks:
         async with self._one:
             now = self._clock.now()
             made = await fork(self._store, parent, new_session_id(now), name[1], now, at=upto, exactly=False)
-            self._catalog.put(_row(name, made, now))
+            self._catalog.put(_row(name, made, now, self._catalog.row(parent)))
             return made
 
 
-def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
+def _row(name: Name, made: Fork, now: datetime, parent: SessionRow | None) -> SessionRow:
     """Return the catalog row of a new fork, without reading its log."""
     person, key = name
     at = stamp(now)
@@ -64,4 +65,6 @@ def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
         mtime_ns=0,
         settled=False,
         closed=False,
+        title=parent.title if parent else "",
+        origin=ForkOrigin(session=made.parent, seq=made.parent_seq),
     )

@@ -18,12 +18,18 @@ import structlog
 from gateway.config.settings import Settings
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.routing.conversation_list import (
+    ListedConversation,
+    TreeNode,
+    listed_conversations,
+    related_sessions,
+)
 from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import Succession
-from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow
+from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow, listed_fields
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -144,6 +150,15 @@ class Switchboard:
         """Return a person's keys, each with its current session up to its last durable event."""
         return [self._as_of_now(row) for row in await self._catalog.sessions(person)]
 
+    async def conversations(self, person: str) -> list[ListedConversation]:
+        """Return a person's conversations, in the order of their keys."""
+        running = {chat.key for chat in self._chats.values() if chat.person == person and chat.has_turn}
+        return listed_conversations(self._catalog, await self.sessions(person), running)
+
+    async def tree(self, person: str, key: str) -> list[TreeNode]:
+        """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
+        return related_sessions([self._as_of_now(row) for row in await self._catalog.every(person)], key)
+
     async def row(self, session: str) -> SessionRow | None:
         """Return the catalog row of a session. For one in memory, it dates from when the session was last idle or failed."""
         return await self._catalog.find(session)
@@ -190,8 +205,8 @@ class Switchboard:
         if conversation is None:
             return row
         recorder = conversation.recorder
-        at = recorder.durable_transcript.at
-        return msgspec.structs.replace(row, head=recorder.durable, at=at, title=conversation.title)
+        transcript = recorder.durable_transcript
+        return msgspec.structs.replace(row, head=recorder.durable, at=transcript.at, **listed_fields(transcript))
 
     async def _restore(self, name: Name) -> Chat:
         """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
