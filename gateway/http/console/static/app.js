@@ -4,9 +4,7 @@
 //   shell         the frame of every page: navigation, sessions (sessions.js), theme, sign-out
 //   sign_in       the form, and the one-time link
 //   chat          the page of a conversation; lists its own modules
-//   context       the contents of a session's requests: context_plot, context_turn
-//   memory        the memory: memory_search, memory_notes (with line_changes), memory_facts
-//   health        the state of the gateway, with small_plot for each plot
+//   context/, memory/, health/   their pages, each with its style sheet
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
 //   format, theme   numbers, durations and times in words; light and dark
@@ -33,9 +31,9 @@ import * as theme from "./theme.js";
 
 const PAGES = {
   chat: () => import("./chat/chat.js"),
-  context: () => import("./context.js"),
-  memory: () => import("./memory.js"),
-  health: () => import("./health.js"),
+  context: () => import("./context/context.js"),
+  memory: () => import("./memory/memory.js"),
+  health: () => import("./health/health.js"),
 };
 const OF_A_SESSION = ["chat", "context"];
 const FRESH = "~"; // in place of a key: a session that has none yet

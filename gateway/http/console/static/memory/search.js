@@ -1,7 +1,8 @@
 // Search of the memory while typing, with the parts of each score.
 
-import { fill, h, placeOf, readable } from "./elements.js";
-import { counted, sentence } from "./format.js";
+import { fill, h, placeOf, readable } from "../elements.js";
+import { sentence } from "../format.js";
+import { t, tn } from "../language.js";
 
 /** Milliseconds after the last key before the search starts. */
 const PAUSE = 180;
@@ -15,7 +16,7 @@ export class SearchView {
     this.input = h("input", {
       type: "search",
       id: "memory-query",
-      placeholder: "What did we decide about …",
+      placeholder: t("What did we decide about …"),
       autocomplete: "off",
       on: { input: () => this.schedule() },
     });
@@ -25,7 +26,7 @@ export class SearchView {
       "section",
       { class: "memory-search" },
       h("form", { role: "search", on: { submit: (event) => (event.preventDefault(), this.search()) } },
-        h("label", { for: "memory-query" }, "Search notes and conversations"),
+        h("label", { for: "memory-query" }, t("Search notes and conversations")),
         this.input,
       ),
       this.status,
@@ -57,7 +58,7 @@ export class SearchView {
   }
 
   show(query, found) {
-    const what = query ? (found.hits.length ? counted(found.hits.length, "result") : "") : "";
+    const what = query ? (found.hits.length ? tn(found.hits.length, "one result", "{count} results") : "") : "";
     this.status.textContent = [what, ...found.remarks].filter(Boolean).join(" · ");
     const best = Math.max(0, ...found.hits.map((hit) => hit.fused));
     fill(this.hits, found.hits.map((hit) => this.hit(hit, best)));
@@ -106,7 +107,7 @@ function score(hit, best) {
   return h(
     "details",
     { class: "score" },
-    h("summary", {}, bar, h("span", { class: "sum" }, hit.score.toFixed(3)), h("span", { class: "unseen" }, "Score details")),
+    h("summary", {}, bar, h("span", { class: "sum" }, hit.score.toFixed(3)), h("span", { class: "unseen" }, t("Score details"))),
     sums(hit, parts),
   );
 }
@@ -129,20 +130,20 @@ function sums(hit, parts) {
   return h(
     "table",
     { class: "sums" },
-    h("thead", {}, h("tr", {}, ["Part", "Raw", "Weight", "Contribution", ""].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, [t("Part"), t("Raw"), t("Weight"), t("Contribution"), ""].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, parts.map(row)),
     h(
       "tfoot",
       {},
-      h("tr", {}, h("th", { scope: "row", colSpan: 3 }, "Total"), h("td", {}, hit.fused.toFixed(4)), h("td", {})),
+      h("tr", {}, h("th", { scope: "row", colSpan: 3 }, t("Total")), h("td", {}, hit.fused.toFixed(4)), h("td", {})),
       h(
         "tr",
         {},
-        h("th", { scope: "row", colSpan: 3 }, `Age factor${hit.day ? ` (${hit.day})` : ""}`),
+        h("th", { scope: "row", colSpan: 3 }, hit.day ? t("Age factor ({day})", { day: hit.day }) : t("Age factor")),
         h("td", {}, `× ${hit.decay.toFixed(3)}`),
         h("td", {}),
       ),
-      h("tr", { class: "result" }, h("th", { scope: "row", colSpan: 3 }, "Score"), h("td", {}, hit.score.toFixed(4)), h("td", {})),
+      h("tr", { class: "result" }, h("th", { scope: "row", colSpan: 3 }, t("Score")), h("td", {}, hit.score.toFixed(4)), h("td", {})),
     ),
   );
 }

@@ -1,9 +1,10 @@
 // Two sections of the page `#/health`: the state of the channels, and who may speak on them.
 
-import { button, guarded } from "./controls.js";
-import { fill, h, readable } from "./elements.js";
-import { count, sentence, when } from "./format.js";
-import { table } from "./table.js";
+import { button, guarded } from "../controls.js";
+import { fill, h, readable } from "../elements.js";
+import { count, sentence, when } from "../format.js";
+import { t } from "../language.js";
+import { table } from "../table.js";
 
 export class ChannelSections {
   constructor(api) {
@@ -37,8 +38,10 @@ export class ChannelSections {
     const admitted = linked.map((each) => [sender(each), each.person, when(each.at), this.removal(each)]);
     fill(
       this.speakers,
-      table("Senders who ask to speak", ["Code", "Sender", "Admit"], "Nobody asks. An unknown sender who writes is told a code, which is shown here.", asking),
-      table("Paired senders", ["Sender", "Person", "Since", "Change"], "Nobody is paired. Senders in the configuration are not listed here.", admitted),
+      table(t("Senders who ask to speak"), [t("Code"), t("Sender"), t("Admit")],
+        t("Nobody asks. An unknown sender who writes is told a code, which is shown here."), asking),
+      table(t("Paired senders"), [t("Sender"), t("Person"), t("Since"), t("Change")],
+        t("Nobody is paired. Senders in the configuration are not listed here."), admitted),
     );
   }
 
@@ -46,23 +49,24 @@ export class ChannelSections {
   admission({ code, address }, persons) {
     const choice = h(
       "select",
-      { "aria-label": `The person for whom ${readable(address)} speaks` },
-      h("option", { value: "" }, "as …"),
-      persons.map((person) => h("option", { value: person }, person === "owner" ? "owner (all rights)" : person)),
+      { "aria-label": t("The person for whom {address} speaks", { address: readable(address) }) },
+      h("option", { value: "" }, t("as …")),
+      persons.map((person) => h("option", { value: person }, person === "owner" ? t("owner (all rights)") : person)),
     );
-    const admit = button("Admit", () => choice.value && this.act(() => this.api.post("/api/pairings", { code, person: choice.value })), { disabled: true });
+    const admit = button(t("Admit"), () => choice.value && this.act(() => this.api.post("/api/pairings", { code, person: choice.value })), { disabled: true });
     choice.addEventListener("change", () => (admit.disabled = !choice.value));
     return h("span", { class: "admission" }, choice, " ", admit);
   }
 
   removal({ address }) {
-    return guarded("Remove", "Do not hear this sender any more?", "Remove", () => this.act(() => this.api.remove(`/api/pairings/${encodeURIComponent(address)}`)));
+    return guarded(t("Remove"), t("Do not hear this sender any more?"), t("Remove"),
+      () => this.act(() => this.api.remove(`/api/pairings/${encodeURIComponent(address)}`)));
   }
 
   async act(request) {
     try {
       const { address, person } = await request();
-      this.said.textContent = `Changed: ${readable(address)}, ${person}.`;
+      this.said.textContent = t("Changed: {address}, {person}.", { address: readable(address), person });
     } catch (error) {
       this.said.textContent = sentence(error);
     }
@@ -78,20 +82,20 @@ function sender({ address, name }) {
 function state(channels) {
   const rows = channels.map((each) => [
     [each.name, each.kind === each.name ? null : h("span", { class: "nothing" }, ` ${each.kind}`)],
-    [`${each.connection} since ${when(each.since)}`, troubles(each)],
+    [t("{state} since {time}", { state: each.connection, time: when(each.since) }), troubles(each)],
     count(each.accepted),
     count(each.delivered),
     count(each.waiting),
   ]);
-  return table("Channels", ["Channel", "Connection", "In", "Out", "Waiting"], "", rows);
+  return table(t("Channels"), [t("Channel"), t("Connection"), t("In"), t("Out"), t("Waiting")], "", rows);
 }
 
 /** What is wrong with a channel, and what waits or was lost because of it. */
 function troubles({ problem, waiting, waiting_because, abandoned, abandoned_at, abandoned_because }) {
   const lines = [
     problem,
-    waiting && waiting_because && waiting_because !== problem ? `Waiting: ${waiting_because}` : "",
-    abandoned ? `${count(abandoned)} never delivered, the last ${when(abandoned_at)}: ${abandoned_because}` : "",
+    waiting && waiting_because && waiting_because !== problem ? t("Waiting: {reason}", { reason: waiting_because }) : "",
+    abandoned ? t("{number} never delivered, the last {time}: {reason}", { number: count(abandoned), time: when(abandoned_at), reason: abandoned_because }) : "",
   ].filter(Boolean);
   return lines.map((line) => h("div", { class: "trouble" }, readable(line)));
 }

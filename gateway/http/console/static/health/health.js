@@ -1,10 +1,11 @@
 // The page `#/health`: the state of the gateway, the last hour, its plugins, and its token usage.
 
-import { fill, h, readable } from "./elements.js";
-import { brief, count, counted, seconds, sentence, when } from "./format.js";
-import { ChannelSections } from "./health_channels.js";
+import { fill, h, readable } from "../elements.js";
+import { brief, count, seconds, sentence, when } from "../format.js";
+import { t, tn } from "../language.js";
+import { ChannelSections } from "./channels.js";
 import { SmallPlot } from "./small_plot.js";
-import { table } from "./table.js";
+import { table } from "../table.js";
 
 const MEBIBYTE = 2 ** 20;
 
@@ -13,30 +14,30 @@ const FEW = 8;
 
 /** The small plots: title, unit, and lines by name, the first drawn most strongly. */
 const PLOTS = [
-  { title: "Turns", unit: brief, bars: true, lines: { "per 10 s": (s) => s.turns } },
-  { title: "Errors", unit: brief, bars: true, kind: "errors", lines: { "per 10 s": (s) => s.errors } },
+  { title: t("Turns"), unit: brief, bars: true, lines: { [t("per 10 s")]: (s) => s.turns } },
+  { title: t("Errors"), unit: brief, bars: true, kind: "errors", lines: { [t("per 10 s")]: (s) => s.errors } },
   {
-    title: "Latency by step",
+    title: t("Latency by step"),
     unit: seconds,
     lines: {
-      answer: (s) => s.steps.answer,
-      "first text": (s) => s.steps.first_text,
-      tool: (s) => s.steps.tool,
-      waiting: (s) => s.steps.waiting,
-      durable: (s) => s.steps.durable,
-      end: (s) => s.steps.end,
+      [t("answer")]: (s) => s.steps.answer,
+      [t("first text")]: (s) => s.steps.first_text,
+      [t("tool")]: (s) => s.steps.tool,
+      [t("waiting")]: (s) => s.steps.waiting,
+      [t("durable")]: (s) => s.steps.durable,
+      [t("end")]: (s) => s.steps.end,
     },
   },
-  { title: "Event loop lag", unit: seconds, lines: { "longest within a minute": (s) => s.lag } },
-  { title: "Sync latency", unit: seconds, lines: { mean: (s) => s.sync } },
-  { title: "Queue", unit: brief, lines: { waiting: (s) => s.waiting, running: (s) => s.running } },
-  { title: "Tokens", unit: brief, bars: true, lines: { "per 10 s": (s) => s.tokens } },
-  { title: "Memory", unit: (bytes) => `${Math.round(bytes / MEBIBYTE)} MB`, lines: { resident: (s) => s.memory } },
+  { title: t("Event loop lag"), unit: seconds, lines: { [t("longest within a minute")]: (s) => s.lag } },
+  { title: t("Sync latency"), unit: seconds, lines: { [t("mean")]: (s) => s.sync } },
+  { title: t("Queue"), unit: brief, lines: { [t("waiting")]: (s) => s.waiting, [t("running")]: (s) => s.running } },
+  { title: t("Tokens"), unit: brief, bars: true, lines: { [t("per 10 s")]: (s) => s.tokens } },
+  { title: t("Memory"), unit: (bytes) => `${Math.round(bytes / MEBIBYTE)} MB`, lines: { [t("resident")]: (s) => s.memory } },
 ];
 
 /** Show the gateway's health in an element; returns a function that removes it. */
 export async function mount(element, app) {
-  await app.styles("health.css");
+  await app.styles("health/health.css");
   const page = new HealthPage(element, app.api);
   page.load();
   return () => page.end();
@@ -56,11 +57,11 @@ class HealthPage {
       { class: "health-page" },
       this.state,
       this.tiles,
-      h("h2", {}, "The last hour"),
+      h("h2", {}, t("The last hour")),
       h("div", { class: "plots" }, this.plots.map((plot) => plot.element)),
       this.channels.element,
       this.tables,
-      h("p", { class: "nothing" }, "For programs: ", ...["/status.json", "/metrics"].flatMap((path) => [h("a", { href: path }, path), " "])),
+      h("p", { class: "nothing" }, t("For programs:"), " ", ...["/status.json", "/metrics"].flatMap((path) => [h("a", { href: path }, path), " "])),
     );
     fill(element, this.page);
     this.look = () => document.visibilityState === "visible" && this.load();
@@ -101,8 +102,8 @@ class HealthPage {
 
   /** Update the text only if it has changed: otherwise a screen reader would read it every ten seconds. */
   verdict(overview) {
-    const wrong = [...(overview.refuses ? [`The gateway is not accepting messages: ${overview.refuses}`] : []), ...overview.troubles];
-    const text = wrong.join("\n") || "No problems.";
+    const wrong = [...(overview.refuses ? [t("The gateway is not accepting messages: {reason}", { reason: overview.refuses })] : []), ...overview.troubles];
+    const text = wrong.join("\n") || t("No problems.");
     if (this.said === text) return;
     this.said = text;
     if (wrong.length) fill(this.state, h("ul", { class: "wrong" }, wrong.map((each) => h("li", {}, each))));
@@ -115,14 +116,16 @@ function tiles(overview) {
   const failed = Object.entries(overview.errors);
   const { storage } = overview;
   const shown = [
-    ["Version", overview.version, `since ${when(overview.since)}`],
-    ["Model", overview.model.split(", because")[0], overview.model.split(", ").slice(1).join(", ")],
-    ["Sessions", count(overview.sessions), `${count(overview.conversations)} in memory, ${counted(overview.websockets, "client")}`],
-    ["Turns", count(ended), `${count(overview.running_turns)} running, ${count(overview.waiting_messages)} waiting`],
-    ["Errors", count(failed.reduce((sum, [, number]) => sum + number, 0)), failed.map(([code, number]) => `${code} ${number}`).join(", ") || "none"],
-    ["Tokens", brief(overview.input_tokens), `in, ${brief(overview.output_tokens)} out`],
-    ["Storage", storage.sync_seconds == null ? "–" : seconds(storage.sync_seconds), `${counted(storage.syncs, "sync")}, ${counted(storage.failures, "failure")}`],
-    ["Process", `${Math.round(overview.memory / MEBIBYTE)} MB`, overview.descriptors == null ? `process ${overview.process}` : counted(overview.descriptors, "open file")],
+    [t("Version"), overview.version, t("since {time}", { time: when(overview.since) })],
+    [t("Model"), overview.model.split(", because")[0], overview.model.split(", ").slice(1).join(", ")],
+    [t("Sessions"), count(overview.sessions), tn(overview.websockets, "{memory} in memory, one client", "{memory} in memory, {count} clients", { memory: count(overview.conversations) })],
+    [t("Turns"), count(ended), t("{running} running, {waiting} waiting", { running: count(overview.running_turns), waiting: count(overview.waiting_messages) })],
+    [t("Errors"), count(failed.reduce((sum, [, number]) => sum + number, 0)), failed.map(([code, number]) => `${code} ${number}`).join(", ") || t("none")],
+    [t("Tokens"), brief(overview.input_tokens), t("in, {count} out", { count: brief(overview.output_tokens) })],
+    [t("Storage"), storage.sync_seconds == null ? "–" : seconds(storage.sync_seconds),
+      `${tn(storage.syncs, "one sync", "{count} syncs")}, ${tn(storage.failures, "one failure", "{count} failures")}`],
+    [t("Process"), `${Math.round(overview.memory / MEBIBYTE)} MB`,
+      overview.descriptors == null ? t("process {number}", { number: overview.process }) : tn(overview.descriptors, "one open file", "{count} open files")],
   ];
   return shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), h("span", {}, more))));
 }
@@ -135,21 +138,21 @@ function spent(rows) {
     found.set(key, { ...(found.get(key) ?? { purpose, model, input: 0, output: 0, cached: 0 }), [direction]: tokens });
   }
   const sorted = [...found.values()].sort((one, other) => other.input + other.output - one.input - one.output);
-  return table("Tokens by purpose, since the start", ["Purpose", "Model", "In", "Cached", "Out"], "No model has been called yet.", [
+  return table(t("Tokens by purpose, since the start"), [t("Purpose"), t("Model"), t("In"), t("Cached"), t("Out")], t("No model has been called yet."), [
     ...sorted.map((each) => [each.purpose, readable(each.model), count(each.input), count(each.cached), count(each.output)]),
   ]);
 }
 
 function plugins(rows) {
   const state = (plugin) => {
-    const failed = Object.entries(plugin.failures).map(([hook, times]) => `${hook} failed ${counted(times, "time")}`);
+    const failed = Object.entries(plugin.failures).map(([hook, times]) => tn(times, "{hook} failed once", "{hook} failed {count} times", { hook }));
     return [...plugin.refused, ...failed].join("; ") || "OK";
   };
   const order = (plugin) => (state(plugin) === "OK" ? 2 : 0) + (plugin.ours ? 1 : 0);
   const sorted = [...rows].sort((one, other) => order(one) - order(other));
-  return table("Plugins", ["Plugin", "Provides", "State"], "There are no plugins.", [
+  return table(t("Plugins"), [t("Plugin"), t("Provides"), t("State")], t("There are no plugins."), [
     ...sorted.map((plugin) => [
-      plugin.ours ? plugin.name : `${readable(plugin.name)} (third-party)`,
+      plugin.ours ? plugin.name : t("{name} (third-party)", { name: readable(plugin.name) }),
       provided(plugin),
       state(plugin),
     ]),
@@ -158,14 +161,14 @@ function plugins(rows) {
 
 /** Return what a plugin provides; more than FEW items are folded. */
 function provided({ provides: names, refused }) {
-  if (!names.length) return refused.length ? "–" : "hooks";
+  if (!names.length) return refused.length ? "–" : t("hooks");
   const all = readable(names.join(", "));
-  return names.length <= FEW ? all : h("details", {}, h("summary", {}, counted(names.length, "item")), all);
+  return names.length <= FEW ? all : h("details", {}, h("summary", {}, tn(names.length, "one item", "{count} items")), all);
 }
 
 function providerErrors(rows) {
   if (!rows.length) return null;
-  return table("Failed provider requests, since the start", ["Provider", "Kind", "Times"], "", [
+  return table(t("Failed provider requests, since the start"), [t("Provider"), t("Kind"), t("Times")], "", [
     ...rows.map((each) => [each.provider, each.kind.replaceAll("_", " "), count(each.count)]),
   ]);
 }

@@ -1,11 +1,12 @@
 // The page `#/context/KEY`: the model's context in a session, turn by turn.
 
-import { button } from "./controls.js";
-import { ContextPlot, legend } from "./context_plot.js";
-import { CompactionPanel, TurnPanel } from "./context_turn.js";
-import { fill, h } from "./elements.js";
-import { eventText, runCommand } from "./socket.js";
-import { count, counted, sentence } from "./format.js";
+import { button } from "../controls.js";
+import { ContextPlot, legend } from "./plot.js";
+import { CompactionPanel, TurnPanel } from "./turn.js";
+import { fill, h } from "../elements.js";
+import { eventText, runCommand } from "../socket.js";
+import { count, sentence } from "../format.js";
+import { t, tn } from "../language.js";
 
 const SPANS = [100, 500, 2000];
 
@@ -20,9 +21,9 @@ const AGAIN = 150;
 
 /** Show the context of the route's session in an element; returns a function that removes it. */
 export async function mount(element, app, route) {
-  await app.styles("context.css");
+  await app.styles("context/context.css");
   const [session = ""] = route.rest;
-  app.head(session ? `Context of ${route.key}, earlier` : `Context of ${route.key}`);
+  app.head(session ? t("Context of {name}, earlier", { name: route.key }) : t("Context of {name}", { name: route.key }));
   const page = new ContextPage(element, app, route.key, session);
   page.load();
   return () => page.end();
@@ -36,17 +37,17 @@ function compactions(page, look) {
     h(
       "tr",
       {},
-      h("th", { scope: "row" }, button(`Compaction ${mark.compaction}`, () => look(mark.compaction), { class: "worded" })),
-      h("td", {}, `turn ${mark.turn}`),
-      h("td", {}, `${count(mark.before)} → ${count(mark.after)} tokens`),
-      h("td", {}, page.in_force.includes(mark.compaction) ? "in force" : "reverted"),
+      h("th", { scope: "row" }, button(t("Compaction {number}", { number: mark.compaction }), () => look(mark.compaction), { class: "worded" })),
+      h("td", {}, t("turn {number}", { number: mark.turn })),
+      h("td", {}, t("{before} → {after} tokens", { before: count(mark.before), after: count(mark.after) })),
+      h("td", {}, page.in_force.includes(mark.compaction) ? t("in force") : t("reverted")),
     );
   return h(
     "section",
     { "aria-labelledby": "compactions-heading" },
-    h("h2", { id: "compactions-heading" }, counted(made.length, "compaction")),
+    h("h2", { id: "compactions-heading" }, tn(made.length, "one compaction", "{count} compactions")),
     h("table", { class: "compactions" }, h("tbody", {}, made.slice(0, LISTED).map(row))),
-    made.length > LISTED ? h("p", { class: "about" }, "Older compactions are marked in the plot.") : null,
+    made.length > LISTED ? h("p", { class: "about" }, t("Older compactions are marked in the plot.")) : null,
   );
 }
 
@@ -72,7 +73,7 @@ class ContextPage {
       h(
         "div",
         { class: "context-page" },
-        h("p", { class: "about" }, "The contents of each request, in tokens. Select a turn to see exactly what was sent."),
+        h("p", { class: "about" }, t("The contents of each request, in tokens. Select a turn to see exactly what was sent.")),
         this.controls,
         this.others,
         this.state,
@@ -102,7 +103,7 @@ class ContextPage {
     const query = new URLSearchParams({ limit: this.span });
     if (this.before) query.set("before", this.before);
     if (this.session) query.set("session", this.session);
-    this.state.textContent ||= "Reading the log…";
+    this.state.textContent ||= t("Reading the log…");
     try {
       const page = await this.app.api.get(`${this.place}?${query}`);
       if (this.ended) return;
@@ -117,10 +118,10 @@ class ContextPage {
     const isReading = page.read < page.head;
     if (isReading) page.turns.pop(); // it is incomplete
     this.page = page;
-    this.state.textContent = isReading ? `Reading the log: ${Math.floor((100 * page.read) / page.head)} %` : "";
+    this.state.textContent = isReading ? t("Reading the log: {percent} %", { percent: Math.floor((100 * page.read) / page.head) }) : "";
     fill(this.others, this.elsewhere(page));
     if (!page.turns.length) {
-      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model has been called in this session yet."));
+      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : t("No model has been called in this session yet.")));
       return;
     }
     if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, this.plot.beyond, legend(page.parts));
@@ -132,8 +133,8 @@ class ContextPage {
   /** Links to the previous session and back to the current one. */
   elsewhere(page) {
     const place = `#/context/${encodeURIComponent(this.key)}`;
-    const before = page.before && h("a", { href: `${place}/${page.before}` }, "Previous session");
-    const now = this.session && h("a", { href: place }, "Current session");
+    const before = page.before && h("a", { href: `${place}/${page.before}` }, t("Previous session"));
+    const now = this.session && h("a", { href: place }, t("Current session"));
     return [before || null, before && now ? " · " : null, now || null];
   }
 
@@ -146,17 +147,17 @@ class ContextPage {
       h(
         "label",
         {},
-        "Turns ",
+        t("Turns"), " ",
         h(
           "select",
           { on: { change: (event) => this.widen(Number(event.target.value)) } },
           SPANS.map((span) => h("option", { value: span, selected: span === this.span }, String(span))),
         ),
       ),
-      step("Earlier", first, page.earlier),
-      step("Later", later, !page.newest),
-      h("span", { class: "range" }, first === last ? `Turn ${first}` : `Turns ${first} to ${last}`),
-      button("Refresh", () => this.load(), { class: "worded" }),
+      step(t("Earlier"), first, page.earlier),
+      step(t("Later"), later, !page.newest),
+      h("span", { class: "range" }, first === last ? t("Turn {first}", { first }) : t("Turns {first} to {last}", { first, last })),
+      button(t("Refresh"), () => this.load(), { class: "worded" }),
     );
   }
 

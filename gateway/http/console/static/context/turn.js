@@ -1,18 +1,19 @@
 // One turn's exact requests, and one compaction's before and after, shown below the plot.
 
-import { button, guarded } from "./controls.js";
-import { NAMES } from "./context_plot.js";
-import { fill, h, readable } from "./elements.js";
-import { LongText } from "./long_text.js";
-import { renderMarkdown } from "./markdown.js";
-import { count, counted, sentence, when } from "./format.js";
+import { button, guarded } from "../controls.js";
+import { NAMES } from "./plot.js";
+import { fill, h, readable } from "../elements.js";
+import { LongText } from "../long_text.js";
+import { renderMarkdown } from "../markdown.js";
+import { count, sentence, when } from "../format.js";
+import { t, th, tn } from "../language.js";
 
 const WHO = {
-  summary: "Summary",
-  recalled: "Recalled",
-  user: "Person",
-  assistant: "Assistant",
-  tool: "Tool",
+  summary: t("Summary"),
+  recalled: t("Recalled"),
+  user: t("Person"),
+  assistant: t("Assistant"),
+  tool: t("Tool"),
 };
 
 /** The context changes in a turn, each as a sentence; a compaction can be opened. */
@@ -23,21 +24,21 @@ export function contextChanges(marks, look) {
 function describeChange(mark) {
   switch (mark.kind) {
     case "pruned":
-      return `${counted(mark.edits, "message")} shortened, ${count(mark.saved ?? 0)} characters saved.  `;
+      return `${tn(mark.edits, "One message shortened, {saved} characters saved.", "{count} messages shortened, {saved} characters saved.", { saved: count(mark.saved ?? 0) })} `;
     case "flushed":
-      return `Memory flush before compaction ${mark.compaction}: ${mark.said}.  `;
+      return `${t("Memory flush before compaction {number}: {text}.", { number: mark.compaction, text: mark.said })} `;
     case "compacted":
-      return `Compaction ${mark.compaction}: from ${count(mark.before)} to ${count(mark.after)} tokens. `;
+      return `${t("Compaction {number}: from {before} to {after} tokens.", { number: mark.compaction, before: count(mark.before), after: count(mark.after) })} `;
     case "abandoned":
-      return `Compaction ${mark.compaction} failed:  ${mark.said} `;
+      return `${t("Compaction {number} failed: {reason}", { number: mark.compaction, reason: mark.said })} `;
     default:
-      return mark.compaction ? `Reverted to compaction ${mark.compaction}. ` : "All compactions were reverted. ";
+      return `${mark.compaction ? t("Reverted to compaction {number}.", { number: mark.compaction }) : t("All compactions were reverted.")} `;
   }
 }
 
 function openCompaction(mark, look) {
   if (mark.kind !== "compacted") return null;
-  return button("Before and after", () => look(mark.compaction), { class: "worded" });
+  return button(t("Before and after"), () => look(mark.compaction), { class: "worded" });
 }
 
 /** The panel of a turn. `at` has the `api`, the `place` (the path of the session's context), the `session`,
@@ -52,7 +53,7 @@ export class TurnPanel {
     this.element = h(
       "section",
       { class: "turn-panel", "aria-labelledby": "turn-heading" },
-      h("h2", { id: "turn-heading", tabIndex: -1 }, `Turn ${turn.turn}`),
+      h("h2", { id: "turn-heading", tabIndex: -1 }, t("Turn {first}", { first: turn.turn })),
       h("p", { class: "about" }, about(turn)),
       shares(turn, parts),
       marks.length ? h("ul", { class: "context-changes" }, contextChanges(marks, look)) : null,
@@ -67,7 +68,7 @@ export class TurnPanel {
   }
 
   async load(call) {
-    fill(this.requests, h("p", { class: "waiting", role: "status" }, "Rebuilding the request from the log…"));
+    fill(this.requests, h("p", { class: "waiting", role: "status" }, t("Rebuilding the request from the log…")));
     try {
       const shown = await this.at.api.get(`${this.address}?${this.query(call ? { call } : {})}`);
       this.show(shown);
@@ -82,18 +83,18 @@ export class TurnPanel {
     const file = `${this.address}/request.json?${this.query({ call: shown.shown })}`;
     fill(
       this.requests,
-      h("h3", {}, shown.calls.length > 1 ? `Request ${shown.shown} of ${shown.calls.length}` : "The request"),
+      h("h3", {}, shown.calls.length > 1 ? t("Request {number} of {all}", { number: shown.shown, all: shown.calls.length }) : t("The request")),
       shown.calls.length > 1 ? this.choices(shown) : null,
       h(
         "p",
         { class: "verdict" },
         call.agrees
-          ? h("strong", { class: "agrees" }, "Byte-identical")
-          : h("strong", { class: "differs", role: "alert" }, "Differs from the log"),
-        call.agrees
-          ? " to the request that was sent: the hash of the rebuilt request is the logged one. "
-          : ": the hash of the rebuilt request is not the logged one. ",
-        h("a", { href: file, download: "" }, "Exact bytes (JSON)"),
+          ? th("{identical} to the request that was sent: the hash of the rebuilt request is the logged one.",
+            { identical: h("strong", { class: "agrees" }, t("Byte-identical")) })
+          : th("{differs}: the hash of the rebuilt request is not the logged one.",
+            { differs: h("strong", { class: "differs", role: "alert" }, t("Differs from the log")) }),
+        " ",
+        h("a", { href: file, download: "" }, t("Exact bytes (JSON)")),
       ),
       h("p", { class: "hash" }, `sha256 ${call.sha256}`),
     );
@@ -102,19 +103,19 @@ export class TurnPanel {
 
   choices(shown) {
     const choice = (call) =>
-      button(`${call.call}: ${count(call.tokens)} tokens`, () => this.load(call.call), {
+      button(t("{number}: {tokens} tokens", { number: call.call, tokens: count(call.tokens) }), () => this.load(call.call), {
         "aria-pressed": String(call.call === shown.shown),
       });
-    return h("div", { class: "calls-of-turn", role: "group", "aria-label": "Requests of this turn" }, shown.calls.map(choice));
+    return h("div", { class: "calls-of-turn", role: "group", "aria-label": t("Requests of this turn") }, shown.calls.map(choice));
   }
 
   standing(shown) {
     const tools = shown.tools.map((tool) => `${tool.name}: ${tool.description}`).join("\n\n");
     const parameters = Object.entries(shown.parameters).map(([name, value]) => `${name} = ${value}`).join("\n");
     return [
-      unfolding("Instructions", shown.instructions.slice(0, 120), shown.instructions.length, () => shown.instructions),
-      shown.tools.length ? unfolding("Tools", shown.tools.map((tool) => tool.name).join(", "), tools.length, () => tools) : null,
-      parameters ? unfolding("Parameters", parameters, parameters.length, () => parameters) : null,
+      unfolding(t("Instructions"), shown.instructions.slice(0, 120), shown.instructions.length, () => shown.instructions),
+      shown.tools.length ? unfolding(t("Tools"), shown.tools.map((tool) => tool.name).join(", "), tools.length, () => tools) : null,
+      parameters ? unfolding(t("Parameters"), parameters, parameters.length, () => parameters) : null,
     ];
   }
 
@@ -129,7 +130,7 @@ export class TurnPanel {
         fill(item, h("p", { role: "alert" }, sentence(error)));
       }
     };
-    return fill(item, button(counted(shown.first, "earlier message"), more));
+    return fill(item, button(tn(shown.first, "one earlier message", "{count} earlier messages"), more));
   }
 
   row(row, call) {
@@ -145,8 +146,8 @@ export class TurnPanel {
 export function messageRow(row, whole, inLog) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
-  const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? counted(row.files, "file") : "(empty)");
-  const notes = [edited(row), row.failed ? "failed" : "", row.files ? counted(row.files, "file") : ""].filter(Boolean);
+  const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? tn(row.files, "one file", "{count} files") : t("(empty)"));
+  const notes = [edited(row), row.failed ? t("failed") : "", row.files ? tn(row.files, "one file", "{count} files") : ""].filter(Boolean);
   const text = async () => [await whole(), ...calls].filter(Boolean).join("\n");
   const original = row.edit ? () => inLog(row.source) : null;
   return unfolding(who, beginning, row.chars, text, { notes, kind: row.who, original });
@@ -154,8 +155,8 @@ export function messageRow(row, whole, inLog) {
 
 function edited(row) {
   if (!row.edit) return "";
-  const how = row.edit.how === "clear" ? "cleared" : "trimmed";
-  return `${how} from ${count(row.size)} by ${row.edit.by || "a plugin"}`;
+  const values = { size: count(row.size), plugin: row.edit.by || t("a plugin") };
+  return row.edit.how === "clear" ? t("cleared from {size} by {plugin}", values) : t("trimmed from {size} by {plugin}", values);
 }
 
 function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing", original = null } = {}) {
@@ -166,7 +167,7 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
       const text = await whole();
       if (place.childElementCount) return;
       new LongText(place).show(text);
-      if (original) place.append(button("Show the original", (click) => uncut(click.target), { class: "worded" }));
+      if (original) place.append(button(t("Show the original"), (click) => uncut(click.target), { class: "worded" }));
     } catch (error) {
       place.textContent = sentence(error);
     }
@@ -192,7 +193,7 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
         h("span", { class: "speaker" }, readable(who)),
         h("span", { class: "beginning" }, readable(beginning.slice(0, 300))),
         notes.map((note) => h("span", { class: "row-note" }, note)),
-        h("span", { class: "chars" }, `${count(chars)} chars`),
+        h("span", { class: "chars" }, tn(chars, "{count} char", "{count} chars")),
       ),
       place,
     ),
@@ -200,9 +201,10 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
 }
 
 function about(turn) {
-  const answered = turn.outcome ? `, ${turn.outcome}` : ", running";
-  const known = turn.counted == null ? "" : `; the provider counted ${count(turn.counted)}`;
-  return `${when(turn.at)}, ${readable(turn.model)}${answered}. About ${count(turn.tokens)} tokens in ${counted(turn.messages, "message")}${known}.`;
+  const shown = { time: when(turn.at), model: readable(turn.model), outcome: turn.outcome || t("running"), tokens: count(turn.tokens) };
+  const sum = tn(turn.messages, "{time}, {model}, {outcome}. About {tokens} tokens in one message.",
+    "{time}, {model}, {outcome}. About {tokens} tokens in {count} messages.", shown);
+  return turn.counted == null ? sum : `${sum} ${t("The provider counted {count}.", { count: count(turn.counted) })}`;
 }
 
 function shares(turn, parts) {
@@ -221,8 +223,8 @@ function shares(turn, parts) {
   return h(
     "table",
     { class: "shares" },
-    h("caption", {}, "Contents"),
-    h("thead", {}, h("tr", {}, ["Part", "Tokens", "Share"].map((name) => h("th", { scope: "col" }, name)))),
+    h("caption", {}, t("Contents")),
+    h("thead", {}, h("tr", {}, [t("Part"), t("Tokens"), t("Share")].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows),
   );
 }
@@ -238,9 +240,9 @@ export class CompactionPanel {
     this.element = h(
       "section",
       { class: "compaction-panel", "aria-labelledby": "compaction-heading" },
-      h("h2", { id: "compaction-heading", tabIndex: -1 }, `Compaction ${number}`),
+      h("h2", { id: "compaction-heading", tabIndex: -1 }, t("Compaction {number}", { number })),
     );
-    this.body = h("div", {}, h("p", { class: "waiting", role: "status" }, "Reading the log…"));
+    this.body = h("div", {}, h("p", { class: "waiting", role: "status" }, t("Reading the log…")));
     this.element.append(this.body);
     this.load();
   }
@@ -268,13 +270,13 @@ export class CompactionPanel {
         h(
           "div",
           {},
-          h("h3", {}, `Before: ${counted(shown.left, "message")}`),
+          h("h3", {}, tn(shown.left, "Before: one message", "Before: {count} messages")),
           h("ol", { class: "request-rows" }, omitted(shown), shown.rows.map((row) => this.row(row))),
         ),
         h(
           "div",
           {},
-          h("h3", {}, "After: the summary"),
+          h("h3", {}, t("After: the summary")),
           renderMarkdown("summary-text", entry.summary),
           lost(entry),
         ),
@@ -292,14 +294,14 @@ export class CompactionPanel {
   /** The button that reverts it, with a confirmation. */
   taking(entry) {
     if (!this.revert) return null;
-    if (!entry.in_force) return h("p", { class: "progress" }, "Reverted: the model sees these messages again.");
-    const those = this.above ? ` The ${counted(this.above, "later compaction")} will be reverted too.` : "";
-    const question = `Show the model these messages again instead of the summary?${those}`;
-    return h("p", {}, guarded("Revert this compaction…", question, "Revert", (place) => this.take(place)));
+    if (!entry.in_force) return h("p", { class: "progress" }, t("Reverted: the model sees these messages again."));
+    const question = t("Show the model these messages again instead of the summary?");
+    const those = this.above ? tn(this.above, "One later compaction will be reverted too.", "{count} later compactions will be reverted too.") : "";
+    return h("p", {}, guarded(t("Revert this compaction…"), `${question} ${those}`, t("Revert"), (place) => this.take(place)));
   }
 
   async take(place) {
-    fill(place, h("span", { class: "waiting" }, "Reverting…"));
+    fill(place, h("span", { class: "waiting" }, t("Reverting…")));
     try {
       const answered = await this.revert(this.number);
       await this.load();
@@ -312,13 +314,13 @@ export class CompactionPanel {
 
 function describeCompaction({ entry, focus, flush, stayed }) {
   const sentences = [
-    `${when(entry.at)}, because ${entry.why}.`,
-    `Summary written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,
-    `${counted(stayed, "message")} kept unchanged.`,
-    focus ? `Focus: ${focus}.` : "",
-    flush ? `Memory flush before it: ${flush}.` : "",
-    entry.failed ? `The model's own summary was rejected: ${entry.failed}` : "",
-    entry.checks?.length ? `Problems found: ${entry.checks.join(" ")}` : "",
+    t("{time}, because {reason}.", { time: when(entry.at), reason: entry.why }),
+    entry.model ? t("Summary written by {author} with {model}.", { author: entry.by, model: entry.model }) : t("Summary written by {author}.", { author: entry.by }),
+    tn(stayed, "One message kept unchanged.", "{count} messages kept unchanged."),
+    focus ? t("Focus: {text}.", { text: focus }) : "",
+    flush ? t("Memory flush before it: {text}.", { text: flush }) : "",
+    entry.failed ? t("The model's own summary was rejected: {reason}", { reason: entry.failed }) : "",
+    entry.checks?.length ? t("Problems found: {problems}", { problems: entry.checks.join(" ") }) : "",
   ];
   return readable(sentences.filter(Boolean).join(" "));
 }
@@ -327,21 +329,21 @@ function describeCompaction({ entry, focus, flush, stayed }) {
 function proportion(entry) {
   const bar = (name, tokens) => [
     h("dt", {}, name),
-    h("dd", {}, h("meter", { min: 0, max: Math.max(entry.tokens_before, 1), value: tokens }), ` ${count(tokens)} tokens`),
+    h("dd", {}, h("meter", { min: 0, max: Math.max(entry.tokens_before, 1), value: tokens }), ` ${t("{count} tokens", { count: count(tokens) })}`),
   ];
-  return h("dl", { class: "proportion" }, bar("Before", entry.tokens_before), bar("After", entry.tokens_after));
+  return h("dl", { class: "proportion" }, bar(t("Before"), entry.tokens_before), bar(t("After"), entry.tokens_after));
 }
 
 function omitted(shown) {
   const more = shown.left - shown.rows.length;
-  return more > 0 ? h("li", { class: "earlier" }, `${counted(more, "earlier message")}`) : null;
+  return more > 0 ? h("li", { class: "earlier" }, tn(more, "one earlier message", "{count} earlier messages")) : null;
 }
 
 function beginning(row) {
-  return row.chars > row.text.length ? `${row.text}\n… (${count(row.chars)} characters in total)` : row.text;
+  return row.chars > row.text.length ? `${row.text}\n${t("… ({count} characters in total)", { count: count(row.chars) })}` : row.text;
 }
 
 function lost(entry) {
   if (!entry.lost?.length) return null;
-  return h("p", { class: "lost" }, `Identifiers missing from the summary: ${readable(entry.lost.join(", "))}`);
+  return h("p", { class: "lost" }, t("Identifiers missing from the summary: {names}", { names: readable(entry.lost.join(", ")) }));
 }

@@ -1,11 +1,12 @@
 // The notes: listed, shown, and edited in place. Concurrent changes of others are shown next to one's own, and never
 // overwritten without confirmation.
 
-import { button } from "./controls.js";
-import { fill, h, readable } from "./elements.js";
+import { button } from "../controls.js";
+import { fill, h, readable } from "../elements.js";
 import { lineChanges } from "./line_changes.js";
-import { counted, sentence, size, when } from "./format.js";
-import { renderMarkdown } from "./markdown.js";
+import { sentence, size, when } from "../format.js";
+import { t, tn } from "../language.js";
+import { renderMarkdown } from "../markdown.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";
@@ -16,7 +17,7 @@ export class NotesView {
     this.note = null;
     this.status = h("p", { class: "status", role: "status" });
     this.list = h("ul", { class: "note-list" });
-    this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, "Select a note to read it."));
+    this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, t("Select a note to read it.")));
     this.making = h("input", { id: "new-note", type: "text", placeholder: "memory/travel.md", spellcheck: false });
     this.element = h(
       "section",
@@ -29,9 +30,9 @@ export class NotesView {
         h(
           "form",
           { class: "new-note", on: { submit: (event) => (event.preventDefault(), this.make()) } },
-          h("label", { for: "new-note" }, "New note"),
+          h("label", { for: "new-note" }, t("New note")),
           this.making,
-          h("button", { type: "submit" }, "Create"),
+          h("button", { type: "submit" }, t("Create")),
         ),
       ),
       this.page,
@@ -51,7 +52,7 @@ export class NotesView {
       fill(
         this.list,
         notes.map((note) => this.item(note)),
-        notes.length ? null : h("li", { class: "nothing" }, "There are no notes yet."),
+        notes.length ? null : h("li", { class: "nothing" }, t("There are no notes yet.")),
       );
     } catch (error) {
       this.status.textContent = sentence(error);
@@ -108,10 +109,10 @@ export class NotesView {
         "header",
         {},
         h("h2", { tabIndex: -1 }, readable(path)),
-        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "Read-only: this note belongs to the owner, or is not valid UTF-8."),
+        editable ? button(t("Edit"), () => this.edit(text, this.note.digest)) : h("p", {}, t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
       ),
       lines,
-      text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, "This note is empty."),
+      text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, t("This note is empty.")),
     );
     lines?.scrollIntoView({ block: "nearest" });
   }
@@ -127,12 +128,12 @@ export class NotesView {
     });
     fill(
       this.page,
-      h("header", {}, h("h2", {}, readable(this.note.path)), button("Save", save, { class: "primary" }), button("Cancel", () => this.cancel())),
+      h("header", {}, h("h2", {}, readable(this.note.path)), button(t("Save"), save, { class: "primary" }), button(t("Cancel"), () => this.cancel())),
       state,
-      h("label", { for: "note-text", class: "unseen" }, `Text of ${readable(this.note.path)}`),
+      h("label", { for: "note-text", class: "unseen" }, t("Text of {path}", { path: readable(this.note.path) })),
       area,
     );
-    if (digest !== this.note.digest) state.textContent = "This is your draft. The note has changed since; saving shows both versions.";
+    if (digest !== this.note.digest) state.textContent = t("This is your draft. The note has changed since; saving shows both versions.");
     area.focus();
   }
 
@@ -143,7 +144,7 @@ export class NotesView {
   }
 
   async save(text, digest, state) {
-    state.textContent = "Saving…";
+    state.textContent = t("Saving…");
     const { path } = this.note;
     try {
       this.note = await this.api.call("PUT", this.address(path), {
@@ -170,21 +171,21 @@ export class NotesView {
       h(
         "section",
         { class: "conflict", role: "alert", "aria-labelledby": "conflict-heading" },
-        h("h2", { id: "conflict-heading", tabIndex: -1 }, theirs ? "Somebody else changed this note" : "This note was deleted"),
+        h("h2", { id: "conflict-heading", tabIndex: -1 }, theirs ? t("Somebody else changed this note") : t("This note was deleted")),
         h(
           "p",
           {},
           theirs
-            ? "Nothing was overwritten. The differences between the saved note and your text are below."
-            : "It was deleted while you were editing. Your text is kept here.",
+            ? t("Nothing was overwritten. The differences between the saved note and your text are below.")
+            : t("It was deleted while you were editing. Your text is kept here."),
         ),
       ),
       h(
         "p",
         { class: "conflict-choices" },
-        button("Edit mine next to theirs", () => this.merge(mine, there), { class: "primary" }),
-        button("Overwrite with mine", () => this.save(mine, digest, state)),
-        button("Discard mine", () => this.cancelFor(theirs)),
+        button(t("Edit mine next to theirs"), () => this.merge(mine, there), { class: "primary" }),
+        button(t("Overwrite with mine"), () => this.save(mine, digest, state)),
+        button(t("Discard mine"), () => this.cancelFor(theirs)),
       ),
       state,
       changes(there.text, mine),
@@ -195,7 +196,7 @@ export class NotesView {
   merge(mine, theirs) {
     this.note = { ...this.note, ...theirs, path: this.note.path };
     this.edit(mine, theirs.digest);
-    this.page.append(h("h3", {}, "The saved note"), h("pre", { class: "plain theirs", tabIndex: 0 }, theirs.text));
+    this.page.append(h("h3", {}, t("The saved note")), h("pre", { class: "plain theirs", tabIndex: 0 }, theirs.text));
   }
 
   cancelFor(theirs) {
@@ -207,7 +208,7 @@ export class NotesView {
 /** The lines that a search found. */
 function cited(text, first, last) {
   const lines = text.split("\n").slice(first - 1, last);
-  const where = first === last ? `Line ${first}` : `Lines ${first} to ${last}`;
+  const where = first === last ? t("Line {first}", { first }) : t("Lines {first} to {last}", { first, last });
   return h("figure", { class: "cited" }, h("figcaption", {}, where), h("pre", { class: "plain", tabIndex: 0 }, lines.join("\n")));
 }
 
@@ -216,11 +217,11 @@ function changes(theirs, mine) {
   const rows = lineChanges(theirs.split("\n"), mine.split("\n"));
   const added = rows.filter(({ sign }) => sign === "+").length;
   const gone = rows.filter(({ sign }) => sign === "-").length;
-  const meaning = { "+": "only in yours", "-": "only in theirs", " ": "" };
+  const meaning = { "+": t("only in yours"), "-": t("only in theirs"), " ": "" };
   return h(
     "figure",
     { class: "changes" },
-    h("figcaption", {}, `${counted(gone, "line")} only in theirs, ${counted(added, "line")} only in yours`),
+    h("figcaption", {}, `${tn(gone, "one line only in theirs", "{count} lines only in theirs")}, ${tn(added, "one line only in yours", "{count} lines only in yours")}`),
     h(
       "ol",
       {},

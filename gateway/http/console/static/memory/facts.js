@@ -1,21 +1,22 @@
 // The facts, with pins, origins and histories.
 
-import { button, guarded } from "./controls.js";
-import { fill, h } from "./elements.js";
-import { counted, sentence, when } from "./format.js";
+import { button, guarded } from "../controls.js";
+import { fill, h } from "../elements.js";
+import { sentence, when } from "../format.js";
+import { t, tn } from "../language.js";
 
-const LAYERS = { longterm: "Long-term", daily: "Daily log" };
+const LAYERS = { longterm: t("Long-term"), daily: t("Daily log") };
 
 export class FactsView {
   constructor(api) {
     this.api = api;
     this.facts = [];
-    this.words = h("input", { type: "search", id: "fact-words", placeholder: "Filter", on: { input: () => this.show() } });
+    this.words = h("input", { type: "search", id: "fact-words", placeholder: t("Filter"), on: { input: () => this.show() } });
     this.which = h(
       "select",
       { id: "fact-which", on: { change: () => this.show() } },
-      h("option", { value: "" }, "All"),
-      h("option", { value: "pinned" }, "Pinned"),
+      h("option", { value: "" }, t("All")),
+      h("option", { value: "pinned" }, t("Pinned")),
       Object.entries(LAYERS).map(([layer, name]) => h("option", { value: layer }, name)),
     );
     this.status = h("p", { class: "status", role: "status" });
@@ -26,9 +27,9 @@ export class FactsView {
       h(
         "div",
         { class: "filters" },
-        h("label", { for: "fact-words", class: "unseen" }, "Filter by words"),
+        h("label", { for: "fact-words", class: "unseen" }, t("Filter by words")),
         this.words,
-        h("label", { for: "fact-which", class: "unseen" }, "Which facts"),
+        h("label", { for: "fact-which", class: "unseen" }, t("Which facts")),
         this.which,
       ),
       this.status,
@@ -52,14 +53,14 @@ export class FactsView {
       (!words || `${fact.content} ${fact.type ?? "fact"} ${(fact.tags ?? []).join(" ")}`.toLowerCase().includes(words));
     const found = this.facts.filter(fits);
     this.status.textContent = this.facts.length
-      ? `${counted(found.length, "fact")}, ${found.filter((fact) => fact.pinned).length} pinned`
-      : "There are no facts yet. Facts from your conversations are stored here automatically.";
+      ? tn(found.length, "one fact, {pinned} pinned", "{count} facts, {pinned} pinned", { pinned: found.filter((fact) => fact.pinned).length })
+      : t("There are no facts yet. Facts from your conversations are stored here automatically.");
     fill(this.list, found.map((fact) => this.item(fact)));
   }
 
   item(fact) {
     const story = h("div", { class: "story", hidden: true });
-    const why = button("Why", () => this.showHistory(fact, story, why), { "aria-expanded": "false" });
+    const why = button(t("Why"), () => this.showHistory(fact, story, why), { "aria-expanded": "false" });
     return h(
       "li",
       { class: fact.pinned ? "fact pinned" : "fact" },
@@ -67,16 +68,16 @@ export class FactsView {
       h(
         "p",
         { class: "about" },
-        fact.pinned ? h("strong", { class: "pin" }, "Pinned") : null,
-        [fact.type ?? "fact", LAYERS[fact.layer ?? "daily"], when(fact.created), fact.used ? `recalled ${when(fact.used)}` : "never recalled"].join(" · "),
-        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Current importance" }), ` ${fact.worth.toFixed(2)}`),
+        fact.pinned ? h("strong", { class: "pin" }, t("Pinned")) : null,
+        [fact.type ?? "fact", LAYERS[fact.layer ?? "daily"], when(fact.created), fact.used ? t("recalled {time}", { time: when(fact.used) }) : t("never recalled")].join(" · "),
+        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": t("Current importance") }), ` ${fact.worth.toFixed(2)}`),
       ),
       h(
         "div",
         { class: "fact-actions" },
-        button(fact.pinned ? "Unpin" : "Pin", () => this.act("POST", fact, fact.pinned ? "/unpin" : "/pin")),
+        button(fact.pinned ? t("Unpin") : t("Pin"), () => this.act("POST", fact, fact.pinned ? "/unpin" : "/pin")),
         why,
-        guarded("Forget", "Forget this fact? Its history stays.", "Forget", () => this.act("DELETE", fact, "")),
+        guarded(t("Forget"), t("Forget this fact? Its history stays."), t("Forget"), () => this.act("DELETE", fact, "")),
       ),
       story,
     );
@@ -105,7 +106,9 @@ export class FactsView {
       const origin = history.fact.origin;
       fill(
         story,
-        origin ? h("p", {}, `From message ${origin.seq} of session ${origin.session}`, history.said ? `: “${history.said.slice(0, 400)}”` : ".") : null,
+        origin ? h("p", {}, history.said
+          ? t("From message {number} of session {session}: “{text}”", { number: origin.seq, session: origin.session, text: history.said.slice(0, 400) })
+          : t("From message {number} of session {session}.", { number: origin.seq, session: origin.session })) : null,
         h("ul", {}, history.happened.map((each) => h("li", {}, h("time", { dateTime: each.at }, when(each.at)), ` ${each.sentence.replaceAll("`", "")}`))),
       );
     } catch (error) {

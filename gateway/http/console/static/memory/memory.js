@@ -1,9 +1,10 @@
 // The page `#/memory`: search, notes, facts. `#/memory/PATH/FIRST/LAST` opens lines of a note, or a message of a session.
 
-import { fill, h } from "./elements.js";
-import { FactsView } from "./memory_facts.js";
-import { NotesView } from "./memory_notes.js";
-import { SearchView } from "./memory_search.js";
+import { fill, h } from "../elements.js";
+import { t } from "../language.js";
+import { FactsView } from "./facts.js";
+import { NotesView } from "./notes.js";
+import { SearchView } from "./search.js";
 
 const SESSION = /^sessions\/([A-Za-z0-9-]{1,64})\.jsonl$/;
 
@@ -11,11 +12,11 @@ const SESSION = /^sessions\/([A-Za-z0-9-]{1,64})\.jsonl$/;
 export async function mount(element, app, { key: path, rest: [first, last] }) {
   const session = SESSION.exec(path)?.[1];
   if (session) return openSession(app, session, first);
-  await app.styles("memory.css");
+  await app.styles("memory/memory.css");
   const tabs = [
-    ["search", "Search", () => new SearchView(app.api)],
-    ["notes", "Notes", () => new NotesView(app.api)],
-    ["facts", "Facts", () => new FactsView(app.api)],
+    ["search", t("Search"), () => new SearchView(app.api)],
+    ["notes", t("Notes"), () => new NotesView(app.api)],
+    ["facts", t("Facts"), () => new FactsView(app.api)],
   ];
   return new MemoryPage(element, tabs).mounted(path ? ["notes", path, Number(first) || undefined, Number(last) || undefined] : ["search"]);
 }
@@ -35,7 +36,7 @@ class MemoryPage {
       h(
         "div",
         { class: "memory-page" },
-        h("div", { class: "tabs", role: "tablist", "aria-label": "Memory", on: { keydown: (event) => this.walk(event) } }, this.tabs.map(({ tab }) => tab)),
+        h("div", { class: "tabs", role: "tablist", "aria-label": t("Memory"), on: { keydown: (event) => this.walk(event) } }, this.tabs.map(({ tab }) => tab)),
         this.tabs.map(({ panel: shown }) => shown),
       ),
     );

@@ -1,8 +1,8 @@
 // A small plot of the last hour: lines or bars over ten-second samples, with the last and largest value.
 // No library: uPlot draws on a canvas, which neither a screen reader nor the page's styles reach, and is four times the size.
 
-import { fill, h, svg } from "./elements.js";
-import { t } from "./language.js";
+import { fill, h, svg } from "../elements.js";
+import { t } from "../language.js";
 
 const HEIGHT = 72;
 const PAD = 4;

@@ -1,18 +1,19 @@
 // The stacked plot of a session's turns: the contents of each request against the window and its reserve, and what was done to
 // reduce it. One path for each part, however many turns there are. No library: see small_plot.js; here keys select a turn too.
 
-import { h, svg } from "./elements.js";
-import { brief, count, when } from "./format.js";
+import { h, svg } from "../elements.js";
+import { brief, count, when } from "../format.js";
+import { t } from "../language.js";
 
 export const NAMES = {
-  instructions: "Instructions and tools",
-  summary: "Summary",
-  recalled: "Recalled",
-  conversation: "Conversation",
-  results: "Tool results",
+  instructions: t("Instructions and tools"),
+  summary: t("Summary"),
+  recalled: t("Recalled"),
+  conversation: t("Conversation"),
+  results: t("Tool results"),
 };
 
-const LANES = ["Pruned", "Flushed", "Compact."];
+const LANES = [t("Pruned"), t("Flushed"), t("Compact.")];
 const LANE_OF = { pruned: 0, flushed: 1, compacted: 2, abandoned: 2, reverted: 2 };
 
 const HEIGHT = 260;
@@ -49,7 +50,7 @@ export class ContextPlot {
         class: "context-plot",
         tabIndex: 0,
         role: "slider",
-        "aria-label": "Turn",
+        "aria-label": t("Turn"),
         on: {
           keydown: (event) => this.walk(event),
           pointermove: (event) => this.hover(event),
@@ -105,7 +106,7 @@ export class ContextPlot {
       this.marker,
       this.cursor,
     );
-    this.beyond.textContent = window > this.top ? `The window, ${count(window)} tokens, is far above the range of the plot.` : "";
+    this.beyond.textContent = window > this.top ? t("The window, {count} tokens, is far above the range of the plot.", { count: count(window) }) : "";
     this.place();
   }
 
@@ -202,7 +203,7 @@ export class ContextPlot {
     }
     if (index < 0) {
       this.element.setAttribute("aria-valuenow", turns.at(-1)?.turn ?? 0);
-      this.element.setAttribute("aria-valuetext", "No turn selected");
+      this.element.setAttribute("aria-valuetext", t("No turn selected"));
       this.showReadout(turns.at(-1));
       return;
     }
@@ -264,24 +265,26 @@ export class ContextPlot {
 export function legend(parts) {
   const colours = parts.map((part) => h("li", {}, h("span", { class: `swatch ${part}` }), NAMES[part]));
   const lines = [
-    h("li", {}, h("span", { class: "swatch line window" }), "Window"),
-    h("li", {}, h("span", { class: "swatch line reserve" }), "Compaction threshold"),
+    h("li", {}, h("span", { class: "swatch line window" }), t("Window")),
+    h("li", {}, h("span", { class: "swatch line reserve" }), t("Compaction threshold")),
   ];
   const marks = [
-    h("li", {}, h("span", { class: "swatch tickmark abandoned" }), "Failed"),
-    h("li", {}, h("span", { class: "swatch tickmark reverted" }), "Reverted"),
+    h("li", {}, h("span", { class: "swatch tickmark abandoned" }), t("Failed")),
+    h("li", {}, h("span", { class: "swatch tickmark reverted" }), t("Reverted")),
   ];
-  return h("ul", { class: "legend", "aria-label": "Legend" }, colours, lines, marks);
+  return h("ul", { class: "legend", "aria-label": t("Legend") }, colours, lines, marks);
 }
 
 /** A turn in one line. */
 export function describeTurn(turn, parts) {
-  const of = turn.window ? ` of ${count(turn.window)} (${Math.round((100 * turn.tokens) / turn.window)} %)` : "";
   const each = parts
     .map((part, index) => [NAMES[part].toLowerCase(), turn.parts[index]])
     .filter(([, tokens]) => tokens)
     .map(([name, tokens]) => `${name} ${count(tokens)}`);
-  return `Turn ${turn.turn}, ${when(turn.at)}: ${count(turn.tokens)}${of} tokens; ${each.join(", ")}`;
+  const shown = { number: turn.turn, time: when(turn.at), tokens: count(turn.tokens), parts: each.join(", ") };
+  if (!turn.window) return t("Turn {number}, {time}: {tokens} tokens; {parts}", shown);
+  const share = Math.round((100 * turn.tokens) / turn.window);
+  return t("Turn {number}, {time}: {tokens} of {window} ({share} %) tokens; {parts}", { ...shown, window: count(turn.window), share });
 }
 
 /** Round to a tenth of a pixel. */
