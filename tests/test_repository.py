@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.config.documented_keys import EXAMPLE, KEY_LINE
 from gateway.config.keys import load_config, provider_settings
 from gateway.conversations.channels.channel_instances import channel_instances
 from plugins.host.loading import load_plugins
-from tests.docs.configured import EXAMPLE, KEY, example_keys, forms, tables_in
+from tests.docs.configured import example_keys, forms, tables_in
 from tests.docs.generated import DOCS, SECTIONS, renewed
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +84,7 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(
-        KEY.sub(r"\2 = ", EXAMPLE.read_text())
+        KEY_LINE.sub(r"\2 = ", EXAMPLE.read_text())
         .replace("#[people.", "[people.")
         .replace("#[mcp", "[mcp")
         .replace("#[channels", "[channels")

@@ -214,6 +214,10 @@ class Access:
         host = _normalized(host)
         return host in self._hosts or (self._any_address and _is_address(host, self._port))
 
+    def would_allow_host(self, host: str | None, keys: GatewayKeys) -> bool:
+        """Return True if a request's `Host` would be one of ours after a restart with other keys."""
+        return Access(self._people, self._attempts, self._signer, keys, keys.port or self._port).allows_host(host)
+
     def allows_origin(self, origin: str | None, host: str | None) -> bool:
         """Return True if a request's `Origin` is absent, listed, or the same as the request's `Host`."""
         if origin is None:

@@ -1,21 +1,18 @@
 """`exuvia config init|check|show`. Each command prints and returns an exit code: 0 success, 1 a fault was found.
 
-A new file is the shipped text with the user's values. It is written without a library: tomlkit keeps comments, but cannot
-replace the commented line of a key, and adds the key below the table's last comment, which may be the heading of the next.
+A new file is the shipped text with the user's values.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import tomli_w
-
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
+from gateway.config.documented_keys import EXAMPLE
 from gateway.config.keys import Sections
 from gateway.config.rendering import as_toml, shown, sources_of
 from gateway.config.validation import typed_as
@@ -25,8 +22,6 @@ from gateway.support.printable import one_line
 from gateway.support.session_status import count_of
 from plugins.host.loading import load_plugins
 from sessions.files.fsync import sync_folder, write_new
-
-EXAMPLE = Path(__file__).with_name("config.example.toml")
 
 
 def init_config(
@@ -81,9 +76,15 @@ def initial(wishes: Mapping[str, str]) -> str:
         ConfigRefused: A key cannot be set this way.
     """
     text = EXAMPLE.read_text()
-    for key, value in wishes.items():
-        text = _with_key(text, key, _value(key, value))
-    return text
+    if not wishes:
+        return text
+    from gateway.config.toml_editing import KEY, edited  # noqa: PLC0415 - tomlkit, which other commands do not need
+
+    values = {key: _value(key, value) for key, value in wishes.items()}
+    for key, value in values.items():
+        if not KEY.fullmatch(key) or isinstance(value, dict):
+            raise ConfigRefused(f"{key!r} cannot be set with --set; write it into the file.")
+    return edited(text, values)
 
 
 def write(path: Path, text: str, environment: Mapping[str, str], *, force: bool) -> list[str]:
@@ -118,24 +119,3 @@ def _value(key: str, text: str) -> Any:
         kind = load_plugins(()).chat_providers().get(names[0])
         return text if kind is None else typed_as(text, kind.Settings, names[1:])
     return typed_as(text, Sections, [section, *names])
-
-
-def _with_key(text: str, key: str, value: Any) -> str:
-    """Return the text with one key set: in its own line, else at the end of its table, else in a new table."""
-    table, _, name = key.rpartition(".")
-    if not table or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key) or isinstance(value, dict):
-        raise ConfigRefused(f"{key!r} cannot be set with --set; write it into the file.")
-    line = tomli_w.dumps({name: value}).rstrip("\n")
-    lines = text.split("\n")
-    header = f"[{table}]"
-    if header not in lines:
-        return f"{text.rstrip()}\n\n{header}\n{line}\n"
-    first = lines.index(header) + 1
-    end = next((place for place in range(first, len(lines)) if lines[place].startswith("[")), len(lines))
-    at = next((place for place in range(first, end) if re.match(rf"#?{re.escape(name)} = ", lines[place])), None)
-    if at is None:
-        last = max(place for place in range(first - 1, end) if lines[place])
-        lines.insert(last + 1, line)
-    else:
-        lines[at] = line
-    return "\n".join(lines)

@@ -12,7 +12,8 @@ import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
 from gateway.config.keys import Config
-from gateway.doctor.config_check import CheckedConfig, check
+from gateway.config.rendering import CheckedConfig
+from gateway.doctor.config_check import check
 from gateway.models.model_list_cache import CachedModelList, CachedModelLists, cacheable, read_model_lists, write_model_lists
 from gateway.models.providers import open_temporarily
 from gateway.models.registry import ModelRegistry

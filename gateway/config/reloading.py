@@ -129,6 +129,7 @@ class ConfigReloader:
         except ConfigRefused as error:
             self._fault = await self._admit_again(admit, str(error))
             self._refuse(self._fault)
+            self._settings.handled(await asyncio.to_thread(_text_of, self._usable))
             return
         self._fault = None
         if self._is_missing(now):
@@ -167,6 +168,7 @@ class ConfigReloader:
                 self._report(config, changed, mended=mended, waited=waited)
             if self._wanted is config:
                 self._wanted = None
+            self._settings.handled(config.sources.text)
 
     def _report(self, config: Config, changed: set[str], *, mended: bool, waited: tuple[str, ...]) -> None:
         for warning in config.warnings:

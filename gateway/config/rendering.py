@@ -15,6 +15,7 @@ from gateway.config.secret_references import is_reference
 from gateway.config.sources import RawConfig, Sources
 from gateway.config.validation import Seconds
 from gateway.support.printable import one_line
+from plugins.api.chat import ChatProvider
 from plugins.support.secrets import HIDDEN, Secret
 
 Tree: TypeAlias = dict[str, Any]
@@ -25,6 +26,23 @@ NONE: Mapping[str, Any] = {}
 
 _LINE = re.compile(r'(?:\[(?P<table>.+)\]|(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-]+) = .*)')
 """A line that the TOML writer starts at the left margin: a table header or a key."""
+
+
+class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check; faults and warnings are sentences.
+
+    `config` is the configuration without its invalid keys, None if the file is no TOML. `kinds` are the known providers,
+    `settings` the valid settings of each, `plugins` those of every other plugin that has some,
+    `channels` those of each channel.
+    """
+
+    faults: list[str]
+    warnings: list[str]
+    config: Config | None
+    kinds: Mapping[str, type[ChatProvider]]
+    settings: Mapping[str, Any]
+    plugins: Mapping[str, Any] = {}
+    channels: Mapping[str, Any] = {}
 
 
 def shown(
@@ -59,7 +77,7 @@ def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= sources_of(value, sources, f"{key}.")
         else:
-            found[key] = DEFAULT if _given(sources, key) is None else sources.place(key)
+            found[key] = DEFAULT if given_value(sources, key) is None else sources.place(key)
     return found
 
 
@@ -79,7 +97,12 @@ def as_toml(tree: Tree, sources: Mapping[str, str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plain(value: Any, sources: Sources, key: str) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return a value that contains no secret with the types of TOML and JSON, None if there is none."""
+    return _plain(value, None, "")
+
+
+def _plain(value: Any, sources: Sources | None, key: str) -> Any:
     """Convert a value to the types of TOML and JSON."""
     if isinstance(value, msgspec.Struct):
         value = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
@@ -87,10 +110,12 @@ def _plain(value: Any, sources: Sources, key: str) -> Any:
         plain = {name: _plain(inner, sources, f"{key}.{name}") for name, inner in value.items()}
         return {name: inner for name, inner in plain.items() if inner is not None}
     if isinstance(value, Secret):
-        return _reference(sources, key)
+        return HIDDEN if sources is None else _reference(sources, key)
     if isinstance(value, tuple | list):
         secret = any(isinstance(inner, Secret) for inner in value)
-        return _references(sources, key) if secret else [_plain(inner, sources, key) for inner in value]
+        return (
+            _references(sources, key) if secret and sources is not None else [_plain(inner, sources, key) for inner in value]
+        )
     if isinstance(value, Seconds):
         return value.written()
     return str(value) if isinstance(value, str) else value
@@ -98,7 +123,7 @@ def _plain(value: Any, sources: Sources, key: str) -> Any:
 
 def _references(sources: Sources, key: str) -> str | list[str]:
     """Return the references for a list of secrets, or for a single secret in its place."""
-    given = _given(sources, key)
+    given = given_value(sources, key)
     if not isinstance(given, list):
         return _reference(sources, key)
     return [inner if isinstance(inner, str) and is_reference(inner) else HIDDEN for inner in given]
@@ -106,13 +131,13 @@ def _references(sources: Sources, key: str) -> str | list[str]:
 
 def _reference(sources: Sources, key: str) -> str:
     """Return what is shown for a secret: its reference, the name of its variable, or a placeholder."""
-    given = _given(sources, key)
+    given = given_value(sources, key)
     if isinstance(given, str) and is_reference(given):
         return str(given)
     return f"env:{sources.origin(key)}" if isinstance(given, RawConfig | Secret) else HIDDEN
 
 
-def _given(sources: Sources, key: str) -> Any:
+def given_value(sources: Sources, key: str) -> Any:
     """Return the value that a source gave for a key, as written; None if there is none."""
     tree: Any = sources.tree
     for name in key.split("."):

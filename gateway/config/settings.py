@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -35,6 +36,19 @@ class Settings:
         """A sentence that says why the current file is not in force."""
         self.waiting: tuple[str, ...] = ()
         """The keys whose new values need a restart."""
+        self._handled: str | None = None
+        self._handling = asyncio.Event()
+
+    def handled(self, text: str) -> None:
+        """Record that the file with this text was applied or refused."""
+        self._handled = text
+        self._handling.set()
+        self._handling = asyncio.Event()
+
+    async def until_handled(self, text: str) -> None:
+        """Wait until the file with this text was applied or refused: `fault` and `waiting` are about it then."""
+        while self._handled != text:
+            await self._handling.wait()
 
     @property
     def zone(self) -> ZoneInfo | None:
@@ -45,7 +59,7 @@ class Settings:
     def offer(self, config: Config) -> set[str]:
         """Apply a configuration as far as possible without a restart; return the keys that changed."""
         before = self.current
-        self.waiting = tuple(key for key in AFTER_RESTART if _at(before, key) != _at(config, key))
+        self.waiting = after_restart(before, config)
         for key in self.waiting:
             config = _with(config, key, _at(before, key))
         self.current = config
@@ -56,6 +70,11 @@ class Settings:
         """Return sentences for the operator, shown in `/status`."""
         notes = [] if self.fault is None else [f"The configuration before the last change is in force: {self.fault}"]
         return notes + ([waiting_sentence(self.waiting)] if self.waiting else [])
+
+
+def after_restart(before: Sections, after: Sections) -> tuple[str, ...]:
+    """Return the keys that differ between two configurations and take effect only at start."""
+    return tuple(key for key in AFTER_RESTART if _at(before, key) != _at(after, key))
 
 
 def waiting_sentence(keys: tuple[str, ...]) -> str:

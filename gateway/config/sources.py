@@ -79,7 +79,7 @@ _SWITCH = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("fals
 
 _PREFIX = "EXUVIA__"
 
-_LONGEST = 1024 * 1024
+LONGEST = 1024 * 1024
 """Bytes of the largest configuration file."""
 
 _LONGEST_VALUE = 200
@@ -218,7 +218,7 @@ def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources,
 def read_file(path: Path) -> str:
     """Return the text of a configuration file; empty if there is none. Raises ConfigRefused."""
     try:
-        content = read_at_most(path, _LONGEST)
+        content = read_at_most(path, LONGEST)
     except FileNotFoundError:
         return ""
     except OSError as error:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from gateway.auth.people import people_of
 from gateway.auth.token import HOW_TO_GENERATE, is_loopback, token_weakness
 from gateway.config.keys import (
@@ -21,6 +19,7 @@ from gateway.config.keys import (
     fit_config,
     fit_provider,
 )
+from gateway.config.rendering import CheckedConfig
 from gateway.config.secret_references import References
 from gateway.config.sources import merge
 from gateway.conversations.channels.channel_instances import channel_instances
@@ -39,38 +38,23 @@ VARIABLES = {"OPENAI_BASE_URL": web_fault, "OLLAMA_HOST": server_fault}
 """Environment variables outside the configuration that name a server, with their validators."""
 
 
-class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check; faults and warnings are sentences.
-
-    `config` is the configuration without its invalid keys, None if the file is no TOML. `kinds` are the known providers,
-    `settings` the valid settings of each, `plugins` those of every other plugin that has some,
-    `channels` those of each channel.
-    """
-
-    faults: list[str]
-    warnings: list[str]
-    config: Config | None
-    kinds: Mapping[str, type[ChatProvider]]
-    settings: Mapping[str, Any]
-    plugins: Mapping[str, Any] = {}
-    channels: Mapping[str, Any] = {}
-
-
 def check(
     path: Path | None,
     environment: Mapping[str, str],
     overrides: Mapping[str, Any] | None = None,
     loaded: Hooks | None = None,
+    text: str | None = None,
 ) -> CheckedConfig:
     """Load a configuration as a start would, and continue after each fault.
 
     Args:
         overrides: Values from the command line.
         loaded: The plugins if they are loaded already, as in a running gateway.
+        text: The text of the file, if it shall not be read.
     """
     faults: list[str] = []
     try:
-        sources = merge(path, environment, overrides or {})
+        sources = merge(path, environment, overrides or {}, text=text)
     except ConfigRefused as refused:
         return CheckedConfig(faults=[str(refused)], warnings=[], config=None, kinds={}, settings={})
     references = References(environment, path.parent if path else Path())

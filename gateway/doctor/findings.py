@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.config.keys import Config
-from gateway.doctor.config_check import CheckedConfig
+from gateway.config.rendering import CheckedConfig
 from gateway.support.errors import sentence_of
 from gateway.support.home import Home
 

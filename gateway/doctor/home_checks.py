@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.auth.token import token_weakness
+from gateway.config.rendering import CheckedConfig
 from gateway.config.secret_references import read_secret_file
 from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
-from gateway.doctor.config_check import CheckedConfig
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import ConfigRefused
 from gateway.support.storage import fact_logs, session_logs
@@ -59,7 +59,16 @@ def permissions(context: DoctorContext) -> Iterator[Finding]:
         root = home.root.stat()
     except FileNotFoundError:
         return
-    private = [home.root, home.token, home.config, home.sessions, home.attachments, home.quarantine, home.catalog]
+    private = [
+        home.root,
+        home.token,
+        home.config,
+        home.secrets,
+        home.sessions,
+        home.attachments,
+        home.quarantine,
+        home.catalog,
+    ]
     found = {path: path.lstat() for place in private for path in (place, *_inside(place)) if path.exists()}
     foreign = [path for path, each in found.items() if each.st_uid != root.st_uid]
     # In a closed folder, the modes of its files do not matter.

@@ -37,6 +37,8 @@ class Home(msgspec.Struct, frozen=True):
 
     config = _Entry("config.toml")
     """The configuration file, which is optional."""
+    secrets = _Entry("secrets")
+    """The secrets that were entered in the console, one file each."""
     token = _Entry("token")
     """The token that the gateway generated."""
     lock = _Entry("lock")

@@ -285,7 +285,7 @@ class Daemon:
             server,
             instruments,
             endpoints=[
-                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections)),
+                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections), services.access),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
             routes=[*console_routes(services), mcp_server.route, hooks.route],

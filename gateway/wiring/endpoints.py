@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from gateway.auth.access import NotAuthorized
+from gateway.auth.access import Access, NotAuthorized
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight
 from gateway.http.web import Admitted, Endpoint, owner_only
@@ -21,7 +21,9 @@ from gateway.status.overview import Overview
 from gateway.wiring.app import Application
 
 if TYPE_CHECKING:
+    from gateway.config.rendering import CheckedConfig
     from gateway.http.console.channel_endpoints import ChannelEndpoints
+    from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
@@ -43,10 +45,26 @@ PAIRING = r"/api/pairings/{address:.{1,400}}"
 class _LazyEndpoints:
     """The console's endpoints, each created at its first request."""
 
-    def __init__(self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview]) -> None:
+    def __init__(
+        self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview], access: Access
+    ) -> None:
         self._gateway = gateway
         self._context = context
         self._overview = overview
+        self._access = access
+
+    @cached_property
+    def configuration(self) -> ConfigEndpoints:
+        from gateway.doctor.config_check import check  # noqa: PLC0415 - not at the start
+        from gateway.http.console.config_endpoints import ConfigEndpoints  # noqa: PLC0415
+
+        hooks = self._gateway.plugins.hooks
+
+        def check_text(text: str) -> CheckedConfig:
+            sources, references = self._context.config.sources, self._context.config.references
+            return check(sources.path, references.environment, sources.overrides, hooks, text)
+
+        return ConfigEndpoints(self._context, hooks, self._access, check_text)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -89,9 +107,11 @@ class _LazyEndpoints:
         return SelfExamination(self._gateway, self._overview)
 
 
-def console_endpoints(gateway: Application, context: GatewayContext, overview: Callable[[], Overview]) -> list[Endpoint]:
+def console_endpoints(
+    gateway: Application, context: GatewayContext, overview: Callable[[], Overview], access: Access
+) -> list[Endpoint]:
     """Return the console's endpoints; `overview` returns the state of the gateway."""
-    of = _LazyEndpoints(gateway, context, overview)
+    of = _LazyEndpoints(gateway, context, overview, access)
     return [
         Endpoint("GET", SESSION, _later(lambda: of.context.session)),
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
@@ -115,6 +135,9 @@ def console_endpoints(gateway: Application, context: GatewayContext, overview: C
         Endpoint("GET", "/api/pairings", owner_only(_later(lambda: of.channels.pairings))),
         Endpoint("POST", "/api/pairings", owner_only(_later(lambda: of.channels.pair))),
         Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),
+        Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
+        Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),
+        Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),
         Endpoint("POST", "/api/doctor", owner_only(_later(lambda: of.doctor.examine))),
     ]
 

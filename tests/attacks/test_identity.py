@@ -30,7 +30,15 @@ OPEN = {
 }
 """Routes for everybody. Whoever adds one decides that its answer tells nobody anything."""
 
-OF_THE_OWNER = {("GET", "/metrics"), ("GET", "/status.json"), ("GET", "/api/health"), ("POST", "/api/doctor")}
+OF_THE_OWNER = {
+    ("GET", "/metrics"),
+    ("GET", "/status.json"),
+    ("GET", "/api/health"),
+    ("GET", "/api/config"),
+    ("POST", "/api/config"),
+    ("POST", "/api/config/check"),
+    ("POST", "/api/doctor"),
+}
 
 PARTS = {"path": "a", "digest": "0" * 8, "sha256": "0" * 64, "session": "main", "turn": "1", "at": "0", "call": "1"}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
+from gateway.config.documented_keys import documented_keys
 from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, Sections
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
@@ -19,10 +19,6 @@ from plugins.host.validation import channel_settings
 from plugins.mcp.mcp_settings import ServerKeys
 from plugins.support.addresses import FAULT, host_fault, host_pattern_fault, origin_fault, server_fault, web_fault
 from plugins.support.secrets import Secret
-
-EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
-
-KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
 
 
 def forms() -> dict[str, type]:
@@ -57,18 +53,8 @@ def tables_in(form: type) -> dict[str, type]:
 
 
 def example_keys() -> list[tuple[str, str, str]]:
-    """Of each key in the example: its section, its name, and the line above it. The settings of a kind of channel do not
-    have the key `kind`."""
-    keys, section, above = [], "", ""
-    for line in EXAMPLE.read_text().splitlines():
-        if header := re.fullmatch(r"#?\[(.+)\]", line):
-            section = header[1]
-        elif (key := KEY.match(line)) and not (
-            section.startswith("channels.") and section != "channels.home" and key[2] == "kind"
-        ):
-            keys.append((section, key[2], above))
-        above = line
-    return keys
+    """Of each key in the example: its section, its name, and the line above it."""
+    return [(key.section, key.name, f"# {key.sentence}") for key in documented_keys()]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -77,13 +63,12 @@ def example_keys() -> list[tuple[str, str, str]]:
 def keys_section() -> str:
     """Every section of the configuration as a table of its keys."""
     told: dict[str, list[str]] = {}
-    values = dict(example_values())
     kinds = {(section, field.encode_name): field.type for section, form in forms().items() for field in fields_of(form)}
-    for section, key, above in example_keys():
-        explained = above.removeprefix("# ").replace("|", "\\|")
-        value = values[section, key].replace("|", "\\|")
-        row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
-        told.setdefault(section, []).append(row)
+    for key in documented_keys():
+        value = f"`{key.written}`" if key.is_default else f"none; such as `{key.written}`"
+        kind = kind_of(kinds[key.section, key.name])
+        row = f"| `{key.name}` | {_cell(value)} | {kind} | {_cell(key.sentence)} |"
+        told.setdefault(key.section, []).append(row)
     return "\n".join(
         f"### `[{re.sub(r'[.](ana|files|editor|home)', '.NAME', section)}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
@@ -110,16 +95,8 @@ def fields_of(form: type) -> tuple[inspect.Field, ...]:
     return known.fields
 
 
-def example_values() -> list[tuple[tuple[str, str], str]]:
-    """Of each key in the example its default as it is written, or that it has none, with the example's value."""
-    values, section = [], ""
-    for line in EXAMPLE.read_text().splitlines():
-        if header := re.fullmatch(r"#?\[(.+)\]", line):
-            section = header[1]
-        elif key := KEY.match(line):
-            value = line[key.end() :]
-            values.append(((section, key[2]), f"none; such as `{value}`" if key[1] else f"`{value}`"))
-    return values
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 WORDS = {

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway.auth.token import HOW_TO_GENERATE
-from gateway.cli.config_commands import EXAMPLE, write
+from gateway.cli.config_commands import write
+from gateway.config.documented_keys import EXAMPLE
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-" + "0123456789abcdef" * 2

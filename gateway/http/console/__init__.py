@@ -1,6 +1,7 @@
 """The web console.
 
 channel_endpoints  JSON endpoints about who may speak on channels.
+config_endpoints   JSON endpoints for the configuration.
 context_endpoints  JSON endpoints for the context of a person's sessions.
 context_sizes      Reduces a journal to the size of each turn's request, by part.
 context_turn       One turn's exact requests, and one compaction's before and after.
