@@ -80,7 +80,7 @@ async def drawn(page: Page, text: str) -> dict[str, Any]:
     found: dict[str, Any] = await page.evaluate(
         """async (text) => {
             const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
-            const { Markdown } = await import(`${place}markdown.js`);
+            const { Markdown } = await import(`${place}answer/markdown.js`);
             const element = document.createElement("div");
             new Markdown(element).show(text);
             const inline = [...element.querySelectorAll("strong, em, code, a")].map((each) => each.tagName.toLowerCase());
@@ -113,7 +113,7 @@ async def test_rendering_unclosed_markup_takes_linear_time(page: Page, mark: str
         """async (mark) => {
             const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
             const { default: MarkdownIt } = await import(`${place}vendor/markdown-it.js`);
-            const { verbatim } = await import(`${place}verbatim.js`);
+            const { verbatim } = await import(`${place}answer/verbatim.js`);
             const measured = (parser, size) => {
                 const before = performance.now();
                 parser.parse(mark.repeat(size / mark.length), {});

@@ -11,9 +11,9 @@ import { Conversation, Unsent } from "./conversation.js";
 import { askLine } from "../controls.js";
 import { h } from "../elements.js";
 import { icon } from "../icons.js";
-import { question } from "../question.js";
+import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
-import { spoken } from "../tool_calls.js";
+import { spoken } from "../answer/tool_calls.js";
 import { welcome } from "../welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet

@@ -3,10 +3,10 @@ import { files } from "./attachments.js";
 import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { LongText, isLong } from "../long_text.js";
-import { Markdown } from "../markdown.js";
+import { Markdown } from "../answer/markdown.js";
 import { exactly, when } from "../format.js";
-import { ToolCall } from "../tool_calls.js";
-import { QuestionCard } from "../question.js";
+import { ToolCall } from "../answer/tool_calls.js";
+import { QuestionCard } from "../answer/question.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // a position this many pixels above the end counts as the end

@@ -4,7 +4,7 @@ import { button, guarded } from "../controls.js";
 import { NAMES } from "./plot.js";
 import { fill, h, readable } from "../elements.js";
 import { LongText } from "../long_text.js";
-import { renderMarkdown } from "../markdown.js";
+import { renderMarkdown } from "../answer/markdown.js";
 import { count, sentence, when } from "../format.js";
 import { t, th, tn } from "../language.js";
 

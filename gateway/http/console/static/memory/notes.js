@@ -6,7 +6,7 @@ import { fill, h, readable } from "../elements.js";
 import { lineChanges } from "./line_changes.js";
 import { sentence, size, when } from "../format.js";
 import { t, tn } from "../language.js";
-import { renderMarkdown } from "../markdown.js";
+import { renderMarkdown } from "../answer/markdown.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";

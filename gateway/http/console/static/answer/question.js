@@ -1,9 +1,9 @@
 // A question about a tool call: exactly what would be done, why it is asked, and a button for each answer. Once it is answered it
 // is one line that unfolds.
-import { fill, h, readable } from "./elements.js";
-import { exactly, when } from "./format.js";
-import { icon } from "./icons.js";
-import { LongText } from "./long_text.js";
+import { fill, h, readable } from "../elements.js";
+import { exactly, when } from "../format.js";
+import { icon } from "../icons.js";
+import { LongText } from "../long_text.js";
 import { drawDiff } from "./tool_calls.js";
 
 const SCOPES = { once: "Approve this time", session: "For this session", always: "Always" };

@@ -1,9 +1,9 @@
 // Tool calls: each is one line (tool, main argument, result, time) that unfolds to its arguments, output and changes.
-import { files } from "./chat/attachments.js";
-import { fill, h, readable, withoutEscapes } from "./elements.js";
-import { count, counted, duration } from "./format.js";
-import { icon } from "./icons.js";
-import { LongText } from "./long_text.js";
+import { files } from "../chat/attachments.js";
+import { fill, h, readable, withoutEscapes } from "../elements.js";
+import { count, counted, duration } from "../format.js";
+import { icon } from "../icons.js";
+import { LongText } from "../long_text.js";
 
 const MAIN = ["command", "path", "url", "query", "code"]; // gateway/support/sentences.py has the same list
 const GIVEN = 200; // characters of the arguments on the line of a call

@@ -1,0 +1,266 @@
+"""How an answer is drawn: the same while it is written as once it is complete, with elements that stay."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.console.browser import visiting
+from tests.gateway.gateways import gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HARNESS = """async () => {
+    const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
+    const { Markdown } = await import(`${place}answer/markdown.js`);
+    const { Highlighter } = await import(`${place}answer/code.js`);
+    const { csvOf } = await import(`${place}answer/tables.js`);
+    const drawing = () => {
+        const element = document.createElement("div");
+        element.className = "prose";
+        document.body.prepend(element);
+        return { element, markdown: new Markdown(element) };
+    };
+    window.answers = { Markdown, Highlighter, csvOf, drawing };
+}"""
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> AsyncIterator[Page]:
+    """A page of the console with the modules that draw an answer."""
+    async with gateway(tmp_path_factory.mktemp("home")) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        await visit.page.evaluate(HARNESS)
+        yield visit.page
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+PARTS = [
+    "A paragraph with **bold**, `code` and a [link](https://example.org).",
+    "# Heading",
+    "Setext\n===",
+    "- one\n- two\n  - inner\n\n  more of two",
+    "1. one\n2. two",
+    "- [ ] open\n- [x] done",
+    "> quoted\nlazily\n-",
+    "| a | b |\n|---|--:|\n| 1 | 2 |\n| 3 | 4 |",
+    "```\ncode\n\nmore\n```",
+    "~~~\nnever closed",
+    "    indented\n\n    code",
+    "***",
+    "text[^1] and [^other]",
+    "[^1]: A note.\n    And more.\n\n    Its second paragraph.",
+    "[^other]: Another\nlazily",
+    "$$\na\n$$ and $x$",
+    "\\begin{align}\na &= b\n\\end{align}",
+    "[x]: y\n<b>html</b> &amp; \\* \\_",
+    "a\n- b\n+ c\n* d",
+    "![p](http://a.example/p.png)  \nbroken",
+    "\t- tab\n\t\tand tab",
+    "x\n    not code",
+]
+
+
+def texts() -> list[str]:
+    """Texts of parts in any order, with and without empty lines between them."""
+    chosen = Random(20)
+    return [chosen.choice(["\n", "\n\n", "\n\n\n"]).join(chosen.sample(PARTS, 5)) for _ in range(60)] + ["\n\n".join(PARTS)]
+
+
+async def test_a_text_that_grows_is_drawn_like_one_that_is_complete(page: Page) -> None:
+    """After every character; only its end is parsed again."""
+    different = await page.evaluate(
+        """(texts) => {
+            const different = [];
+            for (const text of texts) {
+                const growing = window.answers.drawing();
+                for (let end = 1; end <= text.length; end++) {
+                    growing.markdown.show(text.slice(0, end), false);
+                    const once = window.answers.drawing();
+                    once.markdown.show(text.slice(0, end), false);
+                    const same = growing.element.innerHTML === once.element.innerHTML;
+                    once.element.remove();
+                    if (!same) {
+                        different.push([text.slice(0, end), growing.element.innerHTML]);
+                        break;
+                    }
+                }
+                growing.element.remove();
+            }
+            return different;
+        }""",
+        texts(),
+    )
+    assert different == []
+
+
+async def test_elements_stay_while_a_text_grows(page: Page) -> None:
+    """A reader's selection is kept, and nothing that was drawn moves or blinks."""
+    stayed = await page.evaluate(
+        """async () => {
+            const pieces = [
+                "First", " words.", "\\n\\n- one **bold**", " x", "\\n- tw", "o", "\\n\\n| a |\\n|---|\\n",
+                "| 1 |\\n", "| 2 |", "\\n\\n```python\\n", "x = 1", "\\ny = 2", "\\n```", "\\n\\nLast", " words"
+            ];
+            const { element, markdown } = window.answers.drawing();
+            const removed = [];
+            const observer = new MutationObserver((records) => {
+                for (const { removedNodes } of records)
+                    for (const node of removedNodes) if (node.nodeType === 1) removed.push(node.outerHTML);
+            });
+            observer.observe(element, { childList: true, subtree: true });
+            let text = "";
+            for (const piece of pieces) markdown.show((text += piece), false);
+            await new Promise(requestAnimationFrame);
+            element.remove();
+            return removed;
+        }"""
+    )
+    assert stayed == []
+
+
+async def test_a_long_text_that_grows_is_parsed_only_at_its_end(page: Page) -> None:
+    """What a frame parses is bounded by the last block, not by the text."""
+    longest = await page.evaluate(
+        """async () => {
+            const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
+            const { default: MarkdownIt } = await import(`${place}vendor/markdown-it.js`);
+            const { parse } = MarkdownIt.prototype;
+            let longest = 0;
+            MarkdownIt.prototype.parse = function (text, ...rest) {
+                longest = Math.max(longest, text.length);
+                return parse.call(this, text, ...rest);
+            };
+            const { element, markdown } = window.answers.drawing();
+            let text = "";
+            for (let part = 0; part < 400; part++) {
+                text += `Paragraph ${part} with some **words**.\\n\\n- one\\n- two\\n\\n`;
+                markdown.show(text, false);
+            }
+            MarkdownIt.prototype.parse = parse;
+            element.remove();
+            return longest;
+        }"""
+    )
+    assert longest < 200
+
+
+async def test_code_is_highlighted_while_it_grows_and_its_final_pieces_stay(page: Page) -> None:
+    """What a frame highlights is bounded by a piece, however long the code is."""
+    seen = await page.evaluate(
+        """async () => {
+            const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
+            const { default: hljs } = await import(`${place}vendor/highlight.js`);
+            const { highlight } = hljs;
+            let longest = 0;
+            hljs.highlight = (text, ...rest) => {
+                longest = Math.max(longest, text.length);
+                return highlight(text, ...rest);
+            };
+            const { element, markdown } = window.answers.drawing();
+            const line = (at) => (at % 6 ? `    value_${at} = "text ${at}"` : `\\ndef function_${at}():`);
+            const lines = Array.from({ length: 600 }, (_, at) => line(at));
+            let text = "```python\\n";
+            markdown.show(text, false);
+            await import(`${place}answer/code.js`);
+            await new Promise(requestAnimationFrame);
+            let first = null;
+            let keywords = 0;
+            for (const line of lines) {
+                text += `${line}\\n`;
+                markdown.show(text, false);
+                first ??= element.querySelectorAll(".lines").length > 1 ? element.querySelector(".lines .c-keyword") : null;
+                keywords = Math.max(keywords, element.querySelectorAll(".c-keyword").length);
+            }
+            const kept = first?.isConnected;
+            markdown.show(`${text}\\`\\`\\`\\n`, true);
+            while (!element.querySelector(".coloured")) await new Promise(requestAnimationFrame);
+            hljs.highlight = highlight;
+            const whole = element.querySelector("code").textContent;
+            const all = element.querySelectorAll(".c-keyword").length;
+            const found = { longest, kept, keywords, all, same: whole === lines.join("\\n") };
+            element.remove();
+            return found;
+        }"""
+    )
+    assert seen.pop("longest") <= 3000
+    assert seen == {"kept": True, "keywords": 100, "all": 100, "same": True}
+
+
+async def drawn(page: Page, text: str) -> None:
+    """Draw a text at the top of the page."""
+    await page.evaluate(
+        """(text) => {
+            document.querySelector("#answer")?.remove();
+            const { element, markdown } = window.answers.drawing();
+            element.id = "answer";
+            markdown.show(text);
+        }""",
+        text,
+    )
+
+
+async def test_tasks_have_boxes(page: Page) -> None:
+    await drawn(page, "- [ ] open\n- [x] **done**\n- [X] too\n\n1. [ ] first\n\n- [y] none\n- x [ ] none")
+    boxes = page.locator("#answer input[type=checkbox]")
+    assert await boxes.evaluate_all("boxes => boxes.map(({ checked, disabled }) => [checked, disabled])") == [
+        [False, True],
+        [True, True],
+        [True, True],
+        [False, True],
+    ]
+    await expect(page.locator("#answer li")).to_have_text(["open", "done", "too", "first", "[y] none", "x [ ] none"])
+
+
+async def test_footnotes_are_numbered_and_lead_to_each_other(page: Page) -> None:
+    await drawn(
+        page,
+        "One[^b] two[^a] one[^b] none[^c], `[^a]`, [^a-z].\n\n"
+        "[^a]: About *a*.\n[^b]: About b.\n\n    More.\n\n[^d]: Unused.",
+    )
+    answer = page.locator("#answer")
+    await expect(answer.locator("p").first).to_have_text("One1 two2 one1 none[^c], [^a], [^a-z].")
+    await expect(answer.locator(".definition")).to_have_text(["2About a.", "1About b.More.", "[^d]:Unused."])
+    await answer.get_by_role("button", name="Footnote 1").first.click()
+    await expect(answer.get_by_role("button", name="Back to the text").nth(1)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(answer.get_by_role("button", name="Footnote 1").first).to_be_focused()
+
+
+CELLS = r"""
+| name | sum |
+|---|---:|
+| a, "b" | -5.20 |
+| =1+1 | +4 |
+| @x \| y | **-z** |
+"""
+
+
+async def test_a_table_is_copied_as_csv_that_no_spreadsheet_runs(page: Page) -> None:
+    await drawn(page, CELLS)
+    found: Any = await page.evaluate("window.answers.csvOf(document.querySelector('#answer table'))")
+    assert found == 'name,sum\r\n"a, ""b""",-5.20\r\n\'=1+1,+4\r\n\'@x | y,\'-z\r\n'
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy as CSV").click()
+    await expect(page.locator("#answer .copy")).to_have_text("Copied")
+    assert (await page.evaluate("navigator.clipboard.readText()")).splitlines()[0] == "name,sum"
+
+
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+async def test_pictures_that_are_in_the_text_are_shown_and_others_are_named(page: Page) -> None:
+    await drawn(
+        page,
+        f"![dot]({PIXEL}) ![svg](data:image/svg+xml;base64,PHN2Zy8+) ![far](https://a.example/x.png) ![up](/api/sign-out)",
+    )
+    await expect(page.locator("#answer img")).to_have_count(1)
+    await expect(page.locator("#answer img")).to_have_js_property("naturalWidth", 1)
+    await expect(page.locator("#answer .picture")).to_have_text(["Picture: far", "Picture: up"])
