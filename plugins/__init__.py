@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from plugins.api.chat import Reply as Reply
     from plugins.api.chat import RequestOptions as RequestOptions
     from plugins.api.chat import ResponseFormat as ResponseFormat
+    from plugins.api.command import AdmittedSender as AdmittedSender
     from plugins.api.command import ApprovalsView as ApprovalsView
     from plugins.api.command import Command as Command
     from plugins.api.command import CommandFailed as CommandFailed
@@ -217,8 +218,8 @@ _NAMES = {
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
-    "plugins.api.command": "ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry ContextItem"
-    " ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
+    "plugins.api.command": "AdmittedSender ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry"
+    " ContextItem ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
     " MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport QueueState"
     " RememberedApproval ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -27,12 +28,16 @@ from plugins.support.workspace import OWNER
 
 T = TypeVar("T")
 
-PATIENCE = 70.0
-"""Seconds to wait for a response."""
+PATIENCE, SEND_PATIENCE = 70.0, 600.0
+"""Seconds to wait for a response, and until a long text is sent."""
 
 
 class GatewayNeeded(GatewayError):
     """No gateway runs; the message says what to do."""
+
+
+class _Uploaded(msgspec.Struct, frozen=True):
+    sha256: str
 
 
 class ListedChannel(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,15 +72,25 @@ def check(call: Invocation, name: str | None) -> int:
     return SUCCESS if all(each.ok for each in checked) else PROBLEM
 
 
-def send(call: Invocation, name: str, *, chat: str, text: str, thread: str) -> int:
-    """Send a post through the running gateway."""
-    body = msgspec.json.encode({"chat": chat, "text": text, "thread": thread})
-    sent = _ask(call, "POST", f"/api/channels/{quote(name, safe='')}/posts", SentPost, body)
+def send(call: Invocation, name: str, *, chat: str, text: str, thread: str, files: Sequence[Path] = ()) -> int:
+    """Send a text and files through the running gateway."""
+    uploaded = [_ask(call, "POST", f"/attachments?name={quote(each.name)}", _Uploaded, _content(each)) for each in files]
+    body = {"chat": chat, "text": text, "thread": thread, "attachments": [each.sha256 for each in uploaded]}
+    place = f"/api/channels/{quote(name, safe='')}/posts"
+    sent = _ask(call, "POST", place, SentPost, msgspec.json.encode(body), patience=SEND_PATIENCE)
     if call.as_json:
         print_json(sent, call.out)
     else:
-        call.out.write(one_line(f"Sent{f' as {sent.receipt}' if sent.receipt else ''}.", 400) + "\n")
+        posts = f" in {sent.posts} posts" if sent.posts > 1 else ""
+        call.out.write(one_line(f"Sent{posts}{f' as {sent.receipt}' if sent.receipt else ''}.", 400) + "\n")
     return SUCCESS
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"{one_line(str(file), 200)} cannot be read: {error.strerror}.") from error
 
 
 def _check_here(call: Invocation, name: str | None) -> list[CheckedChannel]:
@@ -126,7 +141,8 @@ def admit(call: Invocation, code: str, person: str | None) -> int:
         person = _chosen_person(_ask(call, "GET", "/api/pairings", PairingsReport), code)
     body = msgspec.json.encode({"code": code, "person": person})
     admitted = _ask(call, "POST", "/api/pairings", AdmittedAddress, body)
-    _print(call, admitted, f"{admitted.address} speaks for {admitted.person} from now on.")
+    untold = "" if admitted.told else " They have not been told."
+    _print(call, admitted, f"{admitted.address} speaks for {admitted.person} from now on.{untold}")
     return SUCCESS
 
 
@@ -182,12 +198,14 @@ def _overview(call: Invocation) -> Overview | None:
         return None
 
 
-def _ask(call: Invocation, method: str, path: str, form: type[T], body: bytes | None = None) -> T:
+def _ask(
+    call: Invocation, method: str, path: str, form: type[T], body: bytes | None = None, *, patience: float = PATIENCE
+) -> T:
     """Return the running gateway's response. Raises GatewayNeeded if none runs, RequestFailed if it refuses."""
     endpoint = local_gateway.find_gateway(call.home, call.environment, url=None, token=None)
     address = address_of(endpoint.url)
     try:
-        answered = request(method, address, path, endpoint.token, patience=PATIENCE, body=body)
+        answered = request(method, address, path, endpoint.token, patience=patience, body=body)
     except ConnectionRefusedError as error:
         raise GatewayNeeded(f"No gateway runs at {address}, which this needs; `exuvia run` starts one.") from error
     try:

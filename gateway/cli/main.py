@@ -445,18 +445,25 @@ def check_channels(name: str | None, home: Path | None, file: Path | None, *, as
 @click.argument("chat")
 @click.argument("text")
 @click.option("--thread", default="", help="The thread of the chat.")
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A file to send after the text. Repeat it for several.",
+)
 @home_option
 @json_option
-def send_post(name: str, chat: str, text: str, thread: str, home: Path | None, *, as_json: bool) -> None:
+def send_post(name: str, home: Path | None, *, as_json: bool, **post: Any) -> None:
     """Send TEXT to CHAT on the channel NAME.
 
-    The text is Markdown, and the running gateway sends it. `-` reads it from the standard input. It is sent once and
-    recorded nowhere."""
+    The text is Markdown, and the running gateway sends it, in several posts if it is long. `-` reads it from the standard
+    input. It is sent once and recorded nowhere."""
     from gateway.cli import channels as commands
 
-    said = sys.stdin.read() if text == "-" else text
+    post["text"] = sys.stdin.read() if post["text"] == "-" else post["text"]
     call = invocation(existing_home(home), None, as_json=as_json)
-    end(lambda: commands.send(call, name, chat=chat, text=said, thread=thread))
+    end(lambda: commands.send(call, name, **post))
 
 
 @cli.command()

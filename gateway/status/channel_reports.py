@@ -108,13 +108,17 @@ class PairingsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmittedAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The response to a change: an address and the person for whom it speaks, or spoke."""
+    """The response to a change: an address and the person for whom it speaks, or spoke. `told` is False if the sender could
+    not be told that they were admitted."""
 
     address: str
     person: str
+    told: bool = True
 
 
 class SentPost(msgspec.Struct, frozen=True, kw_only=True):
-    """The response to a post that was sent: the id that the service gave it, or ""."""
+    """The response to a text and files that were sent: the id that the service gave the first post, or "", and the number of
+    posts."""
 
     receipt: str
+    posts: int = 1

@@ -426,7 +426,7 @@ class ApplicationBuilder:
             skills=knowledge.skills,
             command_source=plugins.commands,
             questions=OpenQuestions(rules),
-            senders=Senders(context.settings, pairings, context.clock),
+            senders=Senders(context.settings, pairings, context.clock, plugins.channels.opened),
             plugins_spent=plugins.services.spent,
             channels=channels,
             mcp=plugins.mcp,

@@ -98,7 +98,8 @@ class _LazyEndpoints:
         from gateway.http.console.channel_endpoints import ChannelEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return ChannelEndpoints(gateway.plugins.channels, gateway.dependencies.command_services.senders)
+        dependencies = gateway.dependencies
+        return ChannelEndpoints(gateway.plugins.channels, dependencies.command_services.senders, dependencies.attachments)
 
     @cached_property
     def doctor(self) -> SelfExamination:

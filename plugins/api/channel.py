@@ -28,7 +28,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
         id: Unique on the channel. A second message with the same id is treated as a duplicate, and rejected if its content
             differs. An edited message therefore needs an id of its own, such as the message's id and the time of the edit.
         sender: The channel's name for the author.
-        chat: The channel's name for the chat. Replies are sent there.
+        chat: The channel's name for the chat. Replies are sent there. "" if the sender is unknown and must not be answered.
         text: The text.
         group: Other people can read this chat.
         attachments: The files.

@@ -381,6 +381,18 @@ class ApprovalsView(Protocol):
         ...
 
 
+class AdmittedSender(msgspec.Struct, frozen=True, kw_only=True):
+    """A sender who was admitted.
+
+    Attributes:
+        address: The channel and its name for the sender, such as `telegram:12345`.
+        told: True if the channel has accepted a post that tells them so.
+    """
+
+    address: str
+    told: bool
+
+
 class PairedAddress(msgspec.Struct, frozen=True, kw_only=True):
     """An address on a channel that is linked to a person.
 
@@ -425,8 +437,8 @@ class PairingsView(Protocol):
         """Return the persons that an address may be linked to."""
         ...
 
-    async def admit(self, code: str, person: str) -> str:
-        """Link the address that was told a code to a person, and return the address."""
+    async def admit(self, code: str, person: str) -> AdmittedSender:
+        """Link the address that was told a code to a person, and tell its sender."""
         ...
 
     async def remove(self, address: str) -> str:

@@ -30,8 +30,9 @@ class Pair:
             case [typed]:
                 return await _offer(pairings, typed)
             case [typed, person]:
-                address = await pairings.admit(typed, person)
-                return f"{code(address)} speaks for {code(person)} from now on. `/pair remove` undoes it."
+                admitted = await pairings.admit(typed, person)
+                untold = "" if admitted.told else " They have not been told."
+                return f"{code(admitted.address)} speaks for {code(person)} from now on.{untold} `/pair remove` undoes it."
         raise CommandFailed(f"Write {self.usage}.")
 
 

@@ -75,12 +75,13 @@ class RemoteService(Protocol):
 
 class RecordingInbox:
     """A `ChannelInbox` that puts messages into `arrived`, and what is reported into `reported`. If `refused` is set, it
-    rejects the next message with it."""
+    rejects the next message with it, and keeps that in `rejected`."""
 
     def __init__(self) -> None:
         self.arrived: asyncio.Queue[InboundMessage] = asyncio.Queue()
         self.reported: asyncio.Queue[str] = asyncio.Queue()
         self.refused: MessageRejected | None = None
+        self.rejected: list[InboundMessage] = []
         self.unknown: set[str] = set()
         self._ids: set[str] = set()
 
@@ -89,6 +90,7 @@ class RecordingInbox:
         await asyncio.sleep(0)
         if (refused := self.refused) is not None:
             self.refused = None
+            self.rejected.append(arrival)
             raise refused
         new = arrival.id not in self._ids
         self._ids.add(arrival.id)
@@ -122,11 +124,11 @@ class Opened(NamedTuple):
             raise AssertionError(f"The message did not arrive: {ended}.")
         return waiting.result()
 
-    async def refusal(self) -> None:
-        """Wait until the inbox has rejected a message."""
+    async def refusal(self) -> InboundMessage:
+        """Return the last message that the inbox has rejected, once it has."""
         for _ in range(round(PATIENCE / 0.01)):
             if self.inbox.refused is None:
-                return
+                return self.inbox.rejected[-1]
             await asyncio.sleep(0.01)
         raise AssertionError(f"The message did not arrive in {PATIENCE:g} s.")
 

@@ -17,6 +17,8 @@ from structlog.testing import capture_logs
 
 from gateway.cli.main import cli
 from gateway.conversations.channels import channel_runner, reply_delivery
+from gateway.conversations.channels.senders import ADMITTED
+from tests.channels.test_channel_status import until_state
 from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.gateway.launching import LAUNCHING, launches, launching
@@ -147,6 +149,46 @@ async def pair(elsewhere: Elsewhere, client: Any, person: str, *, sender: str = 
     (code,) = CODE.findall(rejected["why"])
     assert f"speaks for `{person}` from now on" in await client.command(f"/pair {code} {person}")
     return str(code)
+
+
+@pytest.mark.parametrize("way", ["/pair", "exuvia pair", "console"])
+async def test_who_is_admitted_is_told_once_where_they_asked(tmp_path: Path, elsewhere: Elsewhere, way: str) -> None:
+    async with running(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("hello?", id_="1", sender="eve", room="porch", thread="7")
+        (code,) = CODE.findall((await elsewhere.until_heard(no="1"))["why"])
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        match way:
+            case "/pair":
+                answer = await (await g.connect()).command(f"/pair {code} ben")
+                assert answer == "`lines:eve` speaks for `ben` from now on. `/pair remove` undoes it."
+            case "exuvia pair":
+                command = ["pair", code, "--as", "ben", "--home", str(g.home)]
+                done = await asyncio.to_thread(CliRunner().invoke, cli, command, env=OWNER)
+                assert done.output.endswith("lines:eve speaks for ben from now on.\n")
+            case _:
+                body = {"code": code, "person": "ben"}
+                both = [g.http.post(f"{g.url}/api/pairings", json=body, headers=headers) for _ in range(2)]
+                responses = await asyncio.gather(*both)
+                assert [response.status for response in responses] == [200, 404]
+                assert (await responses[0].json())["told"]
+        told = await elsewhere.until_heard(room="porch")
+        assert (told["thread"], told["text"]) == ("7", ADMITTED)
+        await elsewhere.say("thanks", id_="2", sender="eve", room="porch")
+        await elsewhere.until_heard(ok="2")
+        await elsewhere.until_heard(text="thanks")
+        assert [line["text"] for line in await elsewhere.rest()] == [ADMITTED, "thanks"]
+        assert ADMITTED not in stored(g.home)
+
+
+async def test_the_owner_learns_that_who_was_admitted_could_not_be_told(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with running(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("hello?", id_="1", sender="eve")
+        (code,) = CODE.findall((await elsewhere.until_heard(no="1"))["why"])
+        elsewhere.close()
+        elsewhere.hang_up()
+        await until_state(g, "closed")
+        answer = await (await g.connect()).command(f"/pair {code} ben")
+        assert answer.startswith("`lines:eve` speaks for `ben` from now on. They have not been told.")
 
 
 async def test_only_the_owner_pairs_and_never_in_a_group(tmp_path: Path, elsewhere: Elsewhere) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ class Story(StoryService):
     """The fake behind a link. Now and then it forgets its sessions, so that what happened since is in none of them."""
 
     chats = ("direct", "general", "thread")
+    timers = ("plugins.channels.discord.discord_progress.IDLE_SAVE_SECONDS",)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -43,6 +45,17 @@ class Story(StoryService):
     ) -> None:
         await self._link.__aexit__(kind, error, trace)
         await self.server.__aexit__(kind, error, trace)
+
+    def compress(self, factor: float) -> None:
+        self.server.heartbeat = round(41_250 / factor)
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        self.server.busy.update(dict.fromkeys(self._channels.values(), 0.5))
+        try:
+            yield
+        finally:
+            self.server.busy.clear()
 
     def configuration(self) -> str:
         return (

@@ -6,8 +6,8 @@ discards: mails whose connection was cut between their end and the server's repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -38,6 +38,11 @@ class Story(StoryService):
     """Each chat is a thread of somebody's."""
 
     chats: ClassVar[Sequence[str]] = (f"ana@{PEOPLE}", f"ben@{PEOPLE}", f"cleo@{PEOPLE}")
+    timers: ClassVar[Sequence[str]] = (
+        "plugins.channels.email.mailbox.RENEW_SECONDS",
+        "plugins.channels.email.smtp_submission.PAUSE",
+        "plugins.channels.email.sent_mails.RETRY_SECONDS",
+    )
 
     async def __aenter__(self) -> Self:
         self._stack = AsyncExitStack()
@@ -57,6 +62,14 @@ class Story(StoryService):
     ) -> None:
         await self._stack.aclose()
         print(f"mails that were sent again with the same Message-ID: {self.repetitions}")  # noqa: T201
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        self.servers.replies = lambda _: "451 4.7.1 Too many mails; try again later."
+        try:
+            yield
+        finally:
+            self.servers.replies = lambda _: None
 
     def configuration(self) -> str:
         return CHANNEL.format(

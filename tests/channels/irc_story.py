@@ -33,6 +33,7 @@ class Story(StoryService):
     acknowledges: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
     mark: ClassVar[str] = REPEATED
+    timers: ClassVar[Sequence[str]] = ("plugins.channels.irc.irc_connection.SILENCE_SECONDS",)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

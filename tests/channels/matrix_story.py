@@ -4,8 +4,8 @@ matrix-nio."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -30,6 +30,7 @@ class Story(StoryService):
     """Ana and the assistant, the two with Ben, and Nia and the assistant where it is encrypted."""
 
     chats: ClassVar[Sequence[str]] = ("private", "group", "encrypted")
+    timers: ClassVar[Sequence[str]] = ("plugins.channels.matrix.matrix_api.SYNC_SECONDS",)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -55,6 +56,14 @@ class Story(StoryService):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        await asyncio.to_thread(self._server.limit, "bot", limited=True)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._server.limit, "bot", limited=False)
 
     def configuration(self) -> str:
         return TABLE.format(port=self.links[0].port, bot=self._bot.user, password=PASSWORD)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -20,6 +20,7 @@ class Story(StoryService):
     """Slack with four conversations. In `G1` everything is said in one thread, and in `C1` the answers stand outside."""
 
     chats: ClassVar[Sequence[str]] = tuple(KINDS)
+    timers: ClassVar[Sequence[str]] = ("plugins.channels.slack.socket_mode.HEARTBEAT",)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -41,6 +42,11 @@ class Story(StoryService):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        self.slack.fail("chat.postMessage", error="ratelimited", status=429, retry_after=1)
+        yield
 
     def configuration(self) -> str:
         return f"""

@@ -95,6 +95,8 @@ class StoryService(ABC):
             connection of the channel, and `ready` must wait until the assistant is there.
         repeats: Sending is not idempotent: after an attempt without a result the channel posts again, with a mark.
         mark: The text in such a post.
+        timers: The channel's constants, as MODULE.NAME, with the seconds between two signs of life of an idle connection. A
+            soak divides them.
         links: Proxies between the gateway and the service, through which it connects.
         gateway_port: The port of the gateway, for services that connect to it; set before the service is started.
     """
@@ -103,6 +105,7 @@ class StoryService(ABC):
     acknowledges: ClassVar[bool] = True
     repeats: ClassVar[bool] = False
     mark: ClassVar[str] = ""
+    timers: ClassVar[Sequence[str]] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -143,6 +146,15 @@ class StoryService(ABC):
         """Cut the connections to the gateway, now or after some bytes."""
         for link in self.links:
             link.sever(dice.choice(("in", "out")), dice.choice((0, 0, 1, 20, 200, 2000)))
+
+    def compress(self, factor: float) -> None:
+        """Divide the service's own intervals, before it is started."""
+        del factor
+
+    @contextlib.asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        """Have the service refuse posts for now, as long as the block lasts, if it ever does that."""
+        yield
 
     async def slow(self, seconds: float) -> None:
         """Delay everything between the gateway and the service; 0 ends it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -10,7 +11,7 @@ from typing import ClassVar, Self
 from plugins.channels.telegram.telegram_channel import REPEATED
 from tests.channels.link import Link
 from tests.channels.story import StoryService
-from tests.servers.telegram_server import TelegramServer
+from tests.servers.telegram_server import Fault, TelegramServer
 
 CONFIGURATION = """
 [channels.telegram]
@@ -48,6 +49,15 @@ class Story(StoryService):
     ) -> None:
         await self.links[0].__aexit__(None, None, None)
         await self._server.__aexit__(None, None, None)
+
+    def compress(self, factor: float) -> None:
+        self._server.poll_seconds /= factor
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        refusal = Fault(status=429, description="Too Many Requests: retry after 1", parameters={"retry_after": 1})
+        self._server.faults["sendmessage"].append(refusal)
+        yield
 
     def configuration(self) -> str:
         return CONFIGURATION.format(token=self._server.token, port=self.links[0].port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -166,6 +167,40 @@ async def test_an_open_channel_is_checked_and_sends_a_post(tmp_path: Path, elsew
         assert g.journals() == {}
         report = await invoke(g, "doctor", "--json")
         assert {"check": "channels", "findings": []} in json.loads(report.output)
+
+
+async def test_a_long_text_and_files_are_sent_like_an_answer(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan.txt").write_text("The plan.")
+    (tmp_path / "more.txt").write_text("More.")
+    files = ["--file", str(tmp_path / "plan.txt"), "--file", str(tmp_path / "more.txt")]
+    text = "The first sentence is said here, and is long.\n\nlater 0.01\n\n```python\ntea = 1\nmore_tea = tea + 1\n```"
+    async with running(tmp_path / "home", elsewhere) as g:
+        lines = sys.modules["exuvia_lines"].Lines
+        monkeypatch.setattr(lines, "fits", lambda _, text: len(text) <= 52, raising=False)
+        sent = await invoke(g, "channels", "send", "lines", "kitchen", text, *files)
+        posts = [await elsewhere.until_heard(room="kitchen") for _ in range(4)]
+        assert (sent.exit_code, sent.output) == (0, f"Sent in 4 posts as seen {posts[0]['id']}.\n")
+        assert [post["text"] for post in posts] == [
+            "The first sentence is said here, and is long.",
+            "later 0.01\n\n```python\ntea = 1\nmore_tea = tea + 1\n```",
+            "",
+            "",
+        ]
+        assert [post.get("files") for post in posts[2:]] == [{"plan.txt": "The plan."}, {"more.txt": "More."}]
+        assert len({post["id"] for post in posts}) == 4
+        broken = await invoke(g, "channels", "send", "lines", "kitchen", "It fits. " * 5 + "\n\nbroken now")
+        assert broken.exit_code == 2
+        assert "It was not sent: " in broken.stderr
+        assert broken.stderr.endswith("Sent before: 1 post.\n")
+        missing = await invoke(g, "channels", "send", "lines", "kitchen", "x", "--file", str(tmp_path / "gone"))
+        assert missing.exit_code == 2
+        body = {"chat": "kitchen", "text": "x", "attachments": ["0" * 64]}
+        async with g.http.post(f"{g.url}/api/channels/lines/posts", json=body, headers=HEADERS) as response:
+            assert (response.status, "You have no attachment" in await response.text()) == (502, True)
+        assert [post["text"] for post in await elsewhere.rest()][-1] == "It fits. " * 4 + "It fits."
+        assert g.journals() == {}
 
 
 async def test_without_a_gateway_a_channel_is_opened_to_check_it(tmp_path: Path, elsewhere: Elsewhere) -> None:

@@ -259,7 +259,7 @@ async def test_a_stranger_is_listed_and_told_nothing(servers: MailServers, tmp_p
         on.inbox.unknown.add(f"eve@{PEOPLE}")
         on.inbox.refused = MessageRejected("Who are you? Your code is 1234.", tell=True)
         servers.post(mail("x" * 100_000, subject="Hello", sender=f"eve@{PEOPLE}"))
-        await on.refusal()
+        assert (await on.refusal()).chat == ""  # nor later that they are admitted
         servers.post(mail("true"))
         assert (await on.arrival()).text == "true"
         assert servers.mails == {}

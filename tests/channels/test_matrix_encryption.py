@@ -304,3 +304,14 @@ async def test_a_room_gets_a_new_key_when_somebody_leaves(synapse: SynapseServer
                 await asyncio.sleep(0.02)
         third = await session(3)
     assert first == second != third
+
+
+async def test_the_write_ahead_log_of_the_keys_stays_small(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "keys.sqlite")
+    await store.open()
+    for number in range(300):
+        store.put("account", "account", f"{number}" + "x" * 4000)
+        await store.commit()
+    assert await store.get("account", "account") == "299" + "x" * 4000
+    assert (tmp_path / "keys.sqlite-wal").stat().st_size < 512 * 1024
+    await store.close()

@@ -7,7 +7,8 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -47,6 +48,7 @@ class Story(StoryService):
         self._queues: dict[str, asyncio.Queue[dict[str, Any]]] = {chat: asyncio.Queue() for chat in self.chats}
         self._posts: dict[str, tuple[str, str]] = {}
         self._count = 0
+        self._limited = False
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -72,6 +74,14 @@ class Story(StoryService):
         for link in self.links:
             await link.__aexit__(None, None, None)
         await self._runner.cleanup()
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        self._limited = True
+        try:
+            yield
+        finally:
+            self._limited = False
 
     def configuration(self) -> str:
         return CONFIGURATION.format(secret=SECRET, port=self.links[0].port)
@@ -106,6 +116,8 @@ class Story(StoryService):
 
     async def _post(self, request: web.Request) -> web.Response:
         body = await request.read()
+        if self._limited:
+            return web.Response(status=429, headers={"Retry-After": "1"})
         assert request.headers["X-Signature-256"] == signed(body)["X-Signature-256"]
         post = json.loads(body)
         assert post["id"] == request.headers["Idempotency-Key"]

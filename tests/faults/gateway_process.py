@@ -109,8 +109,9 @@ async def start_process(
     path: Path | None = None,
     wrap: Sequence[str] = (),
     port: int | None = None,
+    module: str = "exuvia",
 ) -> GatewayProcess:
-    """Start a gateway, on a free port unless one is named. The caller ends it."""
+    """Start a gateway, on a free port unless one is named; `module` is what Python runs. The caller ends it."""
     home.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     environment = {
@@ -130,7 +131,7 @@ async def start_process(
         }
     if path:
         environment["EXUVIA__PLUGINS__ALLOW"] = '["stamping"]'
-    command = [sys.executable, "-m", "exuvia", "run", "--home", str(home), "--port", str(port)]
+    command = [sys.executable, "-m", module, "run", "--home", str(home), "--port", str(port)]
     if faults:
         strace = shutil.which("strace")
         assert strace, "strace is needed here; `apt-get install strace` brings it"

@@ -84,6 +84,7 @@ class TelegramServer:
         actions, drafts, answers, commands: What the bot showed and set: the chat actions, the drafts (as they were sent),
             the answers to presses, the menu of commands.
         drafts_supported: False for a server without `sendMessageDraft`.
+        poll_seconds: The most seconds that a poll is held open.
     """
 
     def __init__(self, *, privacy: bool = True, token: str = TOKEN) -> None:
@@ -110,6 +111,7 @@ class TelegramServer:
         self.commands: list[Json] = []
         self.webhook = ""
         self.drafts_supported = True
+        self.poll_seconds = 50.0
         self.port = 0
         self._account_numbers = itertools.count(1)
         self._update_numbers = itertools.count(100_000_000)
@@ -358,7 +360,7 @@ class TelegramServer:
                 self._updates = deque(list(self._updates)[offset:])
             while self._updates and self._updates[0]["update_id"] < offset:
                 self._updates.popleft()
-            end = asyncio.get_running_loop().time() + min(given.number("timeout"), 50)
+            end = asyncio.get_running_loop().time() + min(given.number("timeout"), self.poll_seconds)
             while not (found := self._allowed(allowed)):
                 left = end - asyncio.get_running_loop().time()
                 if left <= 0 or not await self._wait(left, ended):

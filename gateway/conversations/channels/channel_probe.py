@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 
 import msgspec
 
 from gateway.conversations.channels.channel_instances import ChannelInstance
+from gateway.conversations.channels.reply_delivery import pieces_of
 from gateway.support.errors import GatewayError
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from plugins.api.channel import Channel, ChecksConnection, DeliveryUnknown, OutboundMessage, SplitsReplies, TryLater
 from plugins.api.context import PluginContext
+from plugins.api.tool import OutputFile
 from plugins.support.errors import PluginError
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 
@@ -53,27 +57,66 @@ async def check_closed(instance: ChannelInstance, context: PluginContext) -> Che
         return CheckedChannel(name=instance.name, ok=False, says=_reason(error))
 
 
-async def send_post(channel: Channel, *, chat: str, text: str, thread: str = "") -> str:
-    """Send a post, and return the id that the service gave it, or "". Nothing is recorded or tried again.
+async def send_posts(
+    channel: Channel, *, chat: str, text: str, thread: str = "", files: Sequence[OutputFile] = ()
+) -> list[str]:
+    """Send a text and files in as many posts as an answer takes. Nothing is recorded or tried again, but posts after the
+    first wait if the service asks for it.
+
+    Returns:
+        The ids that the service gave the posts, each or "".
 
     Raises:
-        ChannelFailed: It was not delivered, or that is unknown.
+        ChannelFailed: They were not sent, or not all, or that is unknown.
     """
-    message = OutboundMessage(id=f"sent/{secrets.token_hex(8)}", chat=chat, thread=thread, text=text)
+    receipts: list[str] = []
     try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            if isinstance(channel, SplitsReplies) and not channel.fits(text):
-                raise ChannelFailed("The text is too long for one post.")
-            return str(await channel.deliver(message) or "")
-    except TryLater as error:
-        raise ChannelFailed(f"It was not sent: {error_text(error)} Try again in {error.after:g} s.") from error
-    except DeliveryUnknown as error:
-        raise ChannelFailed(f"It may have been sent, or not: {_reason(error)}") from error
-    except ChannelFailed:
-        raise
-    except BaseException as error:
-        reraise_cancellation(error)
-        raise ChannelFailed(f"It was not sent: {_reason(error)}") from error
+        for post in await _posts(channel, OutboundMessage(id="", chat=chat, thread=thread, text=text), files):
+            receipts.append(await _sent(channel, post))
+    except ChannelFailed as error:
+        raise ChannelFailed(f"{error} Sent before: {count_of(len(receipts), 'post')}.") if receipts else error from error
+    return receipts
+
+
+async def _posts(channel: Channel, whole: OutboundMessage, files: Sequence[OutputFile]) -> list[OutboundMessage]:
+    """Return the posts of a text and files: all in one if the channel does not split answers."""
+    posts: list[tuple[str, Sequence[OutputFile]]] = [(whole.text, files)]
+    if isinstance(channel, SplitsReplies):
+        try:
+            pieces = await pieces_of(channel, whole.text)
+        except BaseException as error:
+            reraise_cancellation(error)
+            raise ChannelFailed(f"It was not sent: {_reason(error)}") from error
+        posts = [(piece, ()) for piece, _ in pieces] + [("", (file,)) for file in files]
+    id_ = f"sent/{secrets.token_hex(8)}"
+    return [
+        msgspec.structs.replace(
+            whole,
+            id=f"{id_}/{number}" if number > 1 else id_,
+            text=text,
+            attachments=tuple(attached),
+            part=number,
+            parts=len(posts),
+        )
+        for number, (text, attached) in enumerate(posts, 1)
+    ]
+
+
+async def _sent(channel: Channel, post: OutboundMessage) -> str:
+    """Send one post, and return its id."""
+    while True:
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                return str(await channel.deliver(post) or "")
+        except TryLater as error:
+            if post.part == 1 or error.after > CHECK_SECONDS:
+                raise ChannelFailed(f"It was not sent: {error_text(error)} Try again in {error.after:g} s.") from error
+            await asyncio.sleep(error.after)
+        except DeliveryUnknown as error:
+            raise ChannelFailed(f"It may have been sent, or not: {_reason(error)}") from error
+        except BaseException as error:
+            reraise_cancellation(error)
+            raise ChannelFailed(f"It was not sent: {_reason(error)}") from error
 
 
 async def _asked(channel: ChecksConnection) -> str:

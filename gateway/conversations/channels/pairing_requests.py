@@ -28,12 +28,14 @@ class PairingRequest(ChannelAddress, frozen=True, kw_only=True):
 
     Attributes:
         code: The code that admits them, such as `K7QX-9DM2`: forty random bits.
-        chat: The channel's name for the private chat.
+        chat: The channel's name for the private chat; "" if the sender cannot be told anything there.
+        thread: The thread of the chat; "" outside of threads.
         expires: The end of its validity on the monotonic clock.
     """
 
     code: str
     chat: str
+    thread: str
     expires: float
 
 
@@ -45,7 +47,7 @@ class PairingRequests:
         self._requests: dict[str, dict[str, PairingRequest]] = {}
         """For each channel the requests by address, which is also the order in which they expire."""
 
-    def add(self, *, channel: str, address: str, name: str, chat: str) -> PairingRequest | None:
+    def add(self, *, channel: str, address: str, name: str, chat: str, thread: str = "") -> PairingRequest | None:
         """Return a new request of an unknown sender; None if they have one, or the channel has as many as it may have."""
         requests = self._pending(channel)
         if address in requests or len(requests) >= MOST_REQUESTS:
@@ -56,6 +58,7 @@ class PairingRequests:
             address=address,
             name=name,
             chat=chat,
+            thread=thread,
             expires=self._monotonic() + CODE_SECONDS,
         )
         self._requests.setdefault(channel, {})[address] = request
@@ -77,6 +80,12 @@ class PairingRequests:
     def remove(self, request: PairingRequest) -> None:
         """Remove a request."""
         self._requests.get(request.channel, {}).pop(request.address, None)
+
+    def restore(self, request: PairingRequest) -> None:
+        """Add a request again that was removed, unless its sender has another one."""
+        requests = {**self._pending(request.channel)}
+        requests.setdefault(request.address, request)
+        self._requests[request.channel] = dict(sorted(requests.items(), key=lambda each: each[1].expires))
 
     def seconds_left(self, request: PairingRequest) -> float:
         """Return the seconds until a request expires."""

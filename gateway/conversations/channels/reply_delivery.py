@@ -379,7 +379,7 @@ class ReplyDelivery:
         choices_at = 0
         if isinstance(channel, SplitsReplies):
             async with asyncio.timeout(ATTEMPT_SECONDS):
-                pieces = await _pieces(channel, text, pending.chars)
+                pieces = await pieces_of(channel, text, pending.chars)
             texts = [_Post(piece, end, (), pending.delivered_files) for piece, end in pieces]
             posts = [*texts, *(_Post("", len(text), (file,), count) for file, count in files)] or posts
             choices_at = max(len(texts) - 1, 0)
@@ -450,7 +450,7 @@ def _pending(recorder: Recorder, answer: _Answer) -> PendingDelivery | None:
     return next((pending for pending in recorder.transcript.owed if pending.of == answer.of), None)
 
 
-async def _pieces(channel: SplitsReplies, text: str, start: int) -> list[tuple[str, int]]:
+async def pieces_of(channel: SplitsReplies, text: str, start: int = 0) -> list[tuple[str, int]]:
     """Return the pieces of a text from an offset on that fit into posts of a channel, each with its end."""
     if start == 0 and len(text) <= SHORT_CHARS and (not text or channel.fits(text)):
         return [(text, len(text))] if text else []

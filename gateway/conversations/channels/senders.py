@@ -6,19 +6,21 @@ given a code in a private chat, and otherwise ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
 from gateway.config.keys import ChannelKeys, Config
 from gateway.config.settings import Settings
+from gateway.conversations.channels.channel_probe import ChannelFailed, send_posts
 from gateway.conversations.channels.pairing_requests import PairingRequest, PairingRequests
 from gateway.conversations.channels.pairings import LinkedAddress, Pairings
 from gateway.conversations.channels.sender_limits import SenderLimits
-from gateway.support.errors import GatewayError
+from gateway.support.errors import GatewayError, sentence_of
 from gateway.support.printable import one_line
-from plugins.api.channel import InboundMessage, MessageRejected
+from plugins.api.channel import Channel, InboundMessage, MessageRejected
+from plugins.api.command import AdmittedSender
 from plugins.api.context import Clock
 from plugins.support.workspace import OWNER
 from sessions.events.events import MessageReceived
@@ -33,6 +35,7 @@ MOST_REPORTED = 100
 """Senders who cannot be paired that are logged; further ones are not."""
 
 UNKNOWN = "You are not known to this gateway."
+ADMITTED = "You have been admitted. What you write here from now on is answered."
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -59,11 +62,15 @@ class Senders:
         settings: The configuration in force.
         pairings: The paired addresses.
         clock: The clock.
+        opened: Returns an open channel by its name, None while it is closed.
     """
 
-    def __init__(self, settings: Settings, pairings: Pairings, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, pairings: Pairings, clock: Clock, opened: Callable[[str], Channel | None] = lambda _: None
+    ) -> None:
         self._settings = settings
         self._pairings = pairings
+        self._opened = opened
         self._requests = PairingRequests(clock.monotonic)
         self._limits = SenderLimits(clock.monotonic)
         self._reported: set[str] = set()
@@ -116,7 +123,7 @@ class Senders:
             self._report(channel, address, reason)
             return UnknownSender(UNKNOWN)
         name = one_line(message.name, NAME_CHARS)
-        request = self._requests.add(channel=channel, address=address, name=name, chat=message.chat)
+        request = self._requests.add(channel=channel, address=address, name=name, chat=message.chat, thread=message.thread)
         if request is None:
             return UnknownSender(UNKNOWN)
         log.warning("pairing_requested", channel=channel, sender=address, name=name)
@@ -165,8 +172,8 @@ class Senders:
             )
         return request
 
-    async def admit(self, code: str, person: str, *, by: str = OWNER) -> PairingRequest:
-        """Link the address that was given a code to a person, durably, and return its request.
+    async def admit(self, code: str, person: str, *, by: str = OWNER) -> AdmittedSender:
+        """Link the address that was given a code to a person, durably, and tell its sender, once.
 
         Raises:
             PairingFailed: There is no such code or person.
@@ -177,10 +184,28 @@ class Senders:
             raise PairingFailed(
                 f"There is no person {one_line(person, NAME_CHARS)!r}; add [people.NAME] to the configuration."
             )
-        await self._pairings.link(channel=request.channel, address=request.address, person=person, by=by, name=request.name)
         self._requests.remove(request)
+        try:
+            await self._pairings.link(
+                channel=request.channel, address=request.address, person=person, by=by, name=request.name
+            )
+        except BaseException:
+            self._requests.restore(request)
+            raise
         log.info("address_linked", channel=request.channel, sender=request.address, person=person)
-        return request
+        return AdmittedSender(address=request.sender, told=await self._tell(request))
+
+    async def _tell(self, request: PairingRequest) -> bool:
+        """Tell a sender that they are admitted. It is not tried again: the owner learns whether they were told."""
+        channel = self._opened(request.channel)
+        if channel is None or not request.chat:
+            return False
+        try:
+            await send_posts(channel, chat=request.chat, thread=request.thread, text=ADMITTED)
+        except ChannelFailed as error:
+            log.warning("sender_not_told", channel=request.channel, sender=request.address, reason=sentence_of(error))
+            return False
+        return True
 
     async def unlink(self, address: str, *, by: str = OWNER) -> LinkedAddress:
         """Unlink a paired address, such as `telegram:12345`, durably, and return it.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.conversations.channels.pairing_requests import PairingRequest
 from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.memory_view import as_command_failure
-from plugins.api.command import CommandFailed, PairedAddress, PairingCode
+from plugins.api.command import AdmittedSender, CommandFailed, PairedAddress, PairingCode
 from plugins.support.workspace import OWNER
 from sessions.events.events import MessageReceived
 
@@ -38,10 +38,10 @@ class OwnersPairings:
         await self._check_rights()
         return self._senders.persons()
 
-    async def admit(self, code: str, person: str) -> str:
+    async def admit(self, code: str, person: str) -> AdmittedSender:
         await self._check_rights()
         with as_command_failure():
-            return (await self._senders.admit(code, person)).sender
+            return await self._senders.admit(code, person)
 
     async def remove(self, address: str) -> str:
         await self._check_rights()

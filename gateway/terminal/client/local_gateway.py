@@ -119,7 +119,7 @@ def request(method: str, address: str, path: str, token: str, *, patience: float
 
     Args:
         patience: The timeout in seconds.
-        body: The body of the request, as JSON.
+        body: The body of the request: JSON, or a file.
 
     Raises:
         RequestFailed: The gateway refuses, or it is no gateway.
@@ -136,7 +136,7 @@ def request(method: str, address: str, path: str, token: str, *, patience: float
         raise RequestFailed(f"The server at {address} is not a gateway.") from error
     finally:
         connection.close()
-    if response.status != http.client.OK:
+    if response.status not in (http.client.OK, http.client.CREATED):
         raise RequestFailed(f"The gateway at {address} refuses: {_reason(answered) or response.status}")
     return answered
 

@@ -215,7 +215,8 @@ class EmailChannel:
         incoming = self._incoming(headers, author, header.content)
         if not await self._inbox.knows(author.address):
             with suppress(MessageRejected):  # lists the sender; unknown senders are never answered
-                await self._inbox.receive(self._message(incoming, Mail(text=incoming.subject)))
+                stranger = self._message(incoming, Mail(text=incoming.subject))
+                await self._inbox.receive(msgspec.structs.replace(stranger, chat=""))
             return Handled.IGNORED
         return await self._handle_known(connection, header, incoming)
 

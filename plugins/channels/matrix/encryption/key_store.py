@@ -17,6 +17,9 @@ from plugins.support.errors import PluginError
 
 T = TypeVar("T")
 
+WAL_PAGES = 100
+"""Pages of 4 KiB after which the write-ahead log begins anew. By default it grows to 4 MB, more than the keys themselves."""
+
 _TABLE = "CREATE TABLE IF NOT EXISTS kept (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 
 
@@ -98,6 +101,7 @@ class KeyStore:
         file = sqlite3.connect(self._path, check_same_thread=False, timeout=20.0)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
+        file.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         with file:
             file.execute(_TABLE)
         return file
