@@ -69,15 +69,24 @@ class Visit:
 
 @contextlib.asynccontextmanager
 async def visiting(
-    browser: Browser, gateway: Gateway | str, *, size: tuple[int, int] = WIDE, dark: bool = False, scale: float = 1
+    browser: Browser,
+    gateway: Gateway | str,
+    *,
+    size: tuple[int, int] = WIDE,
+    dark: bool = False,
+    scale: float = 1,
+    language: str = "en-GB",
+    workers: bool = False,
 ) -> AsyncIterator[Visit]:
-    """Open a window, with cookies of its own, at a gateway or its address; `scale` is the device pixels in one of CSS."""
+    """Open a window, with cookies of its own, at a gateway or its address; `scale` is the device pixels in one of CSS,
+    `workers` lets the page have its service worker."""
     url = gateway if isinstance(gateway, str) else gateway.url
     width, height = size
     context = await browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if dark else "light",
-        locale="en-GB",
+        locale=language,
+        service_workers="allow" if workers else "block",
         device_scale_factor=scale,
     )
     context.set_default_timeout(PATIENCE)

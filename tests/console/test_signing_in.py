@@ -367,16 +367,18 @@ async def test_the_content_security_policy_allows_only_the_gateway(tmp_path: Pat
             "style-src": "'self'",
             "img-src": "'self' blob: data:",
             "connect-src": "'self'",
+            "manifest-src": "'self'",
+            "worker-src": "'self'",
             "form-action": "'self'",
             "frame-ancestors": "'none'",
             "base-uri": "'none'",
             "require-trusted-types-for": "'script'",
-            "trusted-types": "'none'",
+            "trusted-types": "service-worker",
         }
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert response.headers["Referrer-Policy"] == "no-referrer"
         files = re.findall(r'(?:src|href)="([^"]+)"', page)
-        assert {re.sub("^/console/[0-9a-f]{16}/[a-z_./]+$", "own", file) for file in files} == {"own"}
+        assert {re.sub("^/console/[0-9a-f]{16}/[a-z0-9_./-]+$", "own", file) for file in files} == {"own"}
         for file in files:
             async with running.http.get(running.url + file) as found:
                 assert (found.status, "immutable" in found.headers["Cache-Control"]) == (200, True)

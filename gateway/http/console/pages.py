@@ -19,7 +19,7 @@ from gateway.http.responses import HEADERS, refusal
 from gateway.http.websocket_connection import ConnectionServices
 
 FOLDER = Path(__file__).parent / "static"
-PAGE = "index.html"
+PAGE, WORKER = "index.html", "service_worker.js"
 
 POLICY = "; ".join(
     (
@@ -28,12 +28,14 @@ POLICY = "; ".join(
         "style-src 'self'",
         "img-src 'self' blob: data:",
         "connect-src 'self'",
+        "manifest-src 'self'",
+        "worker-src 'self'",
         "form-action 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
-        # No string ever becomes markup: untrusted text is shown and never executed.
+        # No string ever becomes markup: untrusted text is shown and never executed. The one policy names the service worker.
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types service-worker",
     )
 )
 """The content security policy: pages load from and connect to the gateway only."""
@@ -48,11 +50,13 @@ PAGE_HEADERS = {
 
 KEPT = "public, max-age=31536000, immutable"
 _SMALLEST_PACKED = 1024
+_LARGEST_OFFLINE = 256 * 1024
 _MEDIA = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
 
@@ -73,17 +77,24 @@ class Files(msgspec.Struct, frozen=True):
 
 
 def read_files(folder: Path = FOLDER) -> Files:
-    """Read all files of a folder that browsers use. In the page, `{digest}` becomes the digest of all."""
+    """Read all files of a folder that browsers use. In the page and the worker, `{digest}` becomes the digest of all,
+    and `{files}` the paths of those that the page needs without a connection."""
     bodies = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
     digest = sha256(b"".join(name.encode() + sha256(body).digest() for name, body in bodies.items())).hexdigest()[:16]
-    bodies[PAGE] = bodies[PAGE].replace(b"{digest}", digest.encode())
+    offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
+    for name in (PAGE, WORKER):
+        bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
     return Files({name: _file(name, body) for name, body in bodies.items()}, digest)
 
 
+def _is_kept_offline(name: str, body: bytes) -> bool:
+    return name.endswith((".js", ".css", ".svg")) and name != WORKER and len(body) <= _LARGEST_OFFLINE
+
+
 def _file(name: str, body: bytes) -> File:
-    packed = gzip.compress(body, mtime=0) if len(body) >= _SMALLEST_PACKED else None
+    packed = gzip.compress(body, mtime=0) if len(body) >= _SMALLEST_PACKED and not name.endswith(".png") else None
     return File(body, packed, _MEDIA[Path(name).suffix])
 
 
@@ -96,6 +107,10 @@ class Pages:
     async def page(self, request: web.Request) -> web.Response:
         """Return the page itself, which is never cached."""
         return _response(request, (await self._read()).by_path[PAGE], PAGE_HEADERS)
+
+    async def worker(self, request: web.Request) -> web.Response:
+        """Return the service worker, which is never cached. Its path is above all paths that it serves."""
+        return _response(request, (await self._read()).by_path[WORKER], PAGE_HEADERS)
 
     async def file(self, request: web.Request) -> web.Response:
         """Return a file; 404 for unknown ones and for those of another version."""
@@ -116,7 +131,8 @@ def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.
     body = file.body
     if file.packed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
         body, headers["Content-Encoding"] = file.packed, "gzip"
-    return web.Response(body=body, content_type=file.media, charset="utf-8", headers=headers)
+    charset = None if file.media == "image/png" else "utf-8"
+    return web.Response(body=body, content_type=file.media, charset=charset, headers=headers)
 
 
 def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
@@ -124,6 +140,7 @@ def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
     pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
     return [
         web.get("/", pages.page),
+        web.get("/service-worker.js", pages.worker),
         web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[a-z0-9_./-]{1,100}}", pages.file),
         web.get("/api/session", signing_in.session),
         web.post("/api/sign-in", signing_in.sign_in),

@@ -1,8 +1,9 @@
 // The console: the gateway's web interface. No build step; each file is a module.
 //
 //   app           entry point: sign-in, then the shell, then the page of the URL (`#/chat/main`)
-//   shell         the frame of every page: navigation, sessions (sessions.js), theme, sign-out
+//   shell         the frame of every page: navigation, sessions (sessions.js), sign-out
 //   sign_in       the form, and the one-time link
+//   preferences   theme, notifications; installing: the service worker, which starts the page offline
 //   chat          the page of a conversation; lists its own modules
 //   context/, memory/, health/   their pages, each with its style sheet
 //   api, socket   the gateway over HTTP and over the websocket
@@ -19,13 +20,15 @@
 //   head(title, ...actions) set the page's heading, and elements next to it
 //   attention(questions)    show in the browser's title how many questions wait for the person
 //   announce(sentence)      announce to screen readers; nothing is shown
-//   notice(sentence)        show a sentence for some seconds
+//   notice(sentence, button) show a sentence for some seconds, or with a button for as long as the page is open
 //   styles(name)            load a style sheet once; await it before filling
 import { Api } from "./api.js";
+import { button } from "./controls.js";
 import { h, readable } from "./elements.js";
+import { install } from "./installing.js";
 import { t } from "./language.js";
 import { Shell } from "./shell.js";
-import { linkInAddress, signIn } from "./sign_in.js";
+import { linkInAddress, offline, signIn } from "./sign_in.js";
 import { Socket } from "./socket.js";
 import * as theme from "./theme.js";
 
@@ -47,6 +50,7 @@ class App {
     this.api = new Api(() => this.expelled());
     this.socket = new Socket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
     this.socket.on("expelled", () => this.expelled());
+    this.socket.on("state", (state) => state === "open" && this.connected());
     this.leave = null;
     this.signingOut = false;
     this.title = "Exuvia";
@@ -55,6 +59,7 @@ class App {
     this.tabs = new BroadcastChannel("exuvia"); // announces who is signed in, "" for nobody: all tabs share the cookie
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
     addEventListener("hashchange", () => this.shell && this.onHashChange());
+    install(this);
   }
 
   async begin() {
@@ -64,6 +69,7 @@ class App {
     try {
       session = link ? this.signedIn(await this.api.post("/api/sign-in", { link })) : await this.known();
     } catch (error) {
+      if (error instanceof TypeError && !link) return offline(this.place);
       reason = error.message;
       session = link ? await this.known() : null;
     }
@@ -165,9 +171,16 @@ class App {
   }
 
   head(title, ...actions) {
-    this.title = `${readable(title)} · Exuvia`;
+    this.heading = readable(title);
+    this.title = `${this.heading} · Exuvia`;
     this.showTitle();
     this.shell.head(title, actions);
+  }
+
+  /** Return the title of a session's conversation if that is open, else its key. */
+  titleOf(session) {
+    const { page, key } = this.route;
+    return page === "chat" && key === session ? this.heading : session;
   }
 
   attention(questions) {
@@ -190,6 +203,14 @@ class App {
     return this.sheets.get(name);
   }
 
+  /** After a reconnect, offer to load the page again if the gateway was updated. */
+  async connected() {
+    if (!this.wasOpen) return void (this.wasOpen = true);
+    const page = await fetch("/", { cache: "no-store" }).then((response) => response.text(), () => "");
+    const isOld = page && !page.includes(new URL(".", import.meta.url).pathname);
+    if (isOld) this.notice(t("The gateway has a new version of this page."), button(t("Load it"), () => location.reload()));
+  }
+
   // --- messages --------------------------------------------------------------------------------------------------------
 
   announce(sentence) {
@@ -198,10 +219,10 @@ class App {
     if (region.childElementCount > ANNOUNCED) region.firstChild.remove();
   }
 
-  notice(sentence) {
-    const shown = h("p", { class: "notice" }, sentence);
+  notice(sentence, action = null) {
+    const shown = h("p", { class: "notice" }, sentence, action);
     document.getElementById("notices").append(shown);
-    setTimeout(() => shown.remove(), NOTICE_SECONDS * 1000);
+    if (!action) setTimeout(() => shown.remove(), NOTICE_SECONDS * 1000);
   }
 }
 

@@ -3,7 +3,7 @@ import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { t } from "./language.js";
 import { Sessions } from "./sessions.js";
-import * as theme from "./theme.js";
+import { preferences } from "./preferences.js";
 
 const PLACES = [
   ["chat", t("Chat")],
@@ -12,11 +12,6 @@ const PLACES = [
   ["health", t("Health")],
 ];
 const STATES = { open: t("Connected"), connecting: t("Connecting…"), closed: t("Not connected") };
-const THEMES = {
-  system: ["screen", t("System theme")],
-  light: ["light", t("Light theme")],
-  dark: ["dark", t("Dark theme")],
-};
 
 export class Shell {
   constructor(app) {
@@ -31,7 +26,7 @@ export class Shell {
     this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": t("Navigation"), "aria-expanded": "false",
       "aria-controls": "side", on: { click: () => this.open(!this.isOpen) } }, icon("menu"));
     this.side = h("div", { id: "side", class: "side" },
-      h("a", { class: "brand", href: "#/chat" }, "Exuvia"),
+      h("a", { class: "brand", href: "#/chat" }, h("img", { src: new URL("./pictures/icon.svg", import.meta.url).href, alt: "" }), "Exuvia"),
       h("nav", { class: "places", "aria-label": t("Pages") }, [...this.places.values()]),
       this.sessions.element,
       this.foot());
@@ -105,22 +100,6 @@ export class Shell {
       on: { click: () => this.app.signOut() } }, icon("out"));
     return h("footer", { class: "foot" },
       h("div", { class: "who" }, h("span", { class: "whose" }, person.name), this.state),
-      this.themes(), out);
-  }
-
-  themes() {
-    const button = h("button", { class: "quiet", type: "button" });
-    const show = () => {
-      const [name, words] = THEMES[theme.chosen()];
-      fill(button, icon(name));
-      button.title = words;
-      button.setAttribute("aria-label", words);
-    };
-    button.addEventListener("click", () => {
-      theme.choose(theme.CHOICES[(theme.CHOICES.indexOf(theme.chosen()) + 1) % theme.CHOICES.length]);
-      show();
-    });
-    show();
-    return button;
+      preferences(), out);
   }
 }

@@ -1,6 +1,9 @@
 // Signing in, with the token or with the one-time link that `exuvia run` prints.
+import { button } from "./controls.js";
 import { h } from "./elements.js";
 import { t, th } from "./language.js";
+
+const RETRY = 5000; // milliseconds
 
 /** Return the secret of a one-time link and remove it from the URL and history; empty if there is none. */
 export function linkInAddress() {
@@ -23,7 +26,7 @@ export function signIn(place, api, reason = "") {
     const form = h(
       "form",
       { class: "card sign-in", method: "post", action: "/api/sign-in", on: { submit } },
-      h("h1", {}, h("img", { src: new URL("./icon.svg", import.meta.url).href, alt: "", width: 32, height: 32 }), "Exuvia"),
+      brand(),
       h("input", { type: "text", name: "username", autocomplete: "username", value: location.host, hidden: true }),
       h("label", { for: "token" }, t("Token")),
       token,
@@ -61,4 +64,19 @@ export function signIn(place, api, reason = "") {
       }
     }
   });
+}
+
+/** Show that the gateway cannot be reached. The page is loaded again once it can. */
+export function offline(place) {
+  const again = () => fetch("/api/session", { cache: "no-store" }).then(() => location.reload(), () => {});
+  addEventListener("online", again);
+  setInterval(again, RETRY);
+  place.replaceChildren(h("main", { class: "lone" }, h("div", { class: "card sign-in" },
+    brand(),
+    h("p", { role: "status" }, t("The gateway cannot be reached. The page opens as soon as it can; your drafts are kept in this browser.")),
+    button(t("Try again"), again, { class: "primary" }))));
+}
+
+function brand() {
+  return h("h1", {}, h("img", { src: new URL("./pictures/icon.svg", import.meta.url).href, alt: "", width: 32, height: 32 }), "Exuvia");
 }
