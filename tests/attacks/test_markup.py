@@ -391,7 +391,7 @@ async def test_no_name_looks_like_another_in_the_console(tmp_path: Path, browser
         await expect(page.locator("article.assistant code").first).to_have_text("agpj.b")
         await page.goto(f"{visit.url}#/context/main")
         await page.get_by_role("button", name="Compaction 1").click()
-        await expect(page.get_by_text("Summary written by agpj.b with agpj.b;")).to_be_visible()
+        await expect(page.get_by_text("Summary written by agpj.b with agpj.b.")).to_be_visible()
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 

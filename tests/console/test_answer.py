@@ -264,3 +264,94 @@ async def test_pictures_that_are_in_the_text_are_shown_and_others_are_named(page
     await expect(page.locator("#answer img")).to_have_count(1)
     await expect(page.locator("#answer img")).to_have_js_property("naturalWidth", 1)
     await expect(page.locator("#answer .picture")).to_have_text(["Picture: far", "Picture: up"])
+
+
+async def formulas(page: Page, text: str) -> list[str]:
+    """Draw a text, and return the sources of the formulas that KaTeX has drawn."""
+    await drawn(page, "$x$")
+    await page.locator("#answer .katex").wait_for()
+    await drawn(page, text)
+    found: list[str] = await page.evaluate(
+        """async () => {
+            await new Promise(requestAnimationFrame);
+            return [...document.querySelectorAll("#answer .formula:has(.katex)")].map(({ dataset }) => dataset.source);
+        }"""
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "sources"),
+    [
+        (r"Let $a^2$ and \(b\) be $$c$$ or \[d\].", ["$a^2$", r"\(b\)", "$$c$$", r"\[d\]"]),
+        (
+            "$$\nx = 1\n$$\n\n\\begin{align*}\na &= b\n\\end{align*}",
+            ["$$\nx = 1\n$$", "\\begin{align*}\na &= b\n\\end{align*}"],
+        ),
+        ("the $n$th, $k$-th of $10^6$ | $5 and $6, $10-$20, from $5 to 10$, US$5 or A$6", ["$n$", "$k$", "$10^6$"]),
+        ("$HOME/$USER, $HOME:$PATH, ${a}/${b}, $(date)-$(id), $foo/$src, $a_b", []),
+        ("`$a$` and \\$a\\$\n\n```\n$$b$$\n```\n\n    $c$", []),
+        (r"$\notacommand{x}$ $\frac{1}$ $\left( x$", []),
+        ("| $a$ | b |\n|---|---|\n| $$c$$ | **$d$** |", ["$a$", "$$c$$", "$d$"]),
+    ],
+)
+async def test_formulas_are_drawn_and_prices_variables_and_code_are_not(page: Page, text: str, sources: list[str]) -> None:
+    assert await formulas(page, text) == sources
+
+
+async def test_a_formula_can_be_read_by_screen_readers(page: Page) -> None:
+    await formulas(page, r"$\frac{a}{b}$ and $\pmb{x} \fcolorbox{red}{blue}{y}$")
+    await expect(page.locator("#answer math mfrac")).to_have_count(1)
+    await expect(page.locator("#answer math").first).to_contain_text(r"\frac{a}{b}")
+    fonts = await page.evaluate(
+        "document.fonts.ready.then(() => [...document.fonts].filter(({status}) => status === 'loaded').length)"
+    )
+    assert fonts > 0
+
+
+NESTED = [
+    r"\frac{1}{",
+    r"\sqrt{",
+    r"\hat{",
+    r"\left(",
+    r"{",
+    "x^{",
+    r"\overset{x}{",
+    r"\underbrace{",
+    r"\mathchoice{a}{b}{c}{",
+    r"\text{$",
+    r"\binom{1}{",
+    r"\begin{matrix}",
+    r"\cancel{",
+    r"\overrightarrow{",
+    r"\color{red}",
+    r"\operatorname{",
+    r"\hat{x}_{",
+    r"\boldsymbol{",
+    r"\xrightarrow{",
+    r"\mathop{",
+]
+
+
+async def test_no_formula_takes_long(page: Page) -> None:
+    """Its length and nesting are limited, and it defines nothing."""
+    await formulas(page, "$x$")
+    closes = {"{": "}", "(": r"\right)", "}": r"\end{matrix}", "$": "$}"}
+    took = {}
+    for part in NESTED:
+        close = closes.get(part[-1], "")
+        times = 1900 // (len(part) + len(close))
+        text = part * times + "x" + close * times
+        took[part] = await page.evaluate(
+            """async (text) => {
+                for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+                const { element, markdown } = window.answers.drawing();
+                const before = performance.now();
+                markdown.show(`$$${text}$$`);
+                const took = performance.now() - before;
+                element.remove();
+                return took;
+            }""",
+            text,
+        )
+    assert {part: millis for part, millis in took.items() if millis > 5_000} == {}

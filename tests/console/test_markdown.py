@@ -76,7 +76,7 @@ async def page(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> As
 
 
 async def drawn(page: Page, text: str) -> dict[str, Any]:
-    """The text of what is drawn, and its inline elements."""
+    """The text of what is drawn, with formulas as they were written, and its inline elements."""
     found: dict[str, Any] = await page.evaluate(
         """async (text) => {
             const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
@@ -84,6 +84,7 @@ async def drawn(page: Page, text: str) -> dict[str, Any]:
             const element = document.createElement("div");
             new Markdown(element).show(text);
             const inline = [...element.querySelectorAll("strong, em, code, a")].map((each) => each.tagName.toLowerCase());
+            for (const formula of element.querySelectorAll(".formula")) formula.textContent = formula.dataset.source;
             return { text: element.textContent, inline: inline.join(", ") };
         }""",
         text,
@@ -136,4 +137,7 @@ async def test_identifiers_are_verbatim_in_the_answer_of_compact(tmp_path: Path,
             await client.chat(f"What do __post_init__ and \\(a^2\\) say of *args, {number}? " + "Many words. " * 60)
         await visit.sign_in()
         await say(visit.page, "/compact")
-        await expect(entries(visit.page, "answer")).to_contain_text("What do __post_init__ and \\(a^2\\) say of *args, 0?")
+        answer = entries(visit.page, "answer")
+        await expect(answer).to_contain_text("What do __post_init__ and")
+        await expect(answer).to_contain_text("say of *args, 0?")
+        await expect(answer.locator(".formula").first).to_have_attribute("data-source", r"\(a^2\)")

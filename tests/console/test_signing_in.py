@@ -366,6 +366,7 @@ async def test_the_content_security_policy_allows_only_the_gateway(tmp_path: Pat
             "script-src": "'self'",
             "style-src": "'self'",
             "img-src": "'self' blob: data:",
+            "font-src": "'self'",
             "connect-src": "'self'",
             "manifest-src": "'self'",
             "worker-src": "'self'",
@@ -396,9 +397,15 @@ async def test_no_path_escapes_the_consoles_folder(tmp_path: Path) -> None:
 def test_third_party_scripts_are_as_published() -> None:
     vendor = FOLDER / "vendor"
     rows = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
-    assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}
-    for name, _ in rows:
-        assert (vendor / name).with_suffix(".LICENSE").is_file()
+    groups: dict[str, bytes] = {}
+    for path in sorted(each for each in vendor.rglob("*") if each.suffix not in ("", ".md", ".LICENSE")):
+        name = path.relative_to(vendor)
+        group = name.as_posix() if name.parent == Path() else f"{name.parent}/*{path.suffix}"
+        groups[group] = groups.get(group, b"") + path.read_bytes()
+    assert dict(rows) == {name: sha256(content).hexdigest() for name, content in groups.items()}
+    licences = re.findall(r", `([^`]+\.LICENSE)` \|", (vendor / "README.md").read_text())
+    assert len(licences) == len(rows)
+    assert all((vendor / each).is_file() for each in licences)
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------------

@@ -51,6 +51,13 @@ HOSTILE = [
     '```html\n<script>window.hit = 8</script>\n```\n```"><script>window.hit = 9</script>\nx\n```',
     "| <img src=http://evil.example/d.png> | [g](javascript:1) |\n|---|---|\n| `<b>` | <svg onload=window.hit=10> |",
     "[h]: http://evil.example/e.png\n![h] <form action=http://evil.example><button>go</button></form><base href=http://evil.example>",
+    r"$\href{javascript:window.hit=11}{x}$ $\url{http://evil.example}$ $\includegraphics{http://evil.example/f.png}$",
+    r"$\htmlClass{skip}{x} \htmlId{app}{y} \htmlStyle{position:fixed}{z} \htmlData{hit=12}{w}$",
+    r"$\text{<img src=x onerror=window.hit=13>}$",
+    r"$\def\a{xxxxxxxxxx}\def\b{\a\a\a\a}\b\b\b$ $\newcommand\c{\c\c}\c$ $$\let\d=\frac \d{1}{2}$$",
+    r"$$\rule{9999em}{9999em}$$ $\kern-9999em x$ $\raisebox{-9999em}{x}$ $$x\\[9999em]y$$ $\hspace{-9999em}x$",
+    r"$\color{url(http://evil.example/g)}x$ $\fcolorbox{red}{blue}{x}$ $\pmb{x}$ $\notacommand{<b>}$ $\unicode{x}$",
+    "$" + "{" * 1800 + "$ $$" + r"\frac{" * 300 + "$$ " + "$x$" * 500,
     "> " * 500 + "deep",
     "*a **b " * 5000,
     "[" * 20_000,
@@ -117,8 +124,12 @@ async def test_a_hostile_transcript_is_shown_as_text_and_neither_runs_nor_loads_
         await expect(answers.nth(4)).to_have_text(HOSTILE[4])
         await expect(page.locator("article.person .said").first).to_have_text(HOSTILE[0])
         await expect(page.get_by_text("Picture: a picture")).to_have_count(1)
+        await expect(page.locator("article .katex").first).to_be_attached()
         inside = page.locator("article :is(script, style, link, iframe, form, img, base, object, embed)")
         await expect(inside).to_have_count(0)
+        await expect(page.locator("article :is([style*='url'], [data-hit], .skip, #app)")).to_have_count(0)
+        heights = await page.locator("article").evaluate_all("articles => articles.map(({ offsetHeight }) => offsetHeight)")
+        assert max(heights) < 20_000
         links = await page.locator("article a").evaluate_all("links => links.map(link => link.protocol)")
         assert set(links) <= {"http:", "https:"}
         own = f"a[href^='{visit.url}'], a[href^='/']"

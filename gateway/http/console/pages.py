@@ -27,6 +27,7 @@ POLICY = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' blob: data:",
+        "font-src 'self'",
         "connect-src 'self'",
         "manifest-src 'self'",
         "worker-src 'self'",
@@ -56,17 +57,25 @@ _MEDIA = {
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
+<<<<<<< HEAD
     ".png": "image/png",
+=======
+    ".woff2": "font/woff2",
+>>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
     ".webmanifest": "application/manifest+json",
 }
 
 
 class File(msgspec.Struct, frozen=True):
-    """One file: its bytes, uncompressed and gzipped, and its media type."""
+    """One file: its bytes and its media type."""
 
     body: bytes
-    packed: bytes | None
     media: str
+
+    @property
+    def compressible(self) -> bool:
+        """True if the file is worth being compressed."""
+        return len(self.body) >= _SMALLEST_PACKED and not self.media.startswith("font/")
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -83,6 +92,7 @@ def read_files(folder: Path = FOLDER) -> Files:
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
     digest = sha256(b"".join(name.encode() + sha256(body).digest() for name, body in bodies.items())).hexdigest()[:16]
+<<<<<<< HEAD
     offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
     for name in (PAGE, WORKER):
         bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
@@ -96,17 +106,22 @@ def _is_kept_offline(name: str, body: bytes) -> bool:
 def _file(name: str, body: bytes) -> File:
     packed = gzip.compress(body, mtime=0) if len(body) >= _SMALLEST_PACKED and not name.endswith(".png") else None
     return File(body, packed, _MEDIA[Path(name).suffix])
+=======
+    bodies[PAGE] = bodies[PAGE].replace(b"{digest}", digest.encode())
+    return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest)
+>>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
 
 
 class Pages:
-    """Serves the files."""
+    """Serves the files. Each is compressed at the first request for it: some are large and rarely needed."""
 
     def __init__(self) -> None:
         self._files: asyncio.Future[Files] | None = None
+        self._packed: dict[str, asyncio.Future[bytes]] = {}
 
     async def page(self, request: web.Request) -> web.Response:
         """Return the page itself, which is never cached."""
-        return _response(request, (await self._read()).by_path[PAGE], PAGE_HEADERS)
+        return await self._response(request, PAGE, (await self._read()).by_path[PAGE], PAGE_HEADERS)
 
     async def worker(self, request: web.Request) -> web.Response:
         """Return the service worker, which is never cached. Its path is above all paths that it serves."""
@@ -115,17 +130,26 @@ class Pages:
     async def file(self, request: web.Request) -> web.Response:
         """Return a file; 404 for unknown ones and for those of another version."""
         files = await self._read()
-        found = files.by_path.get(request.match_info["path"]) if request.match_info["digest"] == files.digest else None
+        path = request.match_info["path"]
+        found = files.by_path.get(path) if request.match_info["digest"] == files.digest else None
         if found is None:
             return refusal(404, "unknown_file", "Not found; reload the page.")
-        return _response(request, found, {**PAGE_HEADERS, "Cache-Control": KEPT})
+        return await self._response(request, path, found, {**PAGE_HEADERS, "Cache-Control": KEPT})
 
     async def _read(self) -> Files:
         if self._files is None:
             self._files = asyncio.ensure_future(asyncio.to_thread(read_files))
         return await asyncio.shield(self._files)
 
+    async def _response(self, request: web.Request, path: str, file: File, headers: dict[str, str]) -> web.Response:
+        headers = {**headers, "Vary": "Accept-Encoding"}
+        body = file.body
+        if file.compressible and "gzip" in request.headers.get("Accept-Encoding", ""):
+            body, headers["Content-Encoding"] = await self._compressed(path, body), "gzip"
+        charset = None if file.media.startswith("font/") else "utf-8"
+        return web.Response(body=body, content_type=file.media, charset=charset, headers=headers)
 
+<<<<<<< HEAD
 def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.Response:
     headers = {**headers, "Vary": "Accept-Encoding"}
     body = file.body
@@ -133,6 +157,12 @@ def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.
         body, headers["Content-Encoding"] = file.packed, "gzip"
     charset = None if file.media == "image/png" else "utf-8"
     return web.Response(body=body, content_type=file.media, charset=charset, headers=headers)
+=======
+    async def _compressed(self, path: str, body: bytes) -> bytes:
+        if path not in self._packed:
+            self._packed[path] = asyncio.ensure_future(asyncio.to_thread(gzip.compress, body, mtime=0))
+        return await asyncio.shield(self._packed[path])
+>>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
 
 
 def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
@@ -140,8 +170,12 @@ def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
     pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
     return [
         web.get("/", pages.page),
+<<<<<<< HEAD
         web.get("/service-worker.js", pages.worker),
         web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[a-z0-9_./-]{1,100}}", pages.file),
+=======
+        web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[A-Za-z0-9_./-]{1,100}}", pages.file),
+>>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
         web.get("/api/session", signing_in.session),
         web.post("/api/sign-in", signing_in.sign_in),
         web.post("/api/sign-out", signing_in.sign_out),

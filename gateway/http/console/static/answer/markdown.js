@@ -10,6 +10,7 @@ import { LongText, isLong } from "../long_text.js";
 import MarkdownIt from "../vendor/markdown-it.js";
 import { CodeBlock } from "./code_block.js";
 import { footnotes, noteOf, numberNotes, referenceTo } from "./footnotes.js";
+import { formulaOf } from "./formulas.js";
 import { tableOf } from "./tables.js";
 import { verbatim } from "./verbatim.js";
 
@@ -174,9 +175,9 @@ function leaf(token) {
     case "code_inline":
       return inlineCode(token.content);
     case "formula":
-      return h("span", { class: "formula" }, token.content);
+      return token.info ? h("span", {}, token.content) : formulaOf("span", token.content);
     case "formula_block":
-      return h("div", { class: "formula" }, token.content);
+      return formulaOf("div", token.content);
     case "footnote_reference":
       return referenceTo(token.info);
     case "task":

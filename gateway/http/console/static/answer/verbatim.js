@@ -55,9 +55,18 @@ function formula(state, silent) {
   if (close) end = next(state, close, pos + 3) + 2;
   else if (src[pos] === "$" && !/[A-Za-z0-9]/.test(src[pos - 1] ?? "")) end = pos + (found(IN_DOLLARS, src, pos)?.length ?? 0);
   if (end <= pos || end > posMax) return false;
-  if (!silent) state.push("formula", "", 0).content = src.slice(pos, end);
+  if (!silent) {
+    const token = state.push("formula", "", 0);
+    token.content = src.slice(pos, end);
+    if (!close && isProse(token.content.slice(1, -1), src[end] ?? "")) token.info = "prose";
+  }
   state.pos = end;
   return true;
+}
+
+/** Return whether a text between dollars is none of a formula: `$HOME/$USER`, `from $5 to 10$`. */
+function isProse(text, after) {
+  return /[/:=,;-]$/.test(text) || /[A-Zabcefgjklmopquvwxyz_{(]/.test(after) || (/^\d/.test(text) && / [A-Za-z]{2}/.test(text));
 }
 
 /** The next position of a mark, searched once and cached. */
