@@ -57,13 +57,11 @@ _MEDIA = {
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
-<<<<<<< HEAD
     ".png": "image/png",
-=======
     ".woff2": "font/woff2",
->>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
     ".webmanifest": "application/manifest+json",
 }
+_INCOMPRESSIBLE = ("image/png", "font/woff2")
 
 
 class File(msgspec.Struct, frozen=True):
@@ -75,7 +73,7 @@ class File(msgspec.Struct, frozen=True):
     @property
     def compressible(self) -> bool:
         """True if the file is worth being compressed."""
-        return len(self.body) >= _SMALLEST_PACKED and not self.media.startswith("font/")
+        return len(self.body) >= _SMALLEST_PACKED and self.media not in _INCOMPRESSIBLE
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -92,24 +90,14 @@ def read_files(folder: Path = FOLDER) -> Files:
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
     digest = sha256(b"".join(name.encode() + sha256(body).digest() for name, body in bodies.items())).hexdigest()[:16]
-<<<<<<< HEAD
     offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
     for name in (PAGE, WORKER):
         bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
-    return Files({name: _file(name, body) for name, body in bodies.items()}, digest)
+    return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest)
 
 
 def _is_kept_offline(name: str, body: bytes) -> bool:
     return name.endswith((".js", ".css", ".svg")) and name != WORKER and len(body) <= _LARGEST_OFFLINE
-
-
-def _file(name: str, body: bytes) -> File:
-    packed = gzip.compress(body, mtime=0) if len(body) >= _SMALLEST_PACKED and not name.endswith(".png") else None
-    return File(body, packed, _MEDIA[Path(name).suffix])
-=======
-    bodies[PAGE] = bodies[PAGE].replace(b"{digest}", digest.encode())
-    return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest)
->>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
 
 
 class Pages:
@@ -125,7 +113,7 @@ class Pages:
 
     async def worker(self, request: web.Request) -> web.Response:
         """Return the service worker, which is never cached. Its path is above all paths that it serves."""
-        return _response(request, (await self._read()).by_path[WORKER], PAGE_HEADERS)
+        return await self._response(request, WORKER, (await self._read()).by_path[WORKER], PAGE_HEADERS)
 
     async def file(self, request: web.Request) -> web.Response:
         """Return a file; 404 for unknown ones and for those of another version."""
@@ -146,23 +134,13 @@ class Pages:
         body = file.body
         if file.compressible and "gzip" in request.headers.get("Accept-Encoding", ""):
             body, headers["Content-Encoding"] = await self._compressed(path, body), "gzip"
-        charset = None if file.media.startswith("font/") else "utf-8"
+        charset = None if file.media in _INCOMPRESSIBLE else "utf-8"
         return web.Response(body=body, content_type=file.media, charset=charset, headers=headers)
 
-<<<<<<< HEAD
-def _response(request: web.Request, file: File, headers: dict[str, str]) -> web.Response:
-    headers = {**headers, "Vary": "Accept-Encoding"}
-    body = file.body
-    if file.packed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
-        body, headers["Content-Encoding"] = file.packed, "gzip"
-    charset = None if file.media == "image/png" else "utf-8"
-    return web.Response(body=body, content_type=file.media, charset=charset, headers=headers)
-=======
     async def _compressed(self, path: str, body: bytes) -> bytes:
         if path not in self._packed:
             self._packed[path] = asyncio.ensure_future(asyncio.to_thread(gzip.compress, body, mtime=0))
         return await asyncio.shield(self._packed[path])
->>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
 
 
 def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
@@ -170,12 +148,8 @@ def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
     pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
     return [
         web.get("/", pages.page),
-<<<<<<< HEAD
         web.get("/service-worker.js", pages.worker),
-        web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[a-z0-9_./-]{1,100}}", pages.file),
-=======
         web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[A-Za-z0-9_./-]{1,100}}", pages.file),
->>>>>>> b6a70d7 (Formulas are drawn by KaTeX, and large files of the console are compressed when they are first asked for)
         web.get("/api/session", signing_in.session),
         web.post("/api/sign-in", signing_in.sign_in),
         web.post("/api/sign-out", signing_in.sign_out),
