@@ -4,6 +4,7 @@ approvals/      Approvals of tool calls: the policy, the gate, and the remembere
 channels/       The channels: keeps them open, takes their messages, and delivers answers to them.
 commands/       The conversation as slash commands see it.
 context/        The context of a request: instructions, notes, pruning and compaction.
+deletion/       The deletion of conversations.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.

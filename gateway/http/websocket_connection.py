@@ -15,6 +15,7 @@ from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
 from gateway.conversations.approvals.gate import UnknownApproval
 from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
+from gateway.conversations.deletion.deletions import DeletedConversation
 from gateway.conversations.routing.chat import AcceptedMessage, Chat
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
@@ -29,7 +30,7 @@ from gateway.support.errors import Busy, Conflict, DamagedSession, GatewayError,
 from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
-from sessions.events.errors import SessionsError
+from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
 from sessions.store.fork import ForkRefused
@@ -106,6 +107,8 @@ class Connection:
         """The authenticated person; None before the handshake."""
         self.client = "unnamed"
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deleting: dict[str, str] = {}
+        """By key, the id of the frame that asked to delete it."""
         self._closed = False
 
     @property
@@ -122,9 +125,11 @@ class Connection:
         self._welcome()
         writer = asyncio.create_task(self._outbox.write())
         writer.add_done_callback(self._writer_ended)
+        unwatch = self._services.switchboard.on_deleted(self._on_deleted)
         try:
             await self._read()
         finally:
+            unwatch()
             self._outbox.unfollow_all()
             tasks = {writer, *self._tasks}
             for task in tasks:
@@ -215,7 +220,7 @@ class Connection:
             log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
             self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
 
-    async def _handle(self, frame: frames.ClientFrame) -> None:
+    async def _handle(self, frame: frames.ClientFrame) -> None:  # noqa: PLR0912 - one arm for each type
         match frame:
             case frames.Send():
                 await self._send(frame)
@@ -235,6 +240,8 @@ class Connection:
                 await self._fork(frame)
             case frames.Rename() | frames.Pin() | frames.Archive():
                 await self._set(frame)
+            case frames.Delete():
+                self._spawn(self._delete(frame))
             case frames.Approve():
                 await self._existing(frame.session)
                 self._spawn(self._approve(frame))
@@ -353,6 +360,27 @@ class Connection:
             case frames.Archive(archived=archived):
                 await current.archive(self._person, archived=archived)
         self._outbox.send_settings(chat, frame.id)
+
+    async def _delete(self, frame: frames.Delete) -> None:
+        self._deleting[frame.session] = frame.id
+        try:
+            await self._services.switchboard.delete(self._person, frame.session, by=self._person, facts=frame.facts)
+        except UnknownSession as error:
+            self._outbox.answer(frames.error("unknown_session", str(error), frame.id))
+        except (SessionsError, Conflict) as error:
+            self._outbox.answer(error_frame(error, frame.id))
+        finally:
+            self._deleting.pop(frame.session, None)
+
+    def _on_deleted(self, person: str, key: str, deleted: DeletedConversation | None) -> None:
+        """End the subscription to a conversation that is being deleted; later, tell the client."""
+        if person != self._person:
+            return
+        if deleted is None:
+            self._outbox.unfollow(key)
+            return
+        fields = {"id": self._deleting.get(key), "session": key, "removed": deleted.removed, "remains": deleted.remains}
+        self._outbox.answer(frames.frame("deleted", **fields))
 
     async def _approve(self, frame: frames.Approve) -> None:
         answerer = Answerer(person=self._person, channel="websocket", client=self.client)

@@ -125,6 +125,12 @@ class Archive(_Frame, frozen=True, kw_only=True, tag="archive"):
     archived: bool
 
 
+class Delete(_Frame, frozen=True, kw_only=True, tag="delete"):
+    id: FrameId
+    session: Key
+    facts: bool = False
+
+
 class Approve(_Frame, frozen=True, kw_only=True, tag="approve"):
     id: FrameId
     session: Key
@@ -138,7 +144,20 @@ class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
 
 
 ClientFrame: TypeAlias = (
-    Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Pin | Archive | Approve | Ping
+    Hello
+    | Send
+    | Subscribe
+    | Unsubscribe
+    | Cancel
+    | History
+    | Sessions
+    | Fork
+    | Rename
+    | Pin
+    | Archive
+    | Delete
+    | Approve
+    | Ping
 )
 
 _decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode

@@ -59,6 +59,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of what people approved always."""
     pairings = _Entry("pairings.jsonl")
     """The log of the addresses that are linked to persons."""
+    deletions = _Entry("deletions.jsonl")
+    """The log of deleted conversations, without their texts."""
     catalog = _Entry("catalog.sqlite")
     """The catalog of sessions; derived."""
     models = _Entry("models.json")

@@ -33,6 +33,7 @@ from gateway.conversations.channels.turn_activity import TurnActivity
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
+from gateway.conversations.deletion.deletions import Deletions
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
@@ -187,6 +188,17 @@ class ApplicationBuilder:
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         rules = await opened(RememberedRules(stores.facts, clock.now))
         pairings = await opened(Pairings(stores.facts, clock.now))
+        deletions = await opened(
+            Deletions(
+                store,
+                stores.facts,
+                catalog,
+                attachments=attachments_of(self.context.home),
+                memory=knowledge.memory,
+                facts=knowledge.facts,
+                now=clock.now,
+            )
+        )
         problems = Problems(
             catalog,
             counters,
@@ -200,6 +212,7 @@ class ApplicationBuilder:
                 *knowledge.problems(),
                 *rules.problems(),
                 *pairings.problems(),
+                *deletions.problems(),
             ],
         )
         delivery = ReplyDelivery(
@@ -216,6 +229,7 @@ class ApplicationBuilder:
                 build=ConversationFactory(dependencies).build,
                 clock=clock,
                 settings=self.context.settings,
+                deletions=deletions,
             )
         )
         self.stack.push_async_callback(delivery.close)

@@ -239,6 +239,7 @@ class Daemon:
             async with asyncio.timeout(SERVER_SECONDS):
                 await gateway.plugins.mcp.settled()
         await gateway.switchboard.resume_all()
+        await gateway.switchboard.resume_deletions()
         gateway.dependencies.command_services.questions.complete()
 
     def _instruments(self, gateway: Application) -> Instruments:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway.conversations.deletion.deletion_log import finish_removals
 from gateway.support.home import Home
+from gateway.support.storage import fact_logs
 from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
@@ -44,6 +47,10 @@ async def open_log_stores(home: Home, committed: Callable[[float], None] = lambd
 @asynccontextmanager
 async def open_catalog(home: Home, store: Store) -> AsyncIterator[Catalog]:
     """Open the catalog of the sessions, and discard those that never began. Raises StorageFailed."""
+    try:
+        await finish_removals(fact_logs(home), store, home.catalog)
+    except (SessionsError, InvalidLine) as error:  # the catalog reports what is missing
+        log.error("deletion_not_finished", reason=str(error))
     async with SqliteCatalog(home.catalog, home.sessions) as catalog:
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)

@@ -20,7 +20,7 @@ from plugins.api.memory.source import Source, WatchedFolders
 from plugins.api.memory_settings import NONE, MemoryKeys
 from plugins.api.plugin_services import IndexUnusable, Purpose
 from plugins.memory.index.embedder import Embedder, reason_of
-from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, import_search_modules
+from plugins.memory.index.indexer import Indexer, IndexRebuilt, IndexState, identity_of, import_search_modules
 from plugins.memory.search.diagnostics import nothing_found, outdated, remarks_on, without_vectors
 from plugins.memory.sources.notes import Notes
 from plugins.memory.sources.watcher import Watcher
@@ -41,6 +41,9 @@ REBUILD_PATIENCE = 5.0
 
 QUERY_CHARACTERS = 2000
 """Maximum characters of a query, since each of its words is looked up."""
+
+_ERASING = ("sqlite", "local")
+"""The backends in whose files nothing remains of what was removed, once they were optimized."""
 
 FEW_DOCUMENTS = 500
 """Maximum documents that are checked for changes by each search; with more, a search relies on the watcher."""
@@ -140,6 +143,39 @@ class Memory:
         await self._indexer.update()
         await self._embedder.embed_all()
         return self._indexer.state
+
+    @property
+    def erases(self) -> bool:
+        """True if nothing remains in the backend's files of what `purge` removes."""
+        return self._keys().backend_name in _ERASING
+
+    async def purge(self, paths: Sequence[str]) -> int:
+        """Remove documents that no longer exist, with their vectors, and return the number of their chunks.
+
+        Raises:
+            IndexUnusable: The index cannot be used.
+        """
+        if not any(self._path.parent.glob(f"{self._path.stem}.*")):
+            return 0
+        await import_search_modules()
+        provider = self.provider()
+        identity = identity_of(provider) if provider else None
+
+        def remove(index: MemoryBackend) -> int:
+            known = index.known()
+            _, before = index.size()
+            index.remove([path for path in paths if path in known])
+            if identity is not None:
+                index.trim_cache(identity, 0)
+            index.optimize()
+            return before - index.size()[1]
+
+        try:
+            return await self._file().write(remove)
+        except IndexRebuilt:  # from the documents that exist
+            return 0
+        finally:
+            self.wake()
 
     def _watched_folders(self) -> WatchedFolders:
         return reduce(or_, (source.watched() for source in self._enabled_sources()), WatchedFolders())

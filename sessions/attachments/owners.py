@@ -15,6 +15,7 @@ import re
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,22 @@ class Owners:
             place = self._place(person, digest)
             if _new(place).exists():
                 _new(place).rename(place)
+
+    def doubt(self, person: str, digest: str) -> None:
+        """Mark an attachment as unused, so that it is removed unless it is used again or `settle` is called."""
+        with self.lock:
+            place = self._place(person, digest)
+            if place.exists():
+                place.rename(_new(place))
+            with suppress(FileNotFoundError):
+                os.utime(_new(place), (0, 0))
+
+    def drop(self, person: str, digest: str) -> None:
+        """Remove the record of an attachment that was marked as unused and not used since."""
+        with self.lock, suppress(FileNotFoundError):
+            place = _new(self._place(person, digest))
+            if place.stat().st_mtime == 0:
+                place.unlink()
 
     def unsettled(self) -> Iterator[tuple[Path, str, float]]:
         """Yield each record of an unused attachment, with its hash and modification time."""

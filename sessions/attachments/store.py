@@ -14,17 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from hashlib import file_digest, sha256
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from time import time
 from typing import Self
 
 from sessions.attachments.attachment_refs import digests_in, references_in
 from sessions.attachments.owners import Owners, is_digest
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.errors import StorageFailed
+from sessions.events.errors import StorageFailed, UnknownSession
 from sessions.events.events import SessionOpened
 from sessions.events.file_types import PLAIN, Content, detect_media_type, detect_picture
 from sessions.events.messages import Attachment
@@ -106,6 +107,29 @@ class Attachments:
                 elif path.stat().st_mtime < before:
                     path.unlink()
         return sum(self._remove(digest, before) for digest in {*unknown, *(digest for _, digest in new)} - named)
+
+    def release(self, person: str, digests: Collection[str], logs: LogReader, sessions: Iterable[str]) -> tuple[int, int]:
+        known = [digest for digest in digests if is_digest(digest)]
+        began = time()
+        for digest in known:
+            self.owners.doubt(person, digest)
+        named: set[str] = set()
+        for session in sessions if known else ():
+            with suppress(UnknownSession), logs.read(session) as lines:
+                named |= digests_in(lines)
+        removed = size = 0
+        for digest in known:
+            if digest in named:
+                self.owners.settle(person, digest)
+                continue
+            self.owners.drop(person, digest)
+            with suppress(FileNotFoundError):
+                length = self.path(digest).stat().st_size
+                if self._remove(digest, began):
+                    removed, size = removed + 1, size + length
+        if removed:
+            sync_folder(self.folder)
+        return removed, size
 
     def path(self, digest: str) -> Path:
         """Return the path of the content of a hash."""

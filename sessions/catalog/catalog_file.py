@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,21 @@ class CatalogFile:
                 await db.rollback()
             raise
 
+    async def remove(self, sessions: Collection[str]) -> None:
+        """Remove all values of these sessions, and a file that was set aside and may have them. Raises `sqlite.Error`,
+        StorageFailed."""
+        db = self._db
+        await db.execute("BEGIN IMMEDIATE")
+        try:
+            for table in TABLES:
+                await db.executemany(f"DELETE FROM {table} WHERE session = ?", [(each,) for each in sessions])  # noqa: S608
+            await db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                await db.rollback()
+            raise
+        await asyncio.to_thread(_set_aside_path(self._path).unlink, missing_ok=True)
+
     @property
     def _db(self) -> aiosqlite.Connection:
         if self._connection is None:
@@ -164,6 +180,7 @@ class CatalogFile:
         await asyncio.to_thread(_make_private, self._path)
         self._connection = await connect(self._path, patience=PATIENCE)
         await self._db.execute("PRAGMA synchronous = OFF")
+        await self._db.execute("PRAGMA secure_delete = ON")  # what is removed must not remain in the file
         ((version,),) = await self._fetch("PRAGMA user_version")
         ((tables,),) = await self._fetch("SELECT count(*) FROM sqlite_master")
         if tables == 0:
@@ -184,8 +201,12 @@ def _make_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
+def _set_aside_path(path: Path) -> Path:
+    return path.with_name(path.name + ".set-aside")
+
+
 def _set_aside(path: Path) -> None:
     """Keep the file for analysis, without SQLite's auxiliary files; only the latest one is kept."""
-    path.replace(path.with_name(path.name + ".set-aside"))
+    path.replace(_set_aside_path(path))
     for suffix in ("-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -64,6 +64,7 @@ def forget(catalog: Path, session: str) -> None:
     Blocks; the home must be locked. Raises StorageFailed if the file cannot be changed."""
     try:
         with closing(connect_blocking(catalog, patience=PATIENCE)) as db:
+            db.execute("PRAGMA secure_delete = ON")
             db.execute("BEGIN IMMEDIATE")
             for table in TABLES:
                 db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608 - a name of ours

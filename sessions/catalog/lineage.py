@@ -32,6 +32,11 @@ class Lineage:
             self._successors.setdefault(row.succeeds.session, set()).add(row.session)
         self._current.pop(row.name, None)
 
+    def remove(self, session: str) -> None:
+        """Remove the row of a session, if there is one."""
+        if (row := self.rows.pop(session, None)) is not None:
+            self._unlink(row)
+
     def current(self, name: Name) -> SessionRow | None:
         """Return the session that receives the name's messages: the newest one without a successor."""
         if (session := self._current.get(name)) is not None:

@@ -9,7 +9,7 @@ the background, at most once a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -87,6 +87,7 @@ class SqliteCatalog:
         self._lineage = Lineage()
         self._covered: dict[str, Position] = {}
         self._changes = _Changes()
+        self._writing = asyncio.Lock()
         self._dirty = asyncio.Event()
         self._closing = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -146,6 +147,21 @@ class SqliteCatalog:
         self._lineage.put(row)
         self._changes.rows[row.session] = row
         self._dirty.set()
+
+    async def remove(self, sessions: Collection[str]) -> None:
+        for session in sessions:
+            self._lineage.remove(session)
+            self._covered.pop(session, None)
+            self.unreadable.pop(session, None)
+        async with self._writing:  # what is being written may have them still
+            for session in sessions:
+                self._changes.rows.pop(session, None)
+                self._changes.checkpoints.pop(session, None)
+            self._changes.receipts = [each for each in self._changes.receipts if each.session not in sessions]
+            try:
+                await self._file.remove(sessions)
+            except Error as error:
+                raise StorageFailed(f"The catalog cannot be written: {error}.") from error
 
     # --- checkpoints and receipts -------------------------------------------------------------------------------------
 
@@ -242,6 +258,10 @@ class SqliteCatalog:
         await self._write()  # changes made meanwhile, or not written before
 
     async def _write(self) -> None:
+        async with self._writing:
+            await self._write_changes()
+
+    async def _write_changes(self) -> None:
         changes, self._changes = self._changes, _Changes()
         if not changes:
             return

@@ -20,7 +20,7 @@ from sessions.files.append_file import AppendFile, error_text
 from sessions.files.committer import Committer
 from sessions.files.fsync import make_folder, open_folder, write_new
 from sessions.files.journal_folder import JournalFolder, open_lines
-from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, report_damage
+from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, remove_journal, report_damage
 from sessions.store.protocols import START, Position
 from sessions.store.reading import StoredLog, read_lines
 
@@ -165,6 +165,7 @@ class Journals(JournalFolder):
         self._quarantine = quarantine
         self._committer = committer
         self._held: set[str] = set()
+        self._copying = 0
 
     @property
     def pending(self) -> int:
@@ -225,7 +226,11 @@ class Journals(JournalFolder):
         return self._journal(session, path, file), last
 
     async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
-        await asyncio.to_thread(self._copy, self.path(parent), upto.offset, line, self.path(session))
+        self._copying += 1
+        try:
+            await asyncio.to_thread(self._copy, self.path(parent), upto.offset, line, self.path(session))
+        finally:
+            self._copying -= 1
 
     def _copy(self, parent: Path, end: int, line: bytes, path: Path) -> None:
         """Create a journal atomically: a partial one after an error would give its key two sessions."""
@@ -247,6 +252,14 @@ class Journals(JournalFolder):
                     raise
         except OSError as error:
             raise StorageFailed(f"The fork could not be written: {error_text(error)}.") from error
+
+    async def remove(self, session: str) -> None:
+        path, drafts = self.path(session), "" if self._copying else DRAFT
+        try:
+            await self._hold(session, lambda: remove_journal(path, self._quarantine, drafts=drafts))
+        except OSError as error:
+            raise StorageFailed(f"{path.name} could not be removed: {error_text(error)}.") from error
+        self._held.discard(session)
 
     async def discard_empty(self, session: str) -> None:
         path = self.path(session)

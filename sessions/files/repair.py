@@ -99,6 +99,16 @@ def remove_empty(path: Path, quarantine: Path) -> None:
     sync_folder(path.parent)
 
 
+def remove_journal(path: Path, quarantine: Path, *, drafts: str) -> None:
+    """Remove a journal with what `quarantine` has of it, durably, and files with the suffix `drafts`, which an interrupted
+    copy has left. Blocks; raises OSError."""
+    left = [*quarantine.glob(f"{path.stem}-*"), *(path.parent.glob(f"*{drafts}") if drafts else ())]
+    for each in (path, *left):
+        each.unlink(missing_ok=True)
+    for folder in {each.parent for each in (path, *left)}:
+        sync_folder(folder)
+
+
 def create_to_append(path: Path, *, essential: bool = True) -> AppendFile:
     """Create an empty journal in an existing folder; its directory entry becomes durable with its first line. Raises
     StorageFailed, also if it exists."""

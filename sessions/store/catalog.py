@@ -5,7 +5,7 @@ And the protocol of claims: the right to write the sessions of a conversation, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -133,6 +133,11 @@ class Catalog(Protocol):
 
     def put(self, row: SessionRow) -> None:
         """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely durable log."""
+        ...
+
+    async def remove(self, sessions: Collection[str]) -> None:
+        """Remove everything about sessions whose logs are removed on request. Nothing of it remains in the catalog's file.
+        Raises StorageFailed; then the file still has it."""
         ...
 
     async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:

@@ -6,7 +6,7 @@ store does not interpret events. So another store (a database, a remote log) onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -213,6 +213,11 @@ class Store(LogReader, Protocol):
         """
         ...
 
+    async def remove(self, session: str) -> None:
+        """Remove a log, if there is one, with all that was set aside of it, durably. Raises StorageFailed, also if it is
+        open."""
+        ...
+
     async def discard_empty(self, session: str) -> None:
         """Remove a log without a complete line, if it is one. Raises StorageFailed."""
         ...
@@ -275,6 +280,13 @@ class Blobs(Protocol):
 
     def fault(self, digest: str) -> str:
         """Return what is wrong with the content of a hash, to follow "it"; empty if nothing is. Blocks."""
+        ...
+
+    def release(self, person: str, digests: Collection[str], logs: LogReader, sessions: Iterable[str]) -> tuple[int, int]:
+        """Remove those attachments of a person that none of the person's other `sessions` refers to.
+
+        Return the number of contents that nobody has any more, and their bytes. Blocks; raises OSError or a SessionsError.
+        """
         ...
 
     def remove_orphans(self, logs: LogReader, before: float) -> int:

@@ -388,6 +388,24 @@ class StoreMachine(RuleBasedStateMachine):
         assert self._store.stamp(session) is not None
         assert self._store.stamp(empty) is None
 
+    @rule(session=consumes(logs))
+    def delete(self, session: str) -> None:
+        """A log is removed once it is closed, and again without an error; its id is free."""
+
+        async def run() -> None:
+            if self._models[session].recorder is not None:
+                with pytest.raises(StorageFailed):
+                    await self._store.remove(session)
+            await self._close(session)
+            await self._store.remove(session)
+            await self._store.remove(session)
+            await self._open.catalog.remove([session])
+            assert await self._open.catalog.find(session) is None
+
+        self._run(run())
+        del self._models[session]
+        self._unknown(session)
+
     # --- what always holds --------------------------------------------------------------------------------------------
 
     @invariant()

@@ -240,11 +240,11 @@ def shape(frame: Frame) -> Any:
         "units",
         "usage",
     }
-    made |= {"parent", "millis", "server", "limits", "tools", "parameters", "message"}
+    made |= {"bytes", "parent", "millis", "server", "limits", "tools", "parameters", "message"}
     loose = made | ({"text"} if frame.get("kind") == "instructions_set" else set())
     plain = {name: shape(value) if isinstance(value, dict) else value for name, value in frame.items() if name not in loose}
     for name in ("events", "sessions"):
-        if name in plain:
+        if isinstance(plain.get(name), list):
             plain[name] = [shape(each) for each in plain[name]]
     if "commands" in plain:
         plain["commands"] = {name for command in plain["commands"] for name in command}  # the page shows one of them

@@ -257,6 +257,8 @@ class FactExtraction:
                 event, failed=replace_surrogates(found.wrong), model=answer.model, usage=answer.usage
             )
         origin = FactOrigin(session=row.session, seq=turn.first)
+        if await self._rows.find(row.session) is None:
+            return  # it was deleted meanwhile
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 
     async def _ask(self, session: str, turn: TurnText, model: ChosenModel, most: int) -> ModelAnswer:

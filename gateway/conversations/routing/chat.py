@@ -157,7 +157,7 @@ class Chat:
             raise Busy("The disk cannot keep up; try again shortly.")
         self._check_room(current, is_command=typed is not None)
         if opens:
-            self._hold()
+            self.hold()
         try:
             seq = self._append(current, message, typed)
         except BaseException:
@@ -208,9 +208,10 @@ class Chat:
     def hold_for_successor(self) -> None:
         """Hold back new messages if a `/new` waits in the current session, which a restart may have left unanswered."""
         if self._held is None and any(each.typed.opens_session for each in self._require_current().inbox.commands()):
-            self._hold()
+            self.hold()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Let new messages wait until `release`."""
         self._held = asyncio.get_running_loop().create_future()
 
     def release(self) -> None:
@@ -236,7 +237,7 @@ class Chat:
         self, damaged: JournalDamaged, message: MessageReceived, typed: TypedCommand | None
     ) -> AcceptedMessage:
         """Begin a new session after a damaged one. Its journal also records the `/new`."""
-        self._hold()
+        self.hold()
         try:
             succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
             self.current = current = await self._begin(self, succeeds)

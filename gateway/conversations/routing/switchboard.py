@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
 from gateway.config.settings import Settings
+from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import (
@@ -26,8 +27,9 @@ from gateway.conversations.routing.conversation_list import (
 )
 from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
+from gateway.support.errors import Conflict
 from plugins.api.context import Clock
-from sessions.events.errors import JournalDamaged, SessionsError
+from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.events.events import Succession
 from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow, listed_fields
 from sessions.store.fork import Fork
@@ -45,6 +47,9 @@ REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """Seconds before a failed conversation is opened again: after the first failure, the second, and so on."""
 
 T = TypeVar("T")
+
+DeletionWatcher: TypeAlias = Callable[[str, str, DeletedConversation | None], None]
+"""Called with the person, the key, and None before anything is removed; again with the result."""
 
 log = structlog.get_logger("exuvia.switchboard")
 
@@ -70,11 +75,14 @@ class Switchboard:
         build: Callable[[Chat, Recorder], Conversation],
         clock: Clock,
         settings: Settings,
+        deletions: Deletions,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._claims = claims
         self._settings = settings
+        self._deletions = deletions
+        self._deletion_watchers: set[DeletionWatcher] = set()
         self._clock = clock
         self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
         self._forks = Forks(catalog, store, clock)
@@ -179,6 +187,70 @@ class Switchboard:
                 # While this waited for the lock, a message may have begun a session under this key.
                 if await self._catalog.current(*name) is None:
                     return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
+
+    def on_deleted(self, watcher: DeletionWatcher) -> Callable[[], None]:
+        """Call `watcher` when a conversation was closed in order to be deleted. Returns a function that removes it."""
+        self._deletion_watchers.add(watcher)
+        return lambda: self._deletion_watchers.discard(watcher)
+
+    async def delete(self, person: str, key: str, *, by: str, facts: bool) -> DeletedConversation:
+        """Delete a person's conversation. Once it is recorded, it is finished even after a crash.
+
+        Raises:
+            UnknownSession: There is no such conversation.
+            Conflict: A turn runs, or a message waits for one.
+            StorageFailed: The conversation cannot be opened, or something cannot be removed.
+        """
+        # Shielded: if the caller is cancelled, the rest must be removed nevertheless.
+        return await asyncio.shield(self._spawn(self._delete(person, key, by, facts=facts)))
+
+    async def _delete(self, person: str, key: str, by: str, *, facts: bool) -> DeletedConversation:
+        async with self._closed(person, key) as rows:
+            begun = await self._deletions.begin(rows, by, facts=facts)
+            for watcher in tuple(self._deletion_watchers):
+                watcher(person, key, None)
+            await self._deletions.remove_sessions(begun)
+        deleted = await self._deletions.finish(begun)
+        for watcher in tuple(self._deletion_watchers):
+            watcher(person, key, deleted)
+        return deleted
+
+    async def resume_deletions(self) -> None:
+        """Finish the deletions that the last stop interrupted."""
+        await self._deletions.resume()
+
+    @asynccontextmanager
+    async def _closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
+        """Close a person's conversation for as long as the block runs, and yield all its sessions; new messages wait.
+
+        Raises:
+            UnknownSession: There is no such conversation.
+            Conflict: A turn runs, or a message waits for one.
+            StorageFailed: The conversation cannot be opened.
+        """
+        name = person, key
+        if await self.chat(person, key, create=False) is None:
+            raise UnknownSession(f"There is no session {key}.")
+        async with self._lock(name):
+            if (chat := self._chats.get(name)) is not None:
+                await self._close(chat)
+            claim = await self._claims.claim(name)
+            try:
+                yield [row for row in await self._catalog.every(person) if row.key == key]
+            finally:
+                await self._claims.release(claim)
+
+    async def _close(self, chat: Chat) -> None:
+        """Stop the conversations of a chat that does nothing, whose lock is held, and forget the chat."""
+        if chat.has_turn or any(each.recorder.transcript.waiting for each in chat.conversations):
+            raise Conflict("A turn is running in this conversation, or a message waits; stop it first.")
+        chat.hold()
+        del self._chats[chat.name]
+        self._unfinished.discard(chat.name)
+        for conversation in chat.conversations:
+            await self._runner.stop(conversation.session)
+        chat.release()
+        await self._claims.release(chat.claim)
 
     @asynccontextmanager
     async def _claimed(self, name: Name) -> AsyncIterator[None]:

@@ -103,7 +103,8 @@ class MemoryBackend(Protocol):
         ...
 
     def optimize(self) -> None:
-        """Optimize the index for searching. Called after many documents were stored."""
+        """Optimize the index for searching. Called after many documents were stored, and after documents were deleted on
+        request: nothing of those should remain in the backend's files."""
         ...
 
     def chunks(self, keys: Collection[int], scope: Scope) -> dict[int, Chunk]:

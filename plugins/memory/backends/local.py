@@ -155,7 +155,8 @@ class LocalBackend:
         return kept
 
     def optimize(self) -> None:
-        """Do nothing: there is nothing to optimise."""
+        """Write the file again, without what was removed."""
+        self._file.rewrite()
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         allowed = self._allowed(scope)

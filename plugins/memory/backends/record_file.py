@@ -65,6 +65,12 @@ class RecordFile:
             self._file.close()
             self._file = None
 
+    def rewrite(self) -> None:
+        """Write the file again with the live records only, unless another process writes it."""
+        self._file = self._file or self._open_locked()
+        if self._file is not None:
+            self._rewrite()
+
     def _rewrite(self) -> None:
         new_path = self._place.with_name(self._place.name + ".new")
         with _opened(new_path) as new:

@@ -141,8 +141,11 @@ class MemoryIndex:
             raise
 
     def optimize(self) -> None:
-        """Merge the segments of the FTS5 index, all of which each search reads."""
-        self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+        """Merge the segments of the FTS5 indexes, all of which each search reads. Segments and the write-ahead log keep what
+        was removed until then."""
+        for table in ("words", "parts"):
+            self._db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - names of ours
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         condition, values = scope.condition()

@@ -104,6 +104,7 @@ def _opened(path: Path) -> tuple[Any, bool]:
         connection.execute("PRAGMA cache_size = -16000")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA secure_delete = ON")  # what is removed must not remain in the file
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables == 0:

@@ -1,0 +1,243 @@
+"""Deletes conversations: records the deletion durably, then removes everything that they have left, in steps that can be
+repeated after an interruption at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import structlog
+
+from gateway.conversations.deletion.deletion_log import DELETIONS, DeletedJournal, DeletionFinished, SessionDeleted
+from gateway.conversations.deletion.journal_findings import JournalFindings, sessions_citing
+from gateway.support.errors import error_fields, sentence_of
+from plugins.api.fact_values import FactsError, NoSuchFact
+from plugins.api.plugin_services import IndexUnusable
+from plugins.facts.facts import Facts
+from plugins.memory.memory import Memory
+from plugins.memory.sources.transcripts import document_of
+from sessions.events.errors import SessionsError
+from sessions.store.catalog import Catalog, SessionRow
+from sessions.store.header import random_suffix
+from sessions.store.lazy_log import LazyLog
+from sessions.store.protocols import Blobs, Store
+
+NAMED = 5
+"""The number of notes and forks that are named; the others are counted."""
+
+log = structlog.get_logger("exuvia.deletions")
+
+
+class RemovedCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed: sessions, bytes of journals and attachments, attachments, chunks of the index, and facts."""
+
+    sessions: int
+    bytes: int
+    attachments: int
+    chunks: int
+    facts: int
+
+
+class DeletedConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A deleted conversation: what was removed, and what remains elsewhere, as sentences for the person."""
+
+    removed: RemovedCounts
+    remains: tuple[str, ...]
+
+
+class BegunDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded deletion, and what was found about other places before anything was removed."""
+
+    event: SessionDeleted
+    findings: JournalFindings = msgspec.field(default_factory=JournalFindings)
+    remains: tuple[str, ...] = ()
+
+    def removed(self, size: int = 0, *, attachments: int = 0, chunks: int = 0, facts: int = 0) -> RemovedCounts:
+        """Return the counts; `size` is that of the removed attachments."""
+        journals, sessions = self.findings.size, len(self.event.sessions)
+        return RemovedCounts(sessions=sessions, bytes=journals + size, attachments=attachments, chunks=chunks, facts=facts)
+
+
+class Deletions:
+    """The deletions of a home, as an async context manager.
+
+    Args:
+        store: The logs of the sessions.
+        root: The store of the deletions' log.
+        catalog: The catalog of the sessions.
+        attachments: The attachments.
+        memory: The memory, whose index has texts of the sessions.
+        facts: The facts, some of which come from sessions.
+        now: Returns the current time in UTC.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: Store,
+        catalog: Catalog,
+        *,
+        attachments: Blobs,
+        memory: Memory,
+        facts: Facts,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._attachments = attachments
+        self._memory = memory
+        self._facts = facts
+        self._log = LazyLog(DELETIONS, root, now, unusable="No conversation can be deleted")
+        self._unfinished = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._log.close()
+
+    def problems(self) -> list[str]:
+        """Return sentences about a log that cannot be used, and deletions that could not be finished."""
+        found = [self._log.problem] if self._log.problem else []
+        if self._unfinished:
+            found.append("A deletion could not be finished; the next start tries again. The log has the reason.")
+        return found
+
+    async def begin(self, rows: Sequence[SessionRow], by: str, *, facts: bool) -> BegunDeletion:
+        """Record durably that the sessions of a conversation, which is closed, are to be deleted. Raises StorageFailed."""
+        findings, journals = await asyncio.to_thread(self._inspected, [row.session for row in rows])
+        person = rows[0].person
+        remains = _remains(findings, await self._catalog.every(person), rows)
+        event = SessionDeleted(
+            deletion=random_suffix() + random_suffix(),
+            person=person,
+            by=by,
+            sessions=tuple(journals),
+            attachments=tuple(sorted(findings.attachments)),
+            facts=facts,
+        )
+        await (await self._log.writer()).append_durable(event)
+        log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
+        return BegunDeletion(event=event, findings=findings, remains=remains)
+
+    async def remove_sessions(self, begun: BegunDeletion) -> None:
+        """Remove the journals, and everything that the catalog has of them. Raises StorageFailed."""
+        for session in begun.event.ids:
+            await self._store.remove(session)
+        await self._catalog.remove(begun.event.ids)
+
+    async def finish(self, begun: BegunDeletion) -> DeletedConversation:
+        """Remove what others have of removed sessions, and record that the deletion is finished. Raises StorageFailed."""
+        event, remains = begun.event, list(begun.remains)
+        others = [row.session for row in await self._catalog.every(event.person)]
+        try:
+            attachments, size = await asyncio.to_thread(
+                self._attachments.release, event.person, event.attachments, self._store, others
+            )
+            documents = [document_of(session) for session in event.ids]
+            chunks = await self._memory.purge(documents)
+            citing = await asyncio.to_thread(sessions_citing, self._store, others, documents)
+            facts = await self._forget_facts(event, remains)
+        except (SessionsError, OSError, IndexUnusable, FactsError) as error:
+            self._unfinished += 1
+            log.error("deletion_not_finished", deletion=event.deletion, reason=sentence_of(error))
+            remains.append(
+                f"The deletion could not be finished ({sentence_of(error).rstrip('.')}); the next start tries again."
+            )
+            return DeletedConversation(removed=begun.removed(), remains=tuple(remains))
+        if citing:
+            remains.append(f"Passages of it that the memory found for {_counted(citing, 'other session')}.")
+        if not self._memory.erases:
+            remains.append("The backend of the memory decides when removed texts leave its files.")
+        await (await self._log.writer()).append_durable(DeletionFinished(deletion=event.deletion))
+        remains.append("Copies that were made of the gateway's home, such as backups, are unchanged.")
+        removed = begun.removed(size, attachments=attachments, chunks=chunks, facts=facts)
+        return DeletedConversation(removed=removed, remains=tuple(remains))
+
+    async def resume(self) -> None:
+        """Finish the deletions that the last stop interrupted."""
+        with suppress(SessionsError):  # `problems` has the reason
+            for event in tuple((await self._log.durable_state()).values()):
+                try:
+                    begun = BegunDeletion(event=event)
+                    await self.remove_sessions(begun)
+                    await self.finish(begun)
+                except SessionsError as error:
+                    self._unfinished += 1
+                    log.error("deletion_not_finished", deletion=event.deletion, **error_fields(error))
+
+    def _inspected(self, sessions: Sequence[str]) -> tuple[JournalFindings, list[DeletedJournal]]:
+        findings, journals = JournalFindings(), []
+        for session in sessions:
+            head, digest = findings.add(self._store, session)
+            journals.append(DeletedJournal(session=session, head=head, sum=digest))
+        return findings, journals
+
+    async def _forget_facts(self, event: SessionDeleted, remains: list[str]) -> int:
+        """Forget the facts that came from the sessions if that was requested, except pinned ones; return their number."""
+        if self._facts.is_empty:
+            return 0
+        facts = (await self._facts.book()).facts.values()
+        own = [fact for fact in facts if fact.origin is not None and fact.origin.session in event.ids]
+        forgotten = 0
+        for fact in own if event.facts else ():
+            if not fact.pinned:
+                with suppress(NoSuchFact):  # forgotten with another one
+                    await self._facts.forget(fact.id, event.by, owner=None)
+                forgotten += 1
+        if kept := len(own) - forgotten:
+            remains.append(f"{_counted(kept, 'fact')} that came from it; `/facts` lists them.")
+        if forgotten:
+            remains.append("The log of the facts keeps the history of those that were forgotten.")
+        return forgotten
+
+
+def _remains(findings: JournalFindings, every: Sequence[SessionRow], deleted: Sequence[SessionRow]) -> tuple[str, ...]:
+    """Return what stays elsewhere, as sentences."""
+    gone, by_id = {row.session for row in deleted}, {row.session: row for row in every}
+    copies = sorted({row.key for row in every if row.session not in gone and _continues(row, gone, by_id)})
+    parents = {row.origin.session for row in deleted if row.origin} & (by_id.keys() - gone)
+    sentences = []
+    if copies:
+        sentences.append(f"Forks that hold a copy of its beginning: {_named(copies)}.")
+    if parents:
+        names = sorted({by_id[parent].key for parent in parents})
+        sentences.append(f"It was forked from {_named(names)}, which holds the beginning that they share.")
+    if findings.notes:
+        sentences.append(f"Notes that were written from it: {_named(sorted(findings.notes))}.")
+    if findings.tools:
+        sentences.append("Files of the workspace that its tools have written.")
+    if findings.rules:
+        sentences.append("Approvals that were given for always; `/approvals` lists them.")
+    if findings.channels:
+        sentences.append(f"Answers that were delivered over {_named(sorted(findings.channels))}.")
+    return tuple(sentences)
+
+
+def _continues(row: SessionRow, gone: set[str], by_id: dict[str, SessionRow]) -> bool:
+    """Return True if a session is a fork of a deleted one, or a fork of such a fork."""
+    seen = set[str]()
+    while row.origin is not None and row.session not in seen:
+        if row.origin.session in gone:
+            return True
+        seen.add(row.session)
+        if (parent := by_id.get(row.origin.session)) is None:
+            return False
+        row = parent
+    return False
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,213 @@
+"""Deleting conversations: what is removed, what remains, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions.events.errors import StorageFailed
+from sessions.files.journals import Journals
+from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
+from tests.gateway.test_facts_story import filled
+from tests.gateway.test_people import ANA
+from tests.waiting import deadline, until
+
+pytestmark = pytest.mark.usefixtures("unhurried_recall")
+
+CANARY = "zyxwvutsrq9canary"
+BY_WORDS = {"memory.embedding.provider": "none", "compaction.memory_flush.enabled": False}
+
+
+def places(home: Path) -> set[str]:
+    """Return the files of a home that have the canary, in either case."""
+    found = set()
+    for path in home.rglob("*"):
+        if path.is_file() and CANARY.encode() in path.read_bytes().lower():
+            found.add(path.relative_to(home).as_posix())
+    return found
+
+
+async def delete(client: Client, session: str = "main", **fields: Any) -> Frame:
+    """Send a `delete` and return its answer."""
+    await client.say("delete", id="d", session=session, **fields)
+    return await client.until(lambda frame: frame.get("id") == "d")
+
+
+async def hits(running: Gateway, query: str) -> list[Frame]:
+    """Return the hits of a search of the memory."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with running.http.get(f"{running.url}/api/memory", params={"q": query}, headers=headers) as response:
+        found: list[Frame] = (await response.json())["hits"]
+        return found
+
+
+async def sing(running: Gateway) -> None:
+    """Bring the canary into every place that a conversation reaches: journals, the catalog, attachments and the index."""
+    client = await running.connect()
+    await client.say("rename", id="r", session="main", title="")
+    attachment = {"data": base64.b64encode(f"in a file: {CANARY}".encode()).decode(), "name": f"{CANARY}.txt"}
+    await client.say("send", id="1", session="main", text=f"Listen: {CANARY}", attachments=[attachment])
+    await client.until_event("turn_ended")
+    await client.say("rename", id="r", session="main", title=f"About {CANARY}")
+    await client.until_type("settings", id="r")
+    await client.chat("unrelated words about crabs", session="other")
+    await client.command("/new")
+    await client.chat(f"Again: {CANARY}")
+    async with deadline():
+        while not await hits(running, CANARY):
+            await asyncio.sleep(0.05)
+
+
+async def test_nothing_remains_of_a_deleted_conversation(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        await sing(running)
+    before = places(tmp_path)
+    assert {path.split("/")[0] for path in before} == {"sessions", "attachments", "catalog.sqlite", "memory.sqlite"}
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        client, other = await running.connect(), await running.connect()
+        size = sum(path.stat().st_size for path in (tmp_path / "sessions").iterdir())
+        await other.say("subscribe", id="s", session="main")
+        await other.until_type("settings", id="s")
+        deleted = await delete(client)
+        removed = deleted.pop("removed")
+        assert deleted == {
+            "type": "deleted", "id": "d", "session": "main",
+            "remains": ["Copies that were made of the gateway's home, such as backups, are unchanged."],
+        }  # fmt: skip
+        assert (removed["sessions"], removed["attachments"], removed["facts"]) == (2, 1, 0)
+        assert removed["chunks"] > 0
+        assert 0 < removed["bytes"] < size
+        told = await other.until_type("deleted")
+        assert ("id" in told, told["removed"]) == (False, removed)
+        assert places(tmp_path) == set()
+        await client.say("sessions", id="l")
+        assert [row["session"] for row in (await client.until_type("sessions"))["sessions"]] == ["other"]
+        await client.say("subscribe", id="s2", session="main")
+        assert (await client.until(lambda frame: frame.get("id") == "s2"))["code"] == "unknown_session"
+        assert await client.chat("anew") == "anew"  # the key is free again
+    assert places(tmp_path) == set()
+    record = (tmp_path / "deletions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in record] == ["session_deleted", "deletion_finished"]
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        client = await running.connect()
+        assert "main" not in await client.command("/status", session="other")
+
+
+async def test_a_conversation_is_not_deleted_while_a_turn_runs(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "a b c d e f", "delay_ms": 100}]) as running:
+        client = await running.connect()
+        await client.send("one")
+        await client.until_type("delta")
+        refused = await delete(client)
+        assert (refused["type"], refused["code"]) == ("error", "conflict")
+        await client.until_event("turn_ended")
+        assert (await delete(client))["type"] == "deleted"
+        assert running.journals() == {}
+        assert (await delete(client))["code"] == "unknown_session"
+
+
+async def test_nobody_deletes_what_is_anothers(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"people.ana.token": ANA}) as running:
+        owner, ana = await running.connect(), await running.connect(ANA)
+        await owner.chat("one")
+        await ana.chat("hers")
+        assert (await delete(ana))["type"] == "deleted"
+        assert [events[0]["person"] for events in running.journals().values()] == ["owner"]
+        await owner.round_trips()
+        assert [frame for frame in owner.frames if frame["type"] == "deleted"] == []
+
+
+async def test_what_stays_elsewhere_is_named(tmp_path: Path) -> None:
+    call = {"tool": "write", "arguments": {"path": "a.txt", "content": "x"}}
+    script: list[Frame] = [{"text": "", "calls": [call]}, {"text": "done"}, {"purpose": "flush", "text": "- Crabs walk."}]
+    async with gateway(tmp_path, script=script) as running:
+        client = await running.connect()
+        await client.chat("one")
+        await client.command("/new")
+        note = (await client.until_event("note_appended"))["path"]
+        await client.say("fork", id="f", session="main")
+        await client.until_type("forked")
+        await client.say("fork", id="f2", session="main-fork")
+        await client.until_type("forked", id="f2")
+        deleted = await delete(client)
+        assert deleted["remains"] == [
+            "Forks that hold a copy of its beginning: main-fork, main-fork-fork.",
+            f"Notes that were written from it: {note}.",
+            "Files of the workspace that its tools have written.",
+            "Copies that were made of the gateway's home, such as backups, are unchanged.",
+        ]
+        deleted = await delete(client, session="main-fork-fork")
+        assert "It was forked from main-fork, which holds the beginning that they share." in deleted["remains"]
+
+
+async def test_files_that_another_conversation_has_too_are_kept(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for key, names in (("main", "ab"), ("other", "b")):
+            sent = [{"data": base64.b64encode(name.encode()).decode(), "name": f"{name}.txt"} for name in names]
+            await client.say("send", id=key, session=key, text="see", attachments=sent)
+            await client.until_event("turn_ended")
+        assert (await delete(client))["removed"]["attachments"] == 1
+        kept = [path for path in (tmp_path / "attachments").iterdir() if path.is_file()]
+        assert [path.read_text() for path in kept] == ["b"]
+        records = [path.name for path in (tmp_path / "attachments/owners/owner").iterdir()]
+        assert records == [kept[0].name]
+
+
+async def test_facts_are_forgotten_on_request(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home") as running:
+        client = await running.connect()
+        for key in ("main", "other"):
+            await client.chat(key, session=key)
+        origins = {events[0]["key"]: session for session, events in running.journals().items()}
+    rows = [
+        {"id": f"{key}-fact", "content": f"Crabs of {key} walk", "origin": {"session": session, "seq": 2}}
+        for key, session in origins.items()
+    ]
+    await asyncio.to_thread(filled, tmp_path, *rows)
+    async with gateway(tmp_path / "home") as running:
+        client = await running.connect()
+        first = await delete(client, session="other")
+        assert (first["removed"]["facts"], first["remains"][0]) == (0, "1 fact that came from it; `/facts` lists them.")
+        second = await delete(client, facts=True)
+        assert second["removed"]["facts"] == 1
+        assert "The log of the facts keeps the history of those that were forgotten." in second["remains"]
+
+
+async def test_passages_that_were_found_for_other_conversations_are_told(tmp_path: Path) -> None:
+    script: list[Frame] = [
+        {"text": "", "calls": [{"tool": "memory_search", "arguments": {"query": CANARY}}]},
+        {"text": "done"},
+    ]
+    async with gateway(tmp_path, script=script, settings=BY_WORDS) as running:
+        await sing(running)
+        client = await running.connect()
+        await client.send("What do we know?", session="third")
+        await client.until_event("turn_ended")
+        deleted = await delete(client)
+        assert "Passages of it that the memory found for 1 other session." in deleted["remains"]
+
+
+async def test_a_deletion_that_fails_is_finished_by_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        await sing(running)
+
+        async def fails(self: Journals, session: str) -> None:
+            raise StorageFailed("The disk is gone.")
+
+        client = await running.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(Journals, "remove", fails)
+            refused = await delete(client)
+        assert (refused["code"], refused["message"]) == ("storage_failed", "The disk is gone.")
+    async with gateway(tmp_path, settings=BY_WORDS) as running:
+        client = await running.connect()
+        await client.say("sessions", id="l")
+        assert [row["session"] for row in (await client.until_type("sessions"))["sessions"]] == ["other"]
+        await until(lambda: "deletion_finished" in (tmp_path / "deletions.jsonl").read_text())
+        assert places(tmp_path) == set()
