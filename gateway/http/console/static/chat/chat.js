@@ -14,7 +14,7 @@ import { icon } from "../icons.js";
 import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "../answer/tool_calls.js";
-import { welcome } from "../welcome.js";
+import { welcome } from "./welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;
@@ -29,7 +29,7 @@ export function mount(element, app, route) {
 function mountFresh(element, app) {
   app.head("New session");
   const composer = new Composer(app, FRESH, { stop() {}, send });
-  element.append(welcome(app), composer.element);
+  element.append(welcome(app, composer), composer.element);
   composer.focus();
 
   function send(text, attachments) {
@@ -59,7 +59,7 @@ function mountKey(element, app, key, [session, seq]) {
   const draw = () => {
     timeline.draw();
     composer.running(conversation.running);
-    if (conversation.absent && !conversation.entries().length) timeline.element.before((empty ??= welcome(app)));
+    if (conversation.absent && !conversation.entries().length) timeline.element.before((empty ??= welcome(app, composer)));
     else empty?.remove();
     head();
     app.attention(conversation.questions.length);
