@@ -109,7 +109,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
             message = WaitingMessage(seq=recorded.seq, message=event)
-            return {"waiting": (*waiting, message), "channel": t.channel or event.channel}
+            return {"waiting": (*waiting, message), "channel": t.channel or event.channel, "used": recorded.at}
         case MessageWithdrawn():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
@@ -159,7 +159,8 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             to = reply_address(w.message for w in t.waiting if w.seq == event.answers)
             answered = tuple(w for w in t.waiting if w.seq != event.answers)
             owed = (PendingDelivery(of=recorded.seq, to=to.address, answers=to.answers),) if to else ()
-            return {"waiting": answered, "replied": recorded.seq, **({"owed": (*t.owed, *owed)} if to else {})}
+            newest = {"replied": recorded.seq, "used": recorded.at}
+            return {"waiting": answered, **newest, **({"owed": (*t.owed, *owed)} if to else {})}
         case SessionClosed():
             return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
@@ -330,11 +331,12 @@ def _answered(turn: OpenTurn, question: ApprovalQuestion, recorded: Recorded, ev
 
 def _ended(t: Transcript, recorded: Recorded, event: TurnEnded) -> dict[str, object]:
     if (turn := t.open_turn) is None:
-        return {"replied": recorded.seq}
+        return {"replied": recorded.seq, "used": recorded.at}
     owed = t.owed
     for question in turn.questions:
         owed = _without_question(owed, question)
-    return {"open_turn": None, "replied": recorded.seq, "owed": (*owed, *due_deliveries(event, recorded.seq, turn))}
+    due = due_deliveries(event, recorded.seq, turn)
+    return {"open_turn": None, "replied": recorded.seq, "used": recorded.at, "owed": (*owed, *due)}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:

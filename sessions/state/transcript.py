@@ -251,6 +251,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool = False
     replied: int = 0
     """The seq of the newest end of a turn, or answer to a command."""
+    used: str = ""
+    """The time of that, or of a newer message."""
     origin: ForkOrigin | None = None
     """The session that this one was forked from."""
     channel: str = ""

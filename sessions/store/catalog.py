@@ -31,7 +31,8 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     finish.
 
     The rest is for lists of conversations: `title` is empty if there is none, `replied` is the seq of the newest answer,
-    `origin` the session that a fork continues, `channel` where the conversation began, empty for `websocket`.
+    `used` the time of the newest message or answer, `origin` the session that a fork continues, `channel` where the
+    conversation began, empty for `websocket`.
     """
 
     session: str
@@ -51,6 +52,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     replied: int = 0
     origin: ForkOrigin | None = None
     channel: str = ""
+    used: str = ""
 
     @property
     def name(self) -> Name:
@@ -71,6 +73,7 @@ def listed_fields(transcript: Transcript) -> dict[str, Any]:
         "pinned": PINNED in transcript.settings,
         "archived": transcript.archived,
         "replied": transcript.replied,
+        "used": transcript.used,
         "origin": transcript.origin,
         "channel": "" if transcript.channel == WEBSOCKET else transcript.channel,
     }

@@ -71,7 +71,7 @@ async def test_an_empty_conversation_names_the_recipients_of_messages(tmp_path: 
                 "ollama:llama3 at 127.0.0.1:9 (the gateway’s machine), for answers if that fails"
             )
             await expect(said).not_to_contain_text("alone")
-            await page.get_by_role("button", name="New session").click()
+            await page.get_by_role("button", name="New conversation").click()
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 

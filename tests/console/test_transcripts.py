@@ -255,7 +255,8 @@ async def test_a_conversation_has_no_serious_accessibility_problems(
         await expect(page.get_by_role("option").first).to_be_visible()
         assert await faults(page) == []
         await page.get_by_role("textbox", name="Message").fill("")
-        await page.get_by_role("button", name="Rename").click()
+        await page.get_by_role("button", name="Actions for this conversation").click()
+        await page.get_by_role("menuitem", name="Rename…").click()
         assert await faults(page) == []
         assert (visit.errors, visit.elsewhere) == ([], [])
 

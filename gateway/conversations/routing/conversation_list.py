@@ -20,8 +20,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A key with its current session.
 
-    `created` is the time of the key's first session, `at` that of the last event. `replied` is the seq of the newest answer,
-    `channel` is where the conversation began unless that is the websocket, `question` the seq of the oldest open question.
+    `created` is the time of the key's first session, `at` that of the last event, `used` that of the newest message or
+    answer unless it is the last event. `replied` is the seq of the newest answer, `channel` is where the conversation began
+    unless that is the websocket, `question` the seq of the oldest open question.
     """
 
     session: str
@@ -34,6 +35,7 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True):
     archived: bool = False
     running: bool = False
     replied: int = 0
+    used: str = ""
     origin: Origin | None = None
     channel: str = ""
     question: int | None = None
@@ -64,6 +66,7 @@ def listed_conversations(catalog: Catalog, rows: Iterable[SessionRow], running: 
             archived=row.archived,
             running=row.key in running,
             replied=row.replied,
+            used=row.used if row.used != row.at else "",
             origin=_origin(row, catalog.row(row.origin.session)) if row.origin else None,
             channel=row.channel,
         )

@@ -1,7 +1,7 @@
 // The console: the gateway's web interface. No build step; each file is a module.
 //
 //   app           entry point: sign-in, then the shell, then the page of the URL (`#/chat/main`)
-//   shell         the frame of every page: navigation, sessions (sessions.js), sign-out
+//   shell         the frame of every page: navigation, conversations (sidebar/), sign-out
 //   sign_in       the form, and the one-time link
 //   preferences   theme, notifications; installing: the service worker, which starts the page offline
 //   chat          the page of a conversation; lists its own modules
@@ -15,6 +15,7 @@
 // call when the page is left, if any. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
 //
 //   api, socket             the modules of these names
+//   conversations           the sidebar's list: `nameOf(key)`, `menu(anchor, key)`
 //   person, server          who is signed in, `{id, name}`; the program and its version
 //   go(hash)                navigate to another page
 //   head(title, ...actions) set the page's heading, and elements next to it
@@ -136,6 +137,10 @@ class App {
     const [page = "chat", key = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
     const known = page in PAGES ? page : "chat";
     return { page: known, key: key || (OF_A_SESSION.includes(known) ? this.lastKey : ""), rest };
+  }
+
+  get conversations() {
+    return this.shell.sessions;
   }
 
   get lastKey() {

@@ -2,7 +2,7 @@
 import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { t } from "./language.js";
-import { Sessions } from "./sessions.js";
+import { Sessions } from "./sidebar/sessions.js";
 import { preferences } from "./preferences.js";
 
 const PLACES = [
@@ -82,7 +82,8 @@ export class Shell {
 
   head(title, actions) {
     this.title.textContent = readable(title);
-    fill(this.actions, actions);
+    const shown = this.actions.children; // they keep the focus if they stay
+    if (actions.length !== shown.length || actions.some((action, index) => action !== shown[index])) fill(this.actions, actions);
   }
 
   showState(state) {

@@ -8,17 +8,16 @@
 import { Announcer } from "../announcer.js";
 import { Composer } from "../composer.js";
 import { Conversation, Unsent } from "./conversation.js";
-import { askLine } from "../controls.js";
 import { h } from "../elements.js";
 import { icon } from "../icons.js";
 import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "../answer/tool_calls.js";
+import { t } from "../language.js";
 import { welcome } from "./welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;
-const LONGEST_TITLE = 100;
 const carried = new Map(); // by key: messages that become the draft of a new fork
 
 export function mount(element, app, route) {
@@ -27,7 +26,7 @@ export function mount(element, app, route) {
 
 /** A session that is created by its first message, which also determines its key. */
 function mountFresh(element, app) {
-  app.head("New session");
+  app.head(t("New conversation"));
   const composer = new Composer(app, FRESH, { stop() {}, send });
   element.append(welcome(app, composer), composer.element);
   composer.focus();
@@ -64,8 +63,10 @@ function mountKey(element, app, key, [session, seq]) {
     head();
     app.attention(conversation.questions.length);
   };
-  const head = () => app.head(conversation.title || key, ...(conversation.current ? tools(app, conversation) : []));
+  const actions = tools(app, conversation);
+  const head = () => app.head(conversation.title || app.conversations.nameOf(key), ...(conversation.current ? actions : []));
   conversation.addEventListener("settings", head);
+  app.conversations.addEventListener("change", head);
   conversation.addEventListener("change", ({ detail }) => {
     draw();
     if (detail?.kind === "model_replied") announce(detail);
@@ -126,6 +127,7 @@ function mountKey(element, app, key, [session, seq]) {
 
   return () => {
     document.removeEventListener("keydown", pressed);
+    app.conversations.removeEventListener("change", head);
     conversation.close();
     timeline.close();
     app.attention(0);
@@ -178,14 +180,11 @@ function actsOf(app, conversation, composer) {
 /** The actions next to the title. */
 function tools(app, conversation) {
   const { key } = conversation;
-  const rename = async () => {
-    const wanted = { label: `Title of “${key}”`, value: conversation.title, action: "Rename", limit: LONGEST_TITLE };
-    const title = await askLine("Rename the session", wanted);
-    if (title !== null) await conversation.rename(title).catch((error) => app.notice(error.message));
-  };
+  const actions = t("Actions for this conversation");
   const words = "Context of the model";
   return [
-    h("button", { class: "quiet", type: "button", title: "Rename", "aria-label": "Rename", on: { click: rename } }, icon("edit")),
+    h("button", { class: "quiet", type: "button", title: actions, "aria-label": actions, "aria-haspopup": "menu",
+      on: { click: ({ currentTarget }) => app.conversations.menu(currentTarget, key) } }, icon("more")),
     h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: words, "aria-label": words }, icon("context")),
   ];
 }
@@ -210,6 +209,6 @@ function dropInto(element, composer) {
 function keyFor(text) {
   const plain = text.slice(0, 10 * LONGEST_KEY).normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
   const words = plain.slice(0, LONGEST_KEY).replace(/-[^-]*$/, (cut) => (plain.length > LONGEST_KEY ? "" : cut));
-  const mark = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte) => (byte % 36).toString(36)).join("");
+  const mark = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte, at) => (at % 2 ? byte % 10 : (10 + (byte % 26)).toString(36))).join("");
   return `${words || `chat-${new Date().toISOString().slice(0, 10)}`}-${mark}`;
 }

@@ -187,13 +187,7 @@ export class Conversation extends EventTarget {
   async fork(session, upto) {
     const { socket } = this.app;
     const made = await socket.ask({ type: "fork", session: this.key, session_id: session, upto });
-    if (this.title) await socket.ask({ type: "rename", session: made.session, title: `${this.title.slice(0, 90)} (fork)` });
     return made.session;
-  }
-
-  /** Set the title of the session; an empty one removes it. Throws FrameError. */
-  rename(title) {
-    return this.app.socket.ask({ type: "rename", session: this.key, title });
   }
 
   // --- writing ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ const AGAIN = 150;
 export async function mount(element, app, route) {
   await app.styles("context/context.css");
   const [session = ""] = route.rest;
-  app.head(session ? t("Context of {name}, earlier", { name: route.key }) : t("Context of {name}", { name: route.key }));
+  const name = app.conversations.nameOf(route.key);
+  app.head(session ? t("Context of {name}, earlier", { name }) : t("Context of {name}", { name }));
   const page = new ContextPage(element, app, route.key, session);
   page.load();
   return () => page.end();

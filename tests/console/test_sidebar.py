@@ -1,0 +1,227 @@
+"""The sidebar of the console: conversations by date, their marks and menus, in a real browser."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
+from sessions.events.events import SessionOpened, SessionTitled
+from tests.console.accessible import faults
+from tests.console.browser import WIDE, Visit, visiting
+from tests.console.test_chat import Counting, asking, entries, message, say
+from tests.console.test_transcripts import told, write
+from tests.gateway.gateways import Client, gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PHONE = (320, 640)
+
+
+def sidebar(page: Page) -> Locator:
+    return page.get_by_role("navigation", name="Conversations")
+
+
+def rows(page: Page) -> Locator:
+    return sidebar(page).get_by_role("link")
+
+
+def heading(page: Page) -> Locator:
+    return page.get_by_role("heading", level=1)
+
+
+async def begin(visit: Visit) -> Page:
+    """Sign in, and wait until the page of the conversation has the focus."""
+    await visit.sign_in()
+    await expect(message(visit.page)).to_be_focused()
+    return visit.page
+
+
+async def choose(page: Page, name: str, action: str) -> None:
+    """Choose an action from the menu of a conversation, by the keyboard."""
+    await rows(page).filter(has_text=name).focus()
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("menuitem", name=action).press("Enter")
+
+
+def put(home: Path, number: int, age: timedelta, *, key: str = "", title: str = "") -> None:
+    """Write the journal of a conversation that began so long ago."""
+    session = f"20260101-000000-{chr(97 + number // 676 % 26)}{chr(97 + number // 26 % 26)}{chr(97 + number % 26)}aaa"
+    events = told(["Hello"])
+    events[0] = (None, SessionOpened(format=1, session=session, key=key or f"c{number}", person="owner"))
+    if title:
+        events.append((None, SessionTitled(title=title, by="owner")))
+    write(home, events, session=session, first=datetime.now(UTC) - age)
+
+
+async def fork(client: Client, session: str, upto: int, **fields: str) -> str:
+    """Fork a conversation and return the key of the fork."""
+    await client.say("fork", id=f"{session}:{upto}", session=session, upto=upto, **fields)
+    made = await client.until(lambda frame: frame.get("id") == f"{session}:{upto}")
+    key: str = made["session"]
+    return key
+
+
+async def test_conversations_are_grouped_by_date_with_readable_names(tmp_path: Path, browser: Browser) -> None:
+    put(tmp_path, 1, timedelta(days=1), key="please-think-hard-m71t")
+    put(tmp_path, 2, timedelta(days=3), title="Another \u202egarden")
+    put(tmp_path, 3, timedelta(days=400), key="home-plan")
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await (await running.connect()).chat("Hello", session="plan-the-garden-m7x2")
+        page = await begin(visit)
+        await expect(rows(page)).to_have_text(["Plan the garden", "Please think hard", "Another garden", "home-plan"])
+        long_ago = datetime.now(UTC).astimezone() - timedelta(days=400)
+        groups = ["Today", "Yesterday", "Previous 7 days", f"{long_ago:%B %Y}"]
+        await expect(sidebar(page).get_by_role("heading")).to_have_text(groups)
+        await rows(page).first.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(heading(page)).to_have_text("Please think hard")
+        await expect(rows(page).nth(1)).to_have_attribute("aria-current", "page")
+        await page.get_by_role("searchbox").press("ArrowDown")
+        await expect(rows(page).first).to_be_focused()
+        await page.keyboard.press("End")
+        await expect(rows(page).last).to_be_focused()
+        await page.keyboard.press("PageUp")
+        await expect(rows(page).first).to_be_focused()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_versions_of_a_conversation_are_one_row_that_opens_the_one_used_last(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        await client.chat("Hello", session="plan-the-garden-m7x2")
+        version = await fork(client, "plan-the-garden-m7x2", 1)
+        await client.chat("Hello again", session=version)
+        deeper = await fork(client, version, 2)
+        await client.chat("Once more", session=deeper)
+        apart = await fork(client, "plan-the-garden-m7x2", 1, key="the-other-garden")
+        await client.chat("Apart", session=apart)
+        page = await begin(visit)
+        await expect(rows(page)).to_contain_text(["the-other-garden", "Plan the garden"])
+        await expect(rows(page)).to_have_count(2)
+        await rows(page).last.click()
+        await expect(entries(page, "person")).to_contain_text(["Once more"])
+        await expect(heading(page)).to_have_text("Plan the garden")
+        await expect(page.locator("body")).not_to_contain_text("-fork")
+        await page.goto(f"{visit.url}/#/chat/{version}")
+        await expect(entries(page, "person")).to_contain_text(["Hello again"])
+        await expect(rows(page).last).to_have_attribute("aria-current", "page")
+        await expect(rows(page).last).to_have_attribute("href", f"#/chat/{version}")
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_conversation_is_renamed_pinned_and_archived_from_its_menu(tmp_path: Path, browser: Browser) -> None:
+    for number, title in enumerate(("Beans", "Peas", "Tea")):
+        put(tmp_path, number, timedelta(days=number), title=title)
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = await begin(visit)
+        await expect(rows(page)).to_have_text(["Beans", "Peas", "Tea"])
+        await choose(page, "Tea", "Rename…")
+        await page.get_by_role("textbox", name="Title").fill("Green tea")
+        await page.keyboard.press("Enter")
+        await expect(rows(page)).to_have_text(["Beans", "Peas", "Green tea"])
+        await expect(page.get_by_role("button", name="Actions for “Green tea”")).to_be_focused()
+        await choose(page, "Green tea", "Pin")
+        await expect(rows(page)).to_have_text(["Green tea", "Beans", "Peas"])
+        await expect(sidebar(page).get_by_role("heading").first).to_have_text("Pinned")
+        await choose(page, "Beans", "Archive")
+        await expect(rows(page)).to_have_text(["Green tea", "Peas"])
+        await page.reload()
+        await expect(rows(page)).to_have_text(["Green tea", "Peas"])
+        await sidebar(page).get_by_role("button", name="1 archived").press("Enter")
+        await expect(rows(page)).to_have_text(["Green tea", "Peas", "Beans"])
+        await choose(page, "Beans", "Unarchive")
+        await expect(sidebar(page).get_by_role("button", name="archived")).to_have_count(0)
+        await choose(page, "Green tea", "Unpin")
+        await expect(rows(page)).to_have_text(["Beans", "Peas", "Green tea"])
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_search_finds_titles_and_is_left_by_escape(tmp_path: Path, browser: Browser) -> None:
+    for number, title in enumerate(("Corn", "Peas", "Green tea")):
+        put(tmp_path, number, timedelta(days=number), title=title)
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = await begin(visit)
+        search = page.get_by_role("searchbox", name="Search conversations")
+        await search.fill("EA")
+        await expect(rows(page)).to_have_text(["Peas", "Green tea"])
+        await search.press("ArrowDown")
+        await page.keyboard.press("ArrowDown")
+        await expect(rows(page).last).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(search).to_be_focused()
+        await expect(rows(page)).to_have_text(["Corn", "Peas", "Green tea"])
+        await search.fill("tea")
+        await search.press("Enter")
+        await expect(heading(page)).to_have_text("Green tea")
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_running_conversations_and_new_answers_are_marked(tmp_path: Path, browser: Browser) -> None:
+    counting = Counting()
+    async with (
+        OpenAIServer(ScriptedResponse("One."), counting).serving() as provider,
+        gateway(tmp_path, settings=asking(provider)) as running,
+        visiting(browser, running) as visit,
+    ):
+        page = await begin(visit)
+        await say(page, "first")
+        await expect(entries(page, "assistant")).to_contain_text("One.")
+        await expect(entries(page, "assistant.live")).to_have_count(0)
+        await say(page, "second")
+        await expect(rows(page)).to_have_text(["mainis being answered"])
+        await page.get_by_role("button", name="New conversation").click()
+        await expect(heading(page)).to_have_text("New conversation")
+        counting.finish_now()
+        await expect(rows(page)).to_have_text(["mainhas a new answer"])
+        await page.reload()
+        await expect(rows(page)).to_have_text(["mainhas a new answer"])
+        await rows(page).click()
+        await expect(rows(page)).to_have_text(["main"])
+        await page.reload()
+        await expect(rows(page)).to_have_text(["main"])
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_five_thousand_conversations_are_a_list_of_few_elements(tmp_path: Path, browser: Browser) -> None:
+    for number in range(5000):
+        put(tmp_path, number, timedelta(hours=number))
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = await begin(visit)
+        await expect(rows(page).first).to_have_text("c0")
+        await rows(page).first.press("End")
+        await expect(rows(page).last).to_have_text("c4999")
+        await expect(rows(page).last).to_be_focused()
+        await expect(rows(page).last).to_be_in_viewport()
+        item = sidebar(page).get_by_role("listitem").last
+        assert await item.get_attribute("aria-posinset") == await item.get_attribute("aria-setsize") == "5000"
+        assert await sidebar(page).get_by_role("listitem").count() < 60
+        await page.keyboard.press("Home")
+        await expect(rows(page).first).to_be_focused()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (WIDE, True), (PHONE, False), (PHONE, True)])
+async def test_the_sidebar_can_be_used_by_everybody(
+    tmp_path: Path, browser: Browser, size: tuple[int, int], dark: bool
+) -> None:
+    for number, title in enumerate(("Beans", "Peas " * 20, "Tea")):
+        put(tmp_path, number, timedelta(days=number), title=title)
+    async with gateway(tmp_path) as running, visiting(browser, running, size=size, dark=dark) as visit:
+        page = await begin(visit)
+        if size == PHONE:
+            await page.get_by_role("button", name="Navigation").click()
+        await expect(rows(page).first).to_be_visible()
+        assert await faults(page) == []
+        await rows(page).first.click(button="right")
+        await expect(page.get_by_role("menu")).to_be_in_viewport(ratio=1)
+        await expect(page.get_by_role("menuitem").first).to_be_focused()
+        assert await faults(page) == []
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("menu")).to_have_count(0)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert (visit.errors, visit.elsewhere) == ([], [])
