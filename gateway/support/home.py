@@ -61,6 +61,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of the addresses that are linked to persons."""
     deletions = _Entry("deletions.jsonl")
     """The log of deleted conversations, without their texts."""
+    responses = _Entry("responses.jsonl")
+    """The log of the responses without a session."""
     catalog = _Entry("catalog.sqlite")
     """The catalog of sessions; derived."""
     models = _Entry("models.json")

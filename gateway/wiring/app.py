@@ -41,6 +41,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.turn.tool_calls import OfferedTools
+from gateway.http.openai.responses.stored_responses import StoredResponses
 from gateway.metrics.process import LoopLag
 from gateway.models.call import ModelCaller
 from gateway.models.model_list_cache import load_model_lists
@@ -150,6 +151,7 @@ class Application:
     problems: Problems
     lag: LoopLag
     dependencies: ConversationDependencies
+    responses: StoredResponses
     switchboard: Switchboard
     last_hour: LastHour
 
@@ -199,6 +201,7 @@ class ApplicationBuilder:
                 now=clock.now,
             )
         )
+        responses = await opened(StoredResponses(stores.facts, clock.now))
         problems = Problems(
             catalog,
             counters,
@@ -213,6 +216,7 @@ class ApplicationBuilder:
                 *rules.problems(),
                 *pairings.problems(),
                 *deletions.problems(),
+                *responses.problems(),
             ],
         )
         delivery = ReplyDelivery(
@@ -243,6 +247,7 @@ class ApplicationBuilder:
             problems=problems,
             lag=lag,
             dependencies=dependencies,
+            responses=responses,
             switchboard=switchboard,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )

@@ -169,6 +169,8 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
             in_flight=in_flight,
             counters=dependencies.counters,
             clock=dependencies.clock,
+            stored=gateway.responses,
+            attachments=dependencies.attachments,
         )
 
     async def serve(request: web.Request, admission: Admission) -> web.StreamResponse:

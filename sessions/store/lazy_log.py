@@ -107,6 +107,7 @@ class LazyLog(Generic[Event, State]):
 
 
 class _Envelope(msgspec.Struct, frozen=True):
+    seq: int
     at: str
     kind: str
 
@@ -132,4 +133,4 @@ class _Folded(Generic[Event, State]):
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise InvalidLine(f"it cannot be read: {error}") from error
         if event is not None:
-            self.state = self._fold(self.state, event, seq=0, at=envelope.at, turn=None, size=len(line))
+            self.state = self._fold(self.state, event, seq=envelope.seq, at=envelope.at, turn=None, size=len(line))

@@ -15,13 +15,13 @@ from tests.gateway.gateways import gateway as running
 PAGE = (Path(__file__).parents[2] / "docs" / "openai.md").read_text(encoding="utf-8")
 
 
-async def test_the_program_of_the_page_gets_an_answer(tmp_path: Path) -> None:
-    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    async with running(tmp_path, script=[{"text": "Hello back."}]) as g:
+async def test_the_programs_of_the_page_get_answers(tmp_path: Path) -> None:
+    program = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+    async with running(tmp_path, script=[{"text": "Hello back."}] * 3) as g:
         program = program.replace("http://127.0.0.1:7117", g.url).replace("the token of HOME/token", TOKEN)
         with redirect_stdout(StringIO()) as out:
             await asyncio.to_thread(exec, program, {})  # our own page
-    assert out.getvalue() == "Hello back.\n"
+    assert out.getvalue() == "Hello back.\nHello back.\n"
 
 
 async def test_the_command_of_the_page_says_something_to_a_session(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ async def test_the_command_of_the_page_says_something_to_a_session(tmp_path: Pat
 
 def test_every_code_of_an_error_is_on_the_page() -> None:
     room = Path(gateway.__file__).parent / "http" / "openai"
-    source = "".join(path.read_text(encoding="utf-8") for path in room.glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in room.rglob("*.py"))
     codes = set(re.findall(r'code="(\w+)"', source)) | set(re.findall(r'_Meaning\(\d+, "\w+", "(\w+)"\)', source))
     codes |= set(re.findall(r'bad_request\([^()]*?, \w+, "(\w+)"', source))
     assert len(codes) > 8

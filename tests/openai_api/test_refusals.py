@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from gateway.http import request_bodies
-from gateway.http.openai import api
+from gateway.http.openai import api, exchanges
 from gateway.http.openai.api_errors import ApiError
 from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.schema import ChatBody, decode_body
@@ -172,7 +172,7 @@ async def test_a_line_of_five_megabytes_is_answered(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "BODY_BYTES", 1000)
+    monkeypatch.setattr(exchanges, "BODY_BYTES", 1000)
 
     async def drips() -> AsyncIterator[bytes]:
         for _ in range(100):

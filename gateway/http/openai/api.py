@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
-import msgspec
 import structlog
 from aiohttp import web
 
@@ -14,34 +13,43 @@ from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight, Quota
 from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
 from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
+from gateway.http.openai.exchanges import (
+    BODY_BYTES,
+    CLIENT_ERRORS,
+    Answer,
+    in_thread_if_large,
+    read_json,
+    while_connected,
+    write_json,
+    write_stream,
+)
 from gateway.http.openai.model_names import DEFAULT, ModelNames
 from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.response_writer import (
+    Chunks,
     ClientGone,
     CompletionHeader,
     EventStreamWriter,
     JsonResponseWriter,
-    ResponseWriter,
+    completion,
 )
-from gateway.http.openai.schema import ChatBody, decode_body
+from gateway.http.openai.responses.endpoint import Responses
+from gateway.http.openai.responses.stored_responses import StoredResponses
+from gateway.http.openai.schema import ChatBody
 from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
 from gateway.http.openai.stateless_mode import StatelessMode
-from gateway.http.request_bodies import BodyRefused, BodyShare, read_body
+from gateway.http.request_bodies import BodyShare
 from gateway.http.responses import answer
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
-from gateway.support.errors import GatewayError, sentence_of
+from gateway.support.errors import sentence_of
+from plugins.api.chat import CallDraft
 from plugins.api.context import Clock
-from plugins.support.errors import ProviderError
-from sessions.events.errors import SessionsError
-
-BODY_BYTES = 24 * 1024 * 1024
-"""The maximum size of a body in bytes: more than the pictures of the largest request in base64."""
-
-BODY_SECONDS = 300.0
-"""Seconds for a whole body."""
+from sessions.events.events import StopReason
+from sessions.events.messages import Usage
+from sessions.store.protocols import Blobs
 
 OF_ONE_PERSON, AT_ONCE = 32, 128
 """The limits of concurrent requests, for one person and in total."""
@@ -49,23 +57,12 @@ OF_ONE_PERSON, AT_ONCE = 32, 128
 OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
 """The limits of bodies in memory in bytes, for one person and in total. Decoded, they take about three times as much."""
 
-LARGE = 256 * 1024
-"""A body of at least this many bytes is decoded in a thread, because decoding pictures would block the event loop."""
-
-GONE_SECONDS = 0.1
-"""Interval of the checks whether a waiting client is still connected; aiohttp has no notification for one request."""
 
 GONE = 499
 """The status that is counted for a client that disconnected; nobody receives it."""
 
-CLIENT_ERRORS = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsError)
-"""Errors whose sentences are sent to the client."""
-
-T = TypeVar("T")
-B = TypeVar("B", bound=msgspec.Struct)
 
 Serve: TypeAlias = Callable[[web.Request, Admission, BodyShare], Awaitable[web.StreamResponse]]
-Answer: TypeAlias = Callable[[ResponseWriter], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger("exuvia.openai_api")
 
@@ -73,7 +70,8 @@ log = structlog.get_logger("exuvia.openai_api")
 class OpenAIApi:
     """The OpenAI-compatible API below `/v1`.
 
-    `caller` calls the models of stateless requests, and `in_flight` counts those, since a stop waits for them.
+    `caller` calls the models of stateless requests, and `in_flight` counts those, since a stop waits for them. `stored`
+    holds the responses without a session, and `attachments` their pictures.
     """
 
     def __init__(
@@ -86,6 +84,8 @@ class OpenAIApi:
         in_flight: InFlight,
         counters: Counters,
         clock: Clock,
+        stored: StoredResponses,
+        attachments: Blobs,
     ) -> None:
         self._services = services
         self._counters = counters
@@ -96,16 +96,27 @@ class OpenAIApi:
         self._names = ModelNames(models, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
         self._in_session = SessionMode(services.switchboard, services.uploads, self._names, services.zone)
+        self._responses = Responses(
+            services,
+            in_session=self._in_session,
+            stateless=self._stateless,
+            stored=stored,
+            attachments=attachments,
+            clock=clock,
+        )
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
             "embeddings": ("POST", self._embed),
             "models": ("GET", self._models),
+            "responses": ("POST", self._responses.create),
+            "responses/": ("GET", self._response),
         }
 
     async def serve(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Answer a request for `/v1/{path}`."""
         path = request.match_info["path"]
-        known = path if path in self._serving else "models" if path.startswith("models/") else "other"
+        known = next((each for each in ("models", "responses/") if path.startswith(f"{each.rstrip('/')}/")), path)
+        known = known if known in self._serving else "other"
         try:
             response = await self._served(request, admission, known)
         except CLIENT_ERRORS as error:
@@ -146,83 +157,37 @@ class OpenAIApi:
         more = [] if embedding is None else [embedding]
         return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
 
+    async def _response(self, request: web.Request, admission: Admission, _: BodyShare) -> web.StreamResponse:
+        return await self._responses.get(request, admission)
+
     async def _embed(self, request: web.Request, _: Admission, share: BodyShare) -> web.StreamResponse:
-        body, _size = await _read(request, EmbeddingBody, share)
-        return await _while_connected(request, self._embeddings.answer(body))
+        body, _size = await read_json(request, EmbeddingBody, share)
+        return await while_connected(request, self._embeddings.answer(body))
 
     async def _chat(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
-        body, size = await _read(request, ChatBody, share)
+        body, size = await read_json(request, ChatBody, share)
         answer = await self._answer_to(body, size, request.headers, admission.person.id)
         head = CompletionHeader.new(self._now(), DEFAULT)
         if not body.stream:
-            writer = JsonResponseWriter(head)
-            await _while_connected(request, answer(writer))
-            assert writer.response is not None
-            return writer.response
+
+            async def complete(
+                text: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
+            ) -> dict[str, Any]:
+                return completion(head, text, calls, stop, usage)
+
+            return await write_json(request, JsonResponseWriter(head, complete), answer)
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
-        streamed = EventStreamWriter(
-            request, head, with_usage=with_usage, admitted=lambda: self._services.access.still_admits(admission)
-        )
-        return await _stream(request, streamed, answer(streamed))
+        admitted = partial(self._services.access.still_admits, admission)
+        events = Chunks(head, with_usage=with_usage)
+        return await write_stream(request, EventStreamWriter(request, head, events, admitted=admitted), answer)
 
     async def _answer_to(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
         """Parse a body of `size` bytes and return what answers it: the session that the headers name, if any."""
         if SESSION in headers:
-            message = await _in_thread_if_large(size, lambda: new_message(body))
-            return lambda writer: self._in_session.answer(body, message, person, headers, writer)
-        question = await _in_thread_if_large(size, lambda: parse_request(body))
+            message = await in_thread_if_large(size, lambda: new_message(body))
+            key, model = headers[SESSION], body.model
+            return lambda writer: self._in_session.answer(
+                message, key=key, model=model, person=person, headers=headers, writer=writer
+            )
+        question = await in_thread_if_large(size, lambda: parse_request(body))
         return lambda writer: self._stateless.answer(question, person, writer)
-
-
-async def _stream(request: web.Request, streamed: EventStreamWriter, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
-    """Stream an answer. Errors before its beginning are raised; later ones are sent in the stream."""
-    alive = asyncio.create_task(streamed.keep_alive())
-    try:
-        await _while_connected(request, work)
-    except ClientGone:
-        raise
-    except Exception as error:
-        if streamed.response is None:
-            raise
-        if not isinstance(error, CLIENT_ERRORS):
-            log.exception("api_failed", path="chat/completions", reason=sentence_of(error))
-        await streamed.fail(refusal_of(error))
-    finally:
-        alive.cancel()
-        await asyncio.wait([alive])
-    assert streamed.response is not None
-    return streamed.response
-
-
-async def _read(request: web.Request, form: type[B], share: BodyShare) -> tuple[B, int]:
-    """Read and decode the body of a request; return it and its size in bytes.
-
-    Raises:
-        BodyRefused: The body exceeds a limit.
-        ApiError: The body does not match the schema.
-    """
-    data = await read_body(request, BODY_BYTES, BODY_SECONDS, share)
-    return await _in_thread_if_large(len(data), lambda: decode_body(data, form)), len(data)
-
-
-async def _in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """Process a body of `size` bytes, in a thread if that may take long."""
-    return work() if size < LARGE else await asyncio.to_thread(work)
-
-
-async def _while_connected(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` until it ends or the client disconnects, which cancels it.
-
-    Raises:
-        ClientGone: The client disconnected.
-    """
-    working = asyncio.create_task(work)
-    try:
-        while not working.done():
-            if request.transport is None or request.transport.is_closing():
-                raise ClientGone
-            await asyncio.wait([working], timeout=GONE_SECONDS)
-    finally:
-        working.cancel()
-        await asyncio.wait([working])
-    return working.result()

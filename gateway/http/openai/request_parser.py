@@ -53,7 +53,7 @@ def parse_request(body: ChatBody) -> ParsedRequest:
     forms.refuse_unsupported(body)
     pictures = ImageUrls()
     messages = _messages(body.messages, pictures)
-    _check_pairs(messages)
+    check_pairs(messages)
     context = Context(
         instructions="\n\n".join(
             _joined(each.content) for each in body.messages if isinstance(each, forms.SystemMessage | forms.DeveloperMessage)
@@ -128,7 +128,7 @@ def _joined(content: str | Sequence[forms.TextPart | forms.RefusalPart] | None) 
     return "\n".join(part.text if isinstance(part, forms.TextPart) else part.refusal for part in content)
 
 
-def _check_pairs(messages: Sequence[Message]) -> None:
+def check_pairs(messages: Sequence[Message]) -> None:
     """Raise ApiError, as OpenAI does, unless each call is followed by exactly one result."""
     if is_paired(messages):
         return
@@ -160,7 +160,7 @@ def _tools(body: ChatBody) -> tuple[ToolDefinition, ...]:
     tools = [each.function for each in body.tools or ()]
     if body.tool_choice == "none":
         return ()
-    _check_depth(tool.parameters for tool in tools)
+    check_depth(tool.parameters for tool in tools)
     nothing: dict[str, Any] = {"type": "object", "properties": {}}
     return tuple(
         ToolDefinition(name=tool.name, description=tool.description or "", parameters=tool.parameters or nothing)
@@ -188,14 +188,15 @@ def _form(body: ChatBody) -> ResponseFormat | None:
         case forms.ObjectForm():
             return ResponseFormat()
         case forms.SchemaForm(json_schema=wanted):
-            _check_depth([wanted.schema])
+            check_depth([wanted.schema])
             description = wanted.description or ""
             return ResponseFormat(name=wanted.name, schema=wanted.schema, description=description, strict=wanted.strict)
         case _:
             return None
 
 
-def _check_depth(schemas: Iterable[dict[str, Any] | None]) -> None:
+def check_depth(schemas: Iterable[Mapping[str, Any] | None]) -> None:
+    """Raise ApiError if a schema is nested too deeply."""
     if any(forms.is_too_deep(schema) for schema in schemas):
         raise bad_request(f"A schema is nested more than {forms.DEEPEST} levels deep.")
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from gateway.http.openai.api_errors import ApiError
 from gateway.http.responses import HEADERS, answer
-from plugins.api.chat import CallDraft, Reply
+from plugins.api.chat import CallDraft
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
 
@@ -59,18 +59,47 @@ class CompletionHeader(msgspec.Struct, kw_only=True):
         """Return the header of an answer that begins now; `model` is used until the answering one is known."""
         return cls(id=f"chatcmpl-{secrets.token_hex(12)}", created=created, model=model)
 
+    def accept(self, headers: Mapping[str, str]) -> None:
+        """Note the headers of an accepted message, which change nothing here."""
 
-def completion(head: CompletionHeader, reply: Reply) -> Json:
+
+def completion(head: CompletionHeader, text: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> Json:
     """Return a complete answer."""
-    message: Json = {"role": "assistant", "content": reply.text if reply.text or not reply.calls else None, "refusal": None}
-    if reply.calls:
-        message["tool_calls"] = [_call(number, call) for number, call in enumerate(reply.calls)]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[reply.stop]}
-    return {**_named(head, "chat.completion"), "choices": [choice], "usage": usage_of(reply.usage)}
+    message: Json = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+    if calls:
+        message["tool_calls"] = [_call(number, call) for number, call in enumerate(calls)]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[stop]}
+    return {**_named(head, "chat.completion"), "choices": [choice], "usage": usage_of(usage)}
+
+
+class AnswerHeader(Protocol):
+    """The fields of an answer that are known before its text; `model` is the answering `provider:model`."""
+
+    model: str
+
+    def accept(self, headers: Mapping[str, str]) -> None:
+        """Note the headers of an accepted message."""
+        ...
+
+
+class AnswerEvents(Protocol):
+    """Encodes the events of a stream."""
+
+    def text(self, text: str) -> bytes:
+        """Return the events for a piece of the answer."""
+        ...
+
+    def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
+        """Return the last events."""
+        ...
+
+    def fail(self, refused: ApiError) -> bytes:
+        """Return the last events of an answer that failed."""
+        ...
 
 
 class Chunks:
-    """The events of one stream. With `with_usage`, the last chunk has the token counts, and all others null."""
+    """The chunks of a chat completion. With `with_usage`, the last chunk has the token counts, and all others null."""
 
     def __init__(self, head: CompletionHeader, *, with_usage: bool) -> None:
         self._head = head
@@ -90,6 +119,10 @@ class Chunks:
         if self._with_usage:
             events.append(self._chunk([], usage_of(usage)))
         return b"".join([*events, DONE])
+
+    def fail(self, refused: ApiError) -> bytes:
+        """Return the event of an error, which OpenAI's clients raise."""
+        return event(refused.body)
 
     def _event(self, delta: Json, finish: str | None = None) -> bytes:
         if not self._begun:
@@ -129,6 +162,10 @@ def _call(number: int, call: CallDraft) -> Json:
     return {"id": id_, "type": "function", "function": {"name": call.tool, "arguments": call.arguments or "{}"}}
 
 
+CompleteAnswer: TypeAlias = Callable[[str, Sequence[CallDraft], StopReason, Usage | None], Awaitable[Json]]
+"""Returns the object of a complete answer."""
+
+
 class ClientGone(Exception):
     """The client disconnected, or does not read."""
 
@@ -139,7 +176,7 @@ class ResponseWriter(ABC):
     `has_sent` is True once the client has received text, which cannot be taken back.
     """
 
-    def __init__(self, head: CompletionHeader) -> None:
+    def __init__(self, head: AnswerHeader) -> None:
         self.has_sent = False
         self.response: web.StreamResponse | None = None
         self._head = head
@@ -148,6 +185,7 @@ class ResponseWriter(ABC):
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """Set the headers of the response: the message is stored and will be answered."""
         self._headers = headers
+        self._head.accept(headers)
 
     def name(self, model: str) -> None:
         """Set the `provider:model` that answers."""
@@ -167,10 +205,16 @@ class ResponseWriter(ABC):
 
 
 class JsonResponseWriter(ResponseWriter):
-    """Writes an answer as one JSON object; `response` is set when it is complete."""
+    """Writes an answer as one JSON object; `response` is set when it is complete.
 
-    def __init__(self, head: CompletionHeader) -> None:
+    Args:
+        head: The header of the answer.
+        complete: Returns the object for the text, the calls, the reason of the end and the token counts.
+    """
+
+    def __init__(self, head: AnswerHeader, complete: CompleteAnswer) -> None:
         super().__init__(head)
+        self._complete = complete
         self._text: list[str] = []
 
     def begin(self, model: str) -> None:
@@ -181,22 +225,35 @@ class JsonResponseWriter(ResponseWriter):
         self._text.append(text)
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        text = "".join(self._text)
-        reply = Reply(text=text, model=self._head.model, stop=stop, calls=tuple(calls), usage=usage)
-        self.response = answer(200, completion(self._head, reply))
+        self.response = answer(200, await self._complete("".join(self._text), calls, stop, usage))
         self.response.headers.update(self._headers)
 
 
 class EventStreamWriter(ResponseWriter):
-    """Writes an answer as server-sent events. `admitted` returns True while the client's token is valid."""
+    """Writes an answer as server-sent events.
+
+    Args:
+        request: The request that is answered.
+        head: The header of the answer.
+        events: Encodes its events.
+        admitted: Returns True while the client's token is valid.
+        before_end: Called before the last events of a complete answer are sent.
+    """
 
     def __init__(
-        self, request: web.Request, head: CompletionHeader, *, with_usage: bool, admitted: Callable[[], bool]
+        self,
+        request: web.Request,
+        head: AnswerHeader,
+        events: AnswerEvents,
+        *,
+        admitted: Callable[[], bool],
+        before_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(head)
         self._request = request
-        self._chunks = Chunks(head, with_usage=with_usage)
+        self._events = events
         self._admitted = admitted
+        self._before_end = before_end
         self._writing = asyncio.Lock()
         self._written = asyncio.Event()
         self._ended = False
@@ -217,16 +274,19 @@ class EventStreamWriter(ResponseWriter):
         if not self._admitted():
             raise ApiError("The token of this request is no longer valid.", status=401, code="invalid_api_key")
         self.has_sent = True
-        await self._write(self._chunks.text(text))
+        await self._write(self._events.text(text))
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
         self.has_sent = True
-        await self._write(self._chunks.end(calls, stop, usage), last=True)
+        last = self._events.end(calls, stop, usage)
+        if self._before_end is not None:
+            await self._before_end()
+        await self._write(last, last=True)
 
     async def fail(self, refused: ApiError) -> None:
-        """End a stream with an error, which OpenAI's clients raise."""
+        """End a stream with an error."""
         with suppress(ClientGone):
-            await self._write(event(refused.body), last=True)
+            await self._write(self._events.fail(refused), last=True)
 
     async def keep_alive(self) -> None:
         """Send a comment after each silence, until cancelled or the client is gone."""

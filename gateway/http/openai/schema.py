@@ -97,6 +97,14 @@ MessageBody: TypeAlias = SystemMessage | DeveloperMessage | UserMessageBody | As
 FunctionName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
 
+_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def is_function_name(name: str) -> bool:
+    """Return True if a tool may have this name."""
+    return _FUNCTION_NAME.fullmatch(name) is not None
+
+
 class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A client's tool: `parameters` is the JSON Schema of an object."""
 

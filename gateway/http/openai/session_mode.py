@@ -32,7 +32,7 @@ from gateway.protocol.slash_commands import TypedCommand, parse_command
 from gateway.support.approval_text import question_text
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import MessageReceived
-from sessions.events.messages import Attachment
+from sessions.events.messages import Attachment, UserMessage
 
 SESSION = "X-Exuvia-Session"
 """The header with a session's key."""
@@ -56,11 +56,15 @@ _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for a session: its text, the command in it if it is one, and the bytes of its pictures."""
+    """A message for a session: its text, the command in it if it is one, and the bytes of its pictures.
+
+    `mark` is a digest of the whole request, by which a client's automatic retry is recognised.
+    """
 
     text: str
     typed: TypedCommand | None
     pictures: tuple[bytes, ...]
+    mark: bytes
 
 
 class SessionMode:
@@ -77,24 +81,25 @@ class SessionMode:
 
     async def answer(
         self,
-        body: ChatBody,
         message: NewMessage,
+        *,
+        key: str,
+        model: str,
         person: str,
         headers: Mapping[str, str],
         writer: ResponseWriter,
     ) -> None:
-        """Send a message to the session that the request's `headers` name, and write its answer.
+        """Send a message to the session with a key, and write its answer.
 
         Raises:
             ApiError: The request is invalid, or the turn failed. Errors of `Chat.receive` are passed on.
         """
-        key = headers[SESSION]
         if not _KEY.fullmatch(key):
             raise bad_request(f"{SESSION} must be {KEY_RULE}.")
-        id_ = self._id(person, key, body, headers)
+        id_ = self._id(person, key, message, headers)
         chat = await self._switchboard.chat(person, key, create=True)
         assert chat is not None
-        await self._check_model(body.model, chat)
+        await self._check_model(model, chat)
         sent = [SentAttachment(data=content) for content in message.pictures]
         attachments = await self._uploads.store(person, sent)
         event = MessageReceived(
@@ -166,14 +171,14 @@ class SessionMode:
                     await writer.text(text)
         await writer.end((), reducer.stop or "end", reducer.usage)
 
-    def _id(self, person: str, key: str, body: ChatBody, headers: Mapping[str, str]) -> str:
+    def _id(self, person: str, key: str, message: NewMessage, headers: Mapping[str, str]) -> str:
         """Return the message's id: the client's own, that of the attempt that it repeats, or a new one."""
         for name in IDS:
             if (given := headers.get(name)) is not None:
                 if not _ID.fullmatch(given):
                     raise bad_request(f"{name} must have 1 to 128 printable characters without spaces.")
                 return given
-        mark = blake2b(msgspec.json.encode((person, key, body.messages)), digest_size=16).digest()
+        mark = blake2b(msgspec.json.encode((person, key, message.mark)), digest_size=16).digest()
         id_ = secrets.token_hex(16)
         if headers.get(ATTEMPT, "0") != "0":
             id_ = self._recent_ids.get(mark, id_)
@@ -211,7 +216,16 @@ def new_message(body: ChatBody) -> NewMessage:
     if not isinstance(last, schema.UserMessageBody):
         raise bad_request(f"{place}: in a session the last message must be a new user message.", place)
     pictures = ImageUrls()
-    message = user_message(last, pictures, place)
+    mark = blake2b(msgspec.json.encode(body.messages), digest_size=16).digest()
+    return checked_message(user_message(last, pictures, place), pictures, place, mark)
+
+
+def checked_message(message: UserMessage, pictures: ImageUrls, place: str, mark: bytes) -> NewMessage:
+    """Return a user's message as one for a session; `place` names it in errors.
+
+    Raises:
+        ApiError: It is empty or too large, or a command with pictures.
+    """
     if len(message.text.encode()) > FRAME_LIMIT:
         raise bad_request(f"{place}: the text of a message is limited to {FRAME_LIMIT:,} bytes.", place)
     if not message.text.strip() and not message.attachments:
@@ -221,6 +235,5 @@ def new_message(body: ChatBody) -> NewMessage:
         raise bad_request(f"{place}: a command takes no pictures.", place)
     if len(message.attachments) > ATTACHMENTS:
         raise bad_request(f"{place}: a message is limited to {ATTACHMENTS} pictures.", place)
-    return NewMessage(
-        text=message.text, typed=typed, pictures=tuple(pictures.content[each.sha256] for each in message.attachments)
-    )
+    contents = tuple(pictures.content[each.sha256] for each in message.attachments)
+    return NewMessage(text=message.text, typed=typed, pictures=contents, mark=mark)
