@@ -35,6 +35,13 @@ _CALLS = ("compile", "match", "fullmatch", "search", "findall", "finditer", "sub
 MADE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("gateway/doctor/machine_checks.py", r"f'^{name}\\s+(\\d+|unlimited)'"): {"name": "Max open files"},
     ("gateway/cli/config_commands.py", "f'#?{re.escape(name)} = '"): {"name": "model"},
+    ("gateway/config/toml_editing.py", "f\"\\\\s*\\\\[{re.escape('.'.join(keys))}[.\\\\]]\""): {
+        "keys": ("channels", "home")
+    },
+    ("gateway/config/toml_editing.py", r"f'{re.escape(shipped.name)}\\s*='"): {"shipped": SimpleNamespace(name="model")},
+    ("gateway/http/console/config_endpoints.py", r"f'\\A{re.escape(str(path))}(?:, line \\d+)?: '"): {
+        "path": "/home/config.toml"
+    },
     (
         "plugins/channels/email/outbound_mail.py",
         r"f'<exuvia\\.([0-9a-z]{{1,40}})\\.[0-9a-f]{{24}}@{re.escape(domain)}>'",
