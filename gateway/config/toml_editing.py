@@ -193,7 +193,7 @@ def _restore_by_lines(text: str, keys: KeyPath, _: Any) -> str:
 def _remove_by_lines(text: str, keys: KeyPath, _: Any) -> str:
     """Remove a table with the tables in it, but no comments."""
     lines = text.split("\n")
-    inside = re.compile(rf"\s*\[{re.escape('.'.join(keys))}[.\]]")
+    inside = re.compile(rf"\A\s*\[{re.escape('.'.join(keys))}[.\]]")
     for first in reversed([at for at, line in enumerate(lines) if inside.match(line)]):
         end = next((at for at in range(first + 1, len(lines)) if lines[at].startswith("[")), len(lines))
         last = max(at for at in range(first, end) if lines[at].strip() and not lines[at].startswith("#"))

@@ -297,7 +297,7 @@ def _without_place(sentence: str, path: Path) -> str:
 
 def _key_in(sentence: str, changes: Mapping[str, Any]) -> str:
     """Return the changed key that a sentence is about, the longest of several."""
-    named = re.findall(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+", sentence)
+    named = [name.strip(".") for name in re.findall(r"[A-Za-z0-9_.-]+", sentence)]
     found = (key for key in changes if any(name == key or name.startswith(f"{key}.") for name in named))
     return max(found, key=len, default="")
 
