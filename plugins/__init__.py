@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from plugins.api.command import PruningReport as PruningReport
     from plugins.api.command import QueueState as QueueState
     from plugins.api.command import RememberedApproval as RememberedApproval
+    from plugins.api.command import SamplingState as SamplingState
     from plugins.api.command import ShownChanges as ShownChanges
     from plugins.api.command import ShownSkill as ShownSkill
     from plugins.api.command import SkillEntry as SkillEntry
@@ -221,7 +222,7 @@ _NAMES = {
     "plugins.api.command": "AdmittedSender ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry"
     " ContextItem ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
     " MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport QueueState"
-    " RememberedApproval ShownChanges ShownSkill SkillEntry SkillsView",
+    " RememberedApproval SamplingState ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

@@ -56,6 +56,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert config.channels == {}
         elif section.startswith("mcp_access."):
             assert config.mcp_access == {}
+        elif section.startswith("prices."):
+            assert config.prices == {}
         elif section.startswith("mcp."):
             assert config.mcp == {}
         else:
@@ -88,6 +90,7 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
         .replace("#[people.", "[people.")
         .replace("#[mcp", "[mcp")
         .replace("#[channels", "[channels")
+        .replace("#[prices", "[prices")
     )
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
@@ -103,6 +106,8 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
                 if name != "home":
                     alone = msgspec.structs.replace(config, channels={name: chosen})
                     chosen = channel_instances(alone, load_plugins(()))[name].settings
+            case "prices":
+                chosen = config.prices[name.strip('"')]
             case "mcp":
                 server, _, inner = name.partition(".")
                 chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]

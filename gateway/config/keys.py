@@ -198,6 +198,18 @@ class McpAccessKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     allow: tuple[Permission, ...] = ("search", "read")
 
 
+Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class PriceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[prices."provider:model"]`: what a million tokens cost in US dollars, input, input from the vendor's cache (None for
+    the same as other input) and output."""
+
+    input: Price
+    output: Price
+    cached: Price | None = None
+
+
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`: level and format; `auto` is text on a terminal and JSON elsewhere."""
 
@@ -224,6 +236,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mcp_access: dict[str, McpAccessKeys] = {}
     approvals: ApprovalsKeys = ApprovalsKeys()
     sandbox: SandboxKeys = SandboxKeys()
+    prices: dict[str, PriceKeys] = {}
     log: LogKeys = LogKeys()
 
 
@@ -258,7 +271,12 @@ def load_config(path: Path | None, *, environment: Mapping[str, str], overrides:
 
 def fit_config(sources: Sources, references: References) -> Config:
     """Validate the merged sources; ConfigRefused at the first invalid key."""
-    forms: dict[str, type[msgspec.Struct]] = {"people": PersonKeys, "mcp": ServerKeys, "channels": ChannelKeys}
+    forms: dict[str, type[msgspec.Struct]] = {
+        "people": PersonKeys,
+        "mcp": ServerKeys,
+        "channels": ChannelKeys,
+        "prices": PriceKeys,
+    }
     tree = _with_channel_settings(_with_plugin_tables(sources.tree))
     for section, form in forms.items():
         tables = tree.get(section)

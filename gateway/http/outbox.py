@@ -87,6 +87,7 @@ class Outbox:
                 "title": current.title,
                 "pinned": current.pinned,
                 "archived": current.archived,
+                **current.settings.chosen,
             }
             self.answer(frames.frame("settings", id=frame_id, session=chat.key, session_id=current.session, **settings))
 

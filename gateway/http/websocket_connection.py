@@ -26,7 +26,7 @@ from gateway.protocol import frames
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.protocol.slash_commands import parse_command
 from gateway.status.problems import Readiness
-from gateway.support.errors import Busy, Conflict, DamagedSession, GatewayError, sentence_of
+from gateway.support.errors import Busy, Conflict, GatewayError, ModelUnknown, SettingRefused, sentence_of
 from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
@@ -37,6 +37,8 @@ from sessions.store.fork import ForkRefused
 
 UNAUTHORIZED = 4401
 """Close code for a wrong or missing token."""
+
+DAMAGED = "The log of this session is damaged; /new starts a new session."
 
 REVOKED = "the token of this connection is no longer valid"
 
@@ -84,7 +86,7 @@ def error_frame(error: Exception, frame_id: str | None) -> bytes:
     match error:
         case FrameRefused():
             return frames.error(error.code, str(error), frame_id, **error.fields)
-        case UnknownAttachment() | UnknownApproval():
+        case UnknownAttachment() | UnknownApproval() | SettingRefused() | ModelUnknown():
             return frames.error("bad_request", str(error), frame_id)
         case NotYourQuestion():
             return frames.error("unauthorized", str(error), frame_id)
@@ -212,7 +214,7 @@ class Connection:
             return
         try:
             await self._handle(frame)
-        except (FrameRefused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
+        except (FrameRefused, SessionsError, GatewayError, UnknownAttachment) as error:
             self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
         except (MemoryError, OSError, RuntimeError) as error:
             if not is_exhaustion(error):
@@ -242,6 +244,8 @@ class Connection:
                 await self._set(frame)
             case frames.Delete():
                 self._spawn(self._delete(frame))
+            case frames.Configure():
+                await self._configure(frame)
             case frames.Approve():
                 await self._existing(frame.session)
                 self._spawn(self._approve(frame))
@@ -351,7 +355,7 @@ class Connection:
     async def _set(self, frame: frames.Rename | frames.Pin | frames.Archive) -> None:
         chat = await self._existing(frame.session)
         if (current := chat.current) is None:
-            raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
+            raise FrameRefused("bad_request", DAMAGED)
         match frame:
             case frames.Rename(title=title):
                 await current.rename(one_line(title, frames.TITLE_CHARACTERS), self._person)
@@ -381,6 +385,16 @@ class Connection:
             return
         fields = {"id": self._deleting.get(key), "session": key, "removed": deleted.removed, "remains": deleted.remains}
         self._outbox.answer(frames.frame("deleted", **fields))
+
+    async def _configure(self, frame: frames.Configure) -> None:
+        if (reason := self._services.readiness.refuses) is not None:
+            raise reason
+        chat = await self._services.switchboard.chat(self._person, frame.session, create=True)
+        assert chat is not None
+        if chat.current is None:
+            raise FrameRefused("bad_request", DAMAGED)
+        await chat.current.settings.configure(frame.name, frame.value, self._person)
+        self._outbox.send_settings(chat, frame.id)
 
     async def _approve(self, frame: frames.Approve) -> None:
         answerer = Answerer(person=self._person, channel="websocket", client=self.client)

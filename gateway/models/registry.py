@@ -201,6 +201,10 @@ class ModelRegistry:
         configured = self.configured() == f"{provider}:{model}"
         return self._limits(self._providers[provider], model, self._agent.context_window if configured else None)
 
+    def provider(self, name: str) -> ChatProvider:
+        """Return an open provider. Raises KeyError."""
+        return self._providers[name]
+
     def used(self) -> list[str]:
         """Return the configured `provider:model` and its fallbacks; empty if no model is available."""
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,10 @@ GREETING_LIMIT = 64 * 1024
 ATTACHMENTS = 20
 """Maximum number of files of one message."""
 TITLE_CHARACTERS = 100
+SETTING_CHARACTERS = 300
+
+SettingName: TypeAlias = Literal["model", "effort", "temperature", "queue", "verbose"]
+"""The settings of a session that a client may change."""
 
 _KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
 
@@ -131,6 +135,13 @@ class Delete(_Frame, frozen=True, kw_only=True, tag="delete"):
     facts: bool = False
 
 
+class Configure(_Frame, frozen=True, kw_only=True, tag="configure"):
+    id: FrameId
+    session: Key
+    name: SettingName
+    value: Annotated[str, msgspec.Meta(max_length=SETTING_CHARACTERS)] | float | None = None
+
+
 class Approve(_Frame, frozen=True, kw_only=True, tag="approve"):
     id: FrameId
     session: Key
@@ -156,6 +167,7 @@ ClientFrame: TypeAlias = (
     | Pin
     | Archive
     | Delete
+    | Configure
     | Approve
     | Ping
 )

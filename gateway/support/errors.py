@@ -4,6 +4,7 @@ GatewayError
 ├── ConfigRefused    the configuration is invalid; the message names the key
 ├── StartRefused     the gateway cannot start; exit code 2
 ├── ModelUnknown     the model does not exist, or none is configured; the message says how to get one
+├── SettingRefused   a session cannot have this value of a setting; the message says which ones
 ├── Conflict         a message id was reused, or a newer session exists
 ├── Busy             a queue is full; try again shortly
 └── DamagedSession   the session's journal failed verification; `/new` starts another session
@@ -37,6 +38,10 @@ class StartRefused(GatewayError):
 
 class ModelUnknown(GatewayError):
     """A model that no provider has, or no usable model at all."""
+
+
+class SettingRefused(GatewayError):
+    """A value of a session's setting that it, or its model, does not have."""
 
 
 class Conflict(GatewayError):

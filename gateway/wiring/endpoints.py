@@ -23,6 +23,7 @@ from gateway.wiring.app import Application
 if TYPE_CHECKING:
     from gateway.config.rendering import CheckedConfig
     from gateway.http.console.channel_endpoints import ChannelEndpoints
+    from gateway.http.console.composer_endpoints import ComposerEndpoints
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
@@ -65,6 +66,12 @@ class _LazyEndpoints:
             return check(sources.path, references.environment, sources.overrides, hooks, text)
 
         return ConfigEndpoints(self._context, hooks, self._access, check_text)
+
+    @cached_property
+    def composer(self) -> ComposerEndpoints:
+        from gateway.http.console.composer_endpoints import ComposerEndpoints  # noqa: PLC0415 - not at the start
+
+        return ComposerEndpoints(self._gateway.models.registry, self._context)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -120,6 +127,7 @@ def console_endpoints(
         Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
+        Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
         Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
         Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
         Endpoint("GET", NOTE, _later(lambda: of.memory.note)),

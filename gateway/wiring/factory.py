@@ -18,6 +18,7 @@ from gateway.conversations.context.loaded_notes import LoadedNotes, WorkspaceNot
 from gateway.conversations.context.pruning import Pruner
 from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.conversations.context.session_models import SessionModels
+from gateway.conversations.context.session_settings import SessionSettings
 from gateway.conversations.context.summarization import Summarization
 from gateway.conversations.notes.day_notes import DayNotes, PendingNotes
 from gateway.conversations.notes.memory_writer import ExplicitMemory
@@ -114,6 +115,7 @@ class ConversationFactory:
             commands=dependencies.commands,
             run_command=run_command,
             models=models,
+            settings=SessionSettings(recorder, models, dependencies.models),
             approvals=gate,
             config=self._config,
         )
@@ -171,18 +173,19 @@ class ConversationFactory:
         return Turn(
             recorder,
             answering=answering,
-            preparation=self._preparation(recorder),
+            preparation=self._preparation(recorder, models),
             calls=ToolCalls(recorder, dependencies.tools, dependencies.attachments, gate, streaming),
             inbox=inbox,
             models=models,
             config=self._config,
         )
 
-    def _preparation(self, recorder: Recorder) -> TurnPreparation:
+    def _preparation(self, recorder: Recorder, models: SessionModels) -> TurnPreparation:
         dependencies, services = self._dependencies, self._dependencies.command_services
         return TurnPreparation(
             recorder,
             self._config,
+            models=models,
             tools=dependencies.tools,
             notes=LoadedNotes(recorder, dependencies.notes, services.skills, self._config),
             explicit_memory=ExplicitMemory(recorder, services.memory_writer, dependencies.tools),

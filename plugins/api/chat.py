@@ -54,9 +54,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: The name of the model at the provider.
-        context: Instructions, messages, tools and parameters. Of the parameters (`temperature`, `top_p`, `max_tokens`,
-            `stop` (a list of strings), `seed`, `presence_penalty`, `frequency_penalty`) a provider sends those that its
-            service supports.
+        context: Instructions, messages, tools and parameters. Of the parameters (`temperature`, `effort`, `top_p`,
+            `max_tokens`, `stop` (a list of strings), `seed`, `presence_penalty`, `frequency_penalty`) a provider sends those
+            that its service supports; `effort` only if it is one of the model's `ModelLimits.efforts`.
         purpose: `answer`, `flush`, `summary` and so on.
         session: An id that is the same for all requests of a conversation, for providers that route by it.
         pictures: The Base64 data of the attachments in the messages, by SHA-256. The gateway includes only pictures that

@@ -41,6 +41,24 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
 
 
+class SamplingState(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model of a session is asked.
+
+    Attributes:
+        model: The model that answers, as `provider:model`.
+        effort: The level of reasoning effort that the session chose; None for the configured one, or the service's default.
+        efforts: The levels of the model, lowest first; empty if it has none or they are unknown.
+        temperature: The temperature in force; None for the service's default.
+        range: The lowest and the highest temperature of the model; None if it accepts none.
+    """
+
+    model: str
+    effort: str | None
+    efforts: tuple[str, ...]
+    temperature: float | None
+    range: tuple[float, float] | None
+
+
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item of the next request.
 
@@ -492,6 +510,30 @@ class ConversationView(Protocol):
 
         Raises:
             CommandFailed: The provider does not exist, or does not list this model.
+        """
+        ...
+
+    def sampling(self) -> SamplingState:
+        """Return the level of effort and the temperature, and those that the model has.
+
+        Raises:
+            CommandFailed: There is no model.
+        """
+        ...
+
+    async def choose_effort(self, level: str | None) -> None:
+        """Change the level of reasoning effort from the next turn on, or return to the configured one (None).
+
+        Raises:
+            CommandFailed: The model does not have this level.
+        """
+        ...
+
+    async def choose_temperature(self, value: float | None) -> None:
+        """Change the temperature from the next turn on, or return to the configured one (None).
+
+        Raises:
+            CommandFailed: The model does not accept this temperature.
         """
         ...
 

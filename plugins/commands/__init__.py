@@ -7,7 +7,7 @@ markdown             Escaping of untrusted text in Markdown
 mcp_commands         `/mcp`
 memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
 pairing_commands     `/pair`
-session_commands     `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`, `/queue` and `/verbose`
+session_commands     `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, and the settings, such as `/model`
 skill_commands       `/skills`
 status_commands      `/help`, `/status`, `/whoami`, `/usage`, `/history` and `/context`
 """

@@ -20,7 +20,7 @@ from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.pairing_commands import Pair
-from plugins.commands.session_commands import Jobs, Model, New, Queue, Reset, Stop, Undo, Verbose
+from plugins.commands.session_commands import Effort, Jobs, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.facts.fact_tools import WriteMemory
@@ -121,6 +121,7 @@ def register_commands() -> Sequence[type[Command]]:
         Context,
         Deny,
         Distill,
+        Effort,
         Forget,
         Help,
         History,
@@ -138,6 +139,7 @@ def register_commands() -> Sequence[type[Command]]:
         SkillsCommand,
         Status,
         Stop,
+        Temperature,
         Unpin,
         Usage,
         Verbose,

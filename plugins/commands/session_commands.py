@@ -1,5 +1,5 @@
-"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`, `/queue`
-and `/verbose`."""
+"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`,
+`/effort`, `/temperature`, `/queue` and `/verbose`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from plugins.commands.markdown import code
 from plugins.support.suggestions import did_you_mean
 
 _NAMED = re.compile(r"[^\s:]+:\S+")
+_NUMBER = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?")
 
 MODELS_LISTED = 30
 """Maximum models listed per provider when several providers are listed."""
@@ -166,6 +167,48 @@ def _format_models(offered: Sequence[OfferedModels], most: int | None) -> Iterat
             yield f"- {each.provider}: its models could not be listed ({each.failed})"
         else:
             yield f"- {each.provider} has {names or 'no chat model'}{more}"
+
+
+class Effort:
+    """The `/effort` command, which shows or changes how much the model reasons."""
+
+    name: ClassVar[str] = "effort"
+    usage: ClassVar[str] = "/effort [level|default]"
+    summary: ClassVar[str] = "Show or choose how much the model reasons, if it has levels of effort."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Show the level and those that the model has, or change it from the next turn on."""
+        if argument:
+            await conversation.choose_effort(None if argument == "default" else argument)
+        state = conversation.sampling()
+        if not state.efforts:
+            return f"{code(state.model)} has no levels of effort, or they are not known."
+        levels = ", ".join(code(level) for level in state.efforts)
+        chosen = "its default" if state.effort is None else code(state.effort)
+        return f"The effort of {code(state.model)} is {chosen}; it has {levels}."
+
+
+class Temperature:
+    """The `/temperature` command, which shows or changes the sampling temperature."""
+
+    name: ClassVar[str] = "temperature"
+    usage: ClassVar[str] = "/temperature [number|default]"
+    summary: ClassVar[str] = "Show or choose how varied the model's words are, if it accepts a temperature."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Show the temperature and the range that the model has, or change it from the next turn on."""
+        if argument and argument != "default" and _NUMBER.fullmatch(argument) is None:
+            raise CommandFailed("Write /temperature and a number such as 0.7, or /temperature default.")
+        if argument:
+            await conversation.choose_temperature(None if argument == "default" else float(argument))
+        state = conversation.sampling()
+        if state.range is None:
+            return f"{code(state.model)} accepts no temperature."
+        chosen = "its default" if state.temperature is None else f"{state.temperature:g}"
+        low, high = state.range
+        return f"The temperature of {code(state.model)} is {chosen}; it may be from {low:g} to {high:g}."
 
 
 class Queue:

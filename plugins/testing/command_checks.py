@@ -38,6 +38,7 @@ from plugins.api.command import (
     PruningReport,
     QueueState,
     RememberedApproval,
+    SamplingState,
     SkillsView,
 )
 from plugins.api.fact_values import NoSuchFact
@@ -166,6 +167,10 @@ class StaticConversation:
         self.done: list[object] = []
         self.mode = "followup"
         self.is_verbose = False
+        self.effort: str | None = None
+        self.efforts: tuple[str, ...] = ("low", "high")
+        self.temperature: float | None = None
+        self.range: tuple[float, float] | None = (0.0, 2.0)
         self.tokens: Mapping[str, Mapping[str, Usage]] = {}
         self.of_plugins: Mapping[str, Mapping[str, Usage]] = {}
         self.before = Usage()
@@ -199,6 +204,22 @@ class StaticConversation:
         if name == "nobody:x":
             raise CommandFailed("There is no provider nobody.")
         return f"{name or 'auto'}, because it was chosen"
+
+    def sampling(self) -> SamplingState:
+        return SamplingState(
+            model="openai:gpt", effort=self.effort, efforts=self.efforts, temperature=self.temperature, range=self.range
+        )
+
+    async def choose_effort(self, level: str | None) -> None:
+        """Change the effort. Raise CommandFailed for an unknown level."""
+        if level is not None and level not in self.efforts:
+            raise CommandFailed("There is no such level.")
+        self.effort = level
+        self.done.append(("effort", level))
+
+    async def choose_temperature(self, value: float | None) -> None:
+        self.temperature = value
+        self.done.append(("temperature", value))
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
         self.done.append(("history", count, commands))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from gateway.config.documented_keys import documented_keys
-from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, Sections
+from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
@@ -23,7 +23,7 @@ from plugins.support.secrets import Secret
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    named_tables = ("providers", "channels", "people", "mcp", "mcp_access")
+    named_tables = ("providers", "channels", "people", "mcp", "mcp_access", "prices")
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
     sections["mcp.files"] = ServerKeys
     deeper = sections
@@ -37,6 +37,7 @@ def forms() -> dict[str, type]:
         sections
         | named
         | {"channels.home": ChannelKeys, **channels, "people.ana": PersonKeys, "mcp_access.editor": McpAccessKeys}
+        | {'prices."openai:gpt-4.1"': PriceKeys}
     )
 
 
@@ -70,7 +71,7 @@ def keys_section() -> str:
         row = f"| `{key.name}` | {_cell(value)} | {kind} | {_cell(key.sentence)} |"
         told.setdefault(key.section, []).append(row)
     return "\n".join(
-        f"### `[{re.sub(r'[.](ana|files|editor|home)', '.NAME', section)}]`\n\n"
+        f"### `[{re.sub(r'[.](ana|files|editor|home|.openai:gpt-4[.]1.)', '.NAME', section)}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()

@@ -14,7 +14,7 @@ from plugins.api.command import ContextItem, PruningReport
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.markdown import highlighted
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
-from plugins.commands.session_commands import MODES, Model, New, Queue, Reset, Stop, Undo, Verbose
+from plugins.commands.session_commands import MODES, Effort, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.testing.command_checks import COMPACTED, StaticConversation
 from sessions.events.messages import Usage as Tokens
@@ -38,8 +38,10 @@ ALL: list[Command] = [
     Why(),
     Reset(),
     Revert(),
+    Effort(),
     Status(),
     Stop(),
+    Temperature(),
     Undo(),
     Usage(),
     Verbose(),
@@ -177,7 +179,15 @@ async def test_whoami_names_person_client_channel_key_and_id() -> None:
 
 
 def test_only_what_changes_the_view_or_the_model_or_asks_one_waits_for_the_end_of_a_turn() -> None:
-    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "distill", "model", "revert", "undo"}
+    assert {c.name for c in ALL if c.when == "between_turns"} == {
+        "compact",
+        "distill",
+        "effort",
+        "model",
+        "revert",
+        "temperature",
+        "undo",
+    }
 
 
 async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None:
@@ -204,6 +214,31 @@ async def test_queue_with_anything_else_changes_nothing() -> None:
     with pytest.raises(CommandFailed, match="one of followup, collect, steer, interrupt"):
         await Queue().run("fast", conversation)
     assert conversation.mode == "followup"
+
+
+async def test_effort_is_changed_and_said() -> None:
+    conversation = Conversation()
+    assert await Effort().run("", conversation) == "The effort of `openai:gpt` is its default; it has `low`, `high`."
+    assert await Effort().run("high", conversation) == "The effort of `openai:gpt` is `high`; it has `low`, `high`."
+    assert await Effort().run("default", conversation) == "The effort of `openai:gpt` is its default; it has `low`, `high`."
+    with pytest.raises(CommandFailed):
+        await Effort().run("enormous", conversation)
+    assert conversation.done == [("effort", "high"), ("effort", None)]
+    conversation.efforts = ()
+    assert await Effort().run("", conversation) == "`openai:gpt` has no levels of effort, or they are not known."
+
+
+async def test_temperature_is_changed_and_said() -> None:
+    conversation = Conversation()
+    says = "The temperature of `openai:gpt` is {}; it may be from 0 to 2."
+    assert await Temperature().run("0.70", conversation) == says.format("0.7")
+    assert await Temperature().run("default", conversation) == says.format("its default")
+    for wrong in ("hot", "-1", "1e3", "nan", "0x1", "1."):
+        with pytest.raises(CommandFailed, match=r"such as 0\.7"):
+            await Temperature().run(wrong, conversation)
+    assert conversation.done == [("temperature", 0.7), ("temperature", None)]
+    conversation.range = None
+    assert await Temperature().run("", conversation) == "`openai:gpt` accepts no temperature."
 
 
 @pytest.mark.parametrize(("argument", "on"), [("on", True), ("off", False), ("default", None)])

@@ -386,7 +386,13 @@ async def test_limits_of_googles_models_are_known() -> None:
         assert (
             limits("gemini-3.8-flash")
             == limits("models/gemini-flash-latest")
-            == ModelLimits(window=1_048_576, output=65_536, **TABLE, vision=gemini_vision("gemini-3.8-flash"))
+            == ModelLimits(
+                window=1_048_576,
+                output=65_536,
+                **TABLE,
+                vision=gemini_vision("gemini-3.8-flash"),
+                efforts=("low", "medium", "high"),
+            )
         )
         assert limits("gemini-3-pro-image-preview") == ModelLimits(
             window=65_536, output=32_768, **TABLE, vision=gemini_vision("gemini-3")

@@ -19,12 +19,14 @@ from plugins.support.secrets import Secret
 from tests.plugins.provider_harness import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
+CLAUDE_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
 
 def test_the_longest_matching_prefix_counts() -> None:
     assert known_limits("openai", "gpt-4.1-mini").window == 1_047_576
     assert known_limits("openai", "gpt-4-0613").window == 8_192
     assert known_limits("anthropic", "claude-opus-4-7-20260101") == ModelLimits(
-        window=1_000_000, window_from="table", output=128_000, output_from="table"
+        window=1_000_000, window_from="table", output=128_000, output_from="table", efforts=CLAUDE_EFFORTS
     )
 
 
@@ -67,7 +69,7 @@ async def test_a_vendors_usual_model_is_in_the_table(kind: type[ChatProvider]) -
 def test_each_reported_limit_takes_precedence_over_the_table() -> None:
     told = {"claude-opus-4-6": ReportedLimits(window=500_000), "claude-new-20270101": ReportedLimits(window=300_000)}
     assert known_limits("anthropic", "claude-opus-4-6", told) == ModelLimits(
-        window=500_000, window_from="vendor", output=128_000, output_from="table"
+        window=500_000, window_from="vendor", output=128_000, output_from="table", efforts=("low", "medium", "high", "max")
     )
     assert known_limits("anthropic", "claude-new", told).window == 300_000
     assert known_limits("anthropic", "claude-ne", told).window is None

@@ -167,7 +167,7 @@ def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
         "presencePenalty",
         "frequencyPenalty",
     }
-    options |= {"responseMimeType", "responseJsonSchema"}
+    options |= {"responseMimeType", "responseJsonSchema", "thinkingConfig"}
     if unknown := set(body.get("generationConfig", {})) - options:
         name = unknown.pop()
         return f"Invalid JSON payload received. Unknown name \"{name}\" at 'generation_config': Cannot find field."

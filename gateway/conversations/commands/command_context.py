@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -15,12 +16,12 @@ from gateway.conversations.commands.context_report import context_items, entry_o
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
 from gateway.conversations.commands.pairing_view import OwnersPairings
 from gateway.conversations.commands.undo import UNCERTAIN, TurnChanges, changes_of, told_to_the_model
+from gateway.conversations.context.session_models import TEMPERATURE
+from gateway.conversations.context.session_settings import QUEUE, VERBOSE
 from gateway.conversations.routing.chat import Chat
-from gateway.conversations.routing.conversation import VERBOSE, Conversation
-from gateway.conversations.turn import inbox
+from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
-from gateway.models.registry import AUTO
 from gateway.models.token_counts import o200k
 from gateway.protocol.slash_commands import command_help, parse_command
 from gateway.support.errors import GatewayError
@@ -35,11 +36,11 @@ from plugins.api.command import (
     McpView,
     OfferedModels,
     QueueState,
+    SamplingState,
     SkillsView,
 )
 from plugins.api.context import Clock
 from plugins.support.errors import ToolFailed
-from plugins.support.suggestions import did_you_mean
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
 from sessions.events.events import (
@@ -50,7 +51,6 @@ from sessions.events.events import (
     ModelReplied,
     Recorded,
     SessionForked,
-    SettingChanged,
     ToolReturned,
     TurnStarted,
     UndoneFile,
@@ -194,26 +194,29 @@ class CommandContext(MemoryView):
         return self._services.models.available()
 
     async def choose_model(self, name: str | None) -> str:
-        why = self._explain_choice(name)
-        caveat = await self._caveat(name) if name not in (None, AUTO) else ""
-        await self._change("model", name)
-        return f"{why}{caveat}"
+        with as_command_failure():
+            return await self._conversation.settings.choose_model(name, self.person)
 
-    async def _caveat(self, name: str) -> str:
-        """Return a caveat about a model as a sentence to append. Raises CommandFailed if the provider does not list it."""
-        provider, _, model = name.partition(":")
-        listing = await self._services.models.listings.of(provider)
-        if listing is not None and listing.names:
-            if not listing.has(model):
-                near = did_you_mean(model, listing.names, before=f"{provider}:", mark="`") or "."
-                raise CommandFailed(f"{provider} has no model {model[:100]!r}{near} `/model {provider}` lists its models.")
-            return ""
-        if name in self.models():
-            return ""
-        why = "it does not list its models"
-        if listing is not None:
-            why = f"its list of models could not be fetched ({listing.failed or 'it is empty'})"
-        return f". The model could not be verified: {why}."
+    def sampling(self) -> SamplingState:
+        with as_command_failure():
+            models = self._conversation.models
+            chosen = models.choose()
+            parameters, limits = models.parameters(chosen), chosen.limits
+        return SamplingState(
+            model=chosen.name,
+            effort=models.effort if models.effort in limits.efforts else None,
+            efforts=limits.efforts,
+            temperature=None if limits.temperature is None else cast("float | None", parameters.get(TEMPERATURE)),
+            range=limits.temperature,
+        )
+
+    async def choose_effort(self, level: str | None) -> None:
+        with as_command_failure():
+            await self._conversation.settings.choose_effort(level, self.person)
+
+    async def choose_temperature(self, value: float | None) -> None:
+        with as_command_failure():
+            await self._conversation.settings.choose_temperature(value, self.person)
 
     async def offered_models(self) -> Sequence[OfferedModels]:
         found = await self._services.models.listings.all()
@@ -244,13 +247,13 @@ class CommandContext(MemoryView):
         return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=limit)
 
     async def choose_queue(self, mode: str | None) -> None:
-        await self._change(inbox.SETTING, mode)
+        await self._conversation.settings.change(QUEUE, mode, self.person)
 
     def verbose(self) -> bool:
         return self._conversation.verbose
 
     async def choose_verbose(self, on: bool | None) -> None:
-        await self._change(VERBOSE, None if on is None else "on" if on else "off")
+        await self._conversation.settings.change(VERBOSE, None if on is None else "on" if on else "off", self.person)
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         return {**self._transcript.spent, **self._services.facts.spent(self.session)}
@@ -373,9 +376,6 @@ class CommandContext(MemoryView):
     @property
     def _transcript(self) -> Transcript:
         return self._conversation.recorder.transcript
-
-    async def _change(self, name: str, value: str | None) -> None:
-        await self._conversation.recorder.append_durable(SettingChanged(name=name, value=value, by=self.person))
 
     def _explain_choice(self, name: str | None) -> str:
         with as_command_failure():

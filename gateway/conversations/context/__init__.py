@@ -7,5 +7,6 @@ loaded_notes         The notes in a session's instructions.
 pruning              Pruning before a model request.
 request_attachments  The attachments in model requests.
 session_models       The models of one session.
+session_settings     The settings of one session that a person may change.
 summarization        The model requests of a compaction cycle.
 """

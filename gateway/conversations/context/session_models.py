@@ -1,4 +1,4 @@
-"""The models of one session: the one that it chose, or else the configured one."""
+"""The models of one session, the one that it chose or else the configured one, and the parameters of its requests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.support.errors import GatewayError
 from sessions.events.vision import VisionSupport
 from sessions.store.recorder import Recorder
+
+MODEL, EFFORT, TEMPERATURE = "model", "effort", "temperature"
+"""The session's settings for its model and the parameters of its requests."""
 
 
 class SessionModels:
@@ -30,7 +33,28 @@ class SessionModels:
     @property
     def choice(self) -> str | None:
         """The model that the session chose with `/model`; None if it chose none."""
-        return self._recorder.transcript.settings.get("model")
+        return self._recorder.transcript.settings.get(MODEL)
+
+    @property
+    def effort(self) -> str | None:
+        """The level of effort that the session chose; None if it chose none."""
+        return self._recorder.transcript.settings.get(EFFORT)
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature that the session chose; None if it chose none."""
+        chosen = self._recorder.transcript.settings.get(TEMPERATURE)
+        return None if chosen is None else float(chosen)
+
+    def parameters(self, model: ChosenModel) -> dict[str, str | float]:
+        """Return the parameters of a request: those that the session chose, as far as the model has them, else the
+        configured ones."""
+        chosen, configured = self.temperature, self._config.current.agent.temperature
+        temperature = configured if chosen is None else chosen
+        parameters: dict[str, str | float] = {} if temperature is None else {TEMPERATURE: temperature}
+        if self.effort is not None and self.effort in model.limits.efforts:
+            parameters[EFFORT] = self.effort
+        return parameters
 
     def choose(self) -> ChosenModel:
         """Return the model that answers. Raises ModelUnknown."""

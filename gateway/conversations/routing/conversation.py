@@ -16,6 +16,7 @@ from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.conversation_config import ConversationConfig
 from gateway.conversations.context.session_models import SessionModels
+from gateway.conversations.context.session_settings import VERBOSE, SessionSettings
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.turn import Turn
 from gateway.conversations.turn.typed_commands import TypedCommands
@@ -45,9 +46,6 @@ LONGEST_WAIT = 60.0
 COLLECT_AT_MOST = 5.0
 """Seconds after which `collect` starts it anyway."""
 
-VERBOSE = "verbose"
-"""The session's setting that overrides `agent.verbose`; `on` or `off`."""
-
 
 class Conversation:
     """One open session. `run` drives its coroutines; a `retired` conversation ends once nothing waits."""
@@ -62,6 +60,7 @@ class Conversation:
         commands: Mapping[str, Command],
         run_command: Callable[[Conversation, Command, WaitingCommand], Awaitable[str]],
         models: SessionModels,
+        settings: SessionSettings,
         approvals: ApprovalGate,
         config: ConversationConfig,
     ) -> None:
@@ -77,6 +76,7 @@ class Conversation:
         self.inbox = inbox
         self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._answered)
         self.models = models
+        self.settings = settings
         self.approvals = approvals
         self._config = config
         self._paused = False

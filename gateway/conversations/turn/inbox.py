@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.config.keys import QueueMode
 from gateway.conversations.context.conversation_config import ConversationConfig
+from gateway.conversations.context.session_settings import QUEUE
 from gateway.protocol.slash_commands import TypedCommand, parse_command
 from plugins.api.command import Command
 from sessions.events.events import MessageReceived
@@ -25,9 +26,6 @@ from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
 
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
-
-SETTING = "queue"
-"""The session's setting that overrides `sessions.queue`."""
 
 
 class WaitingCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +52,7 @@ class Inbox:
 
     @property
     def mode(self) -> QueueMode:
-        chosen = self._recorder.transcript.settings.get(SETTING)
+        chosen = self._recorder.transcript.settings.get(QUEUE)
         return next((mode for mode in MODES if mode == chosen), self._config.current.sessions.queue)
 
     def add(self, seq: int, message: MessageReceived, typed: TypedCommand | None) -> WaitingCommand | None:

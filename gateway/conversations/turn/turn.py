@@ -254,6 +254,7 @@ class TurnPreparation:
         recorder: Recorder,
         config: ConversationConfig,
         *,
+        models: SessionModels,
         tools: Mapping[str, Tool],
         notes: LoadedNotes,
         explicit_memory: ExplicitMemory,
@@ -261,6 +262,7 @@ class TurnPreparation:
     ) -> None:
         self._recorder = recorder
         self._config = config
+        self._models = models
         self._tools = tools
         self._notes = notes
         self._explicit_memory = explicit_memory
@@ -270,7 +272,7 @@ class TurnPreparation:
         """Record the instructions of the open turn. Then write the note that its messages ask for, or else recall
         passages that are relevant to them."""
         small = model.limits.small
-        self._record_instructions(await self._notes.load(model.window, small), small)
+        self._record_instructions(await self._notes.load(model.window, small), model)
         if not await self._explicit_memory.write_requested(small):
             await self._recall.recall(model.window, small)
 
@@ -284,13 +286,13 @@ class TurnPreparation:
             changed = replace(instructions, tools=tools)
             self._recorder.append(changed, turn=open_turn(self._recorder.transcript).ordinal)
 
-    def _record_instructions(self, notes: tuple[LoadedNote, ...], small: bool) -> None:
-        transcript, temperature = self._recorder.transcript, self._config.current.agent.temperature
+    def _record_instructions(self, notes: tuple[LoadedNote, ...], model: ChosenModel) -> None:
+        transcript, small = self._recorder.transcript, model.limits.small
         wanted = InstructionsSet(
             text=self._config.instructions(small=small),
             tools=() if small else tuple(tool.definition for tool in self._tools.values()),
             notes=notes,
-            parameters={} if temperature is None else {"temperature": temperature},
+            parameters={**self._models.parameters(model)},
         )
         if transcript.instructions != wanted:
             self._recorder.append(wanted, turn=open_turn(transcript).ordinal)

@@ -1,6 +1,7 @@
 """The web console.
 
 channel_endpoints  JSON endpoints about who may speak on channels.
+composer_endpoints  JSON endpoints for what a message can be sent to and contain.
 config_endpoints   JSON endpoints for the configuration.
 context_endpoints  JSON endpoints for the context of a person's sessions.
 context_sizes      Reduces a journal to the size of each turn's request, by part.

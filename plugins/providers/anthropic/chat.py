@@ -11,7 +11,7 @@ from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.providers.anthropic import errors as anthropic_errors
 from plugins.providers.anthropic.reply import StreamAccumulator
-from plugins.providers.anthropic.request import Encoder, has_thinking
+from plugins.providers.anthropic.request import Encoder, accepts_sampling, has_thinking
 from plugins.providers.hosted.hosted_chat import HostedChatProvider, HostedChatSettings
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import anthropic_vision
@@ -61,7 +61,8 @@ class Anthropic(HostedChatProvider):
     def limits(self, model: str) -> ModelLimits:
         """Return the limits that the server reported, else those of Anthropic's model pages."""
         known = capped(known_limits(self.name, model, self._reported), self._settings.max_output_tokens)
-        return msgspec.structs.replace(known, vision=anthropic_vision(model))
+        temperature = (0.0, 1.0) if accepts_sampling(model) else None
+        return msgspec.structs.replace(known, vision=anthropic_vision(model), temperature=temperature)
 
     async def models(self) -> ModelList:
         """Return the server's list of models: one page of the largest size."""
@@ -88,7 +89,7 @@ class Anthropic(HostedChatProvider):
             request,
             max_tokens=settings.max_output_tokens,
             thinking=settings.thinking,
-            effort=settings.effort,
+            effort=self._effort(request, settings.effort),
             with_thinking=not reduced,
         )
 

@@ -41,8 +41,8 @@ _UNSETTLED = 3
 
 _NAMES = {"stop": "stop_sequences"}
 
-_UNSUPPORTED = frozenset({"seed", "presence_penalty", "frequency_penalty"})
-"""Parameters that the service does not have."""
+_UNSUPPORTED = frozenset({"effort", "seed", "presence_penalty", "frequency_penalty"})
+"""Parameters that the service does not have, or not under these names."""
 
 _BEFORE = "(The conversation begins with your words.)"
 

@@ -81,7 +81,7 @@ class Gemini(HostedChatProvider):
         return StreamAccumulator(request.model)
 
     def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
-        return self._encoder.body(request, max_tokens=self._settings.max_output_tokens)
+        return self._encoder.body(request, max_tokens=self._settings.max_output_tokens, effort=self._effort(request))
 
 
 def _bare_name(model: str) -> str:

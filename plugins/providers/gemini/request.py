@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, RequestOptions
+from plugins.api.chat import ChatRequest
 from plugins.providers.gemini.reply import SignedPart, decode_signatures
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, json_string
 from plugins.support.lenient_json import as_object
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.state.context import Context
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,6 +39,8 @@ _NAMES = {
     "presence_penalty": "presencePenalty",
     "frequency_penalty": "frequencyPenalty",
 }
+BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
+"""The tokens of thinking for each level, from Google's page on compatibility with OpenAI's API."""
 _UNSIGNED_MODELS = ("gemini-1.", "gemini-2.", "gemma")
 """The prefixes of models that require no signatures. All later ones do."""
 
@@ -50,8 +51,9 @@ class Encoder:
     def __init__(self, cache: EncodingCache | None = None) -> None:
         self._cache = cache or EncodingCache()
 
-    def body(self, request: ChatRequest, *, max_tokens: int | None) -> bytes:
-        """Return the JSON body. `max_tokens` limits the reply if the context's parameters do not."""
+    def body(self, request: ChatRequest, *, max_tokens: int | None, effort: str | None = None) -> bytes:
+        """Return the JSON body. `max_tokens` limits the reply if the context's parameters do not; `effort` is a level that
+        the model has."""
         requires_signatures = not request.model.removeprefix("models/").startswith(_UNSIGNED_MODELS)
         messages = request.context.messages
         session = f"{request.session} {requires_signatures}"  # the bytes depend on it
@@ -59,13 +61,17 @@ class Encoder:
         last = _append_messages(joined, messages, known, request.pictures, requires_signatures=requires_signatures)
         self._cache.put(session, messages, joined)
         end = b"" if last in (UserMessage, ToolMessage) else b"," * bool(joined) + _user_content(GO_ON)
-        head = _encode(_head(request.context, request.options, max_tokens))[:-1]
+        head = _encode(_head(request, max_tokens, effort))[:-1]
         return b"".join((head, b"," * (head != b"{"), b'"contents":[', joined, end, b"]}"))
 
 
-def _head(context: Context, request_options: RequestOptions, max_tokens: int | None) -> Json:
+def _head(request: ChatRequest, max_tokens: int | None, effort: str | None) -> Json:
     """Return the fields before the contents. The API cannot limit a reply to a single call."""
-    options = {_NAMES.get(name, name): value for name, value in context.parameters.items() if value is not None}
+    context, request_options = request.context, request.options
+    given = {name: value for name, value in context.parameters.items() if value is not None and name != "effort"}
+    options = {_NAMES.get(name, name): value for name, value in given.items()}
+    if effort is not None:
+        options["thinkingConfig"] = _thinking(request.model, effort)
     if max_tokens is not None:
         options.setdefault("maxOutputTokens", max_tokens)
     if request_options.response_format is not None:
@@ -85,6 +91,13 @@ def _head(context: Context, request_options: RequestOptions, max_tokens: int | N
         named = {"allowedFunctionNames": [request_options.tool]} if request_options.tool else {}
         head["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **named}}
     return head
+
+
+def _thinking(model: str, effort: str) -> Json:
+    """Return how much the model is to think: a level, or the budget in tokens that a level is for the models before 3."""
+    if model.removeprefix("models/").startswith("gemini-2."):
+        return {"thinkingBudget": BUDGETS[effort]}
+    return {"thinkingLevel": effort}
 
 
 def _append_messages(

@@ -11,6 +11,7 @@ import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import ProviderContext
+from plugins.api.models import ModelLimits
 from plugins.http.sse import ServerSentEvent
 from plugins.providers.hosted.hosted_provider import HostedProvider
 from plugins.providers.hosted.keys import ApiKeys
@@ -94,6 +95,10 @@ class HostedChatProvider(HostedProvider):
         )
 
     @abstractmethod
+    def limits(self, model: str) -> ModelLimits:
+        """Return what is known about a model; implements `ChatProvider.limits`."""
+
+    @abstractmethod
     def _headers(self, key: str) -> dict[str, str]:
         """Return the headers of a request; `key` is empty if there is none."""
 
@@ -117,6 +122,11 @@ class HostedChatProvider(HostedProvider):
     def _reply(self, request: ChatRequest, accumulator: Accumulator) -> Reply:
         """Return the reply at the end of the stream."""
         return accumulator.reply()
+
+    def _effort(self, request: ChatRequest, configured: str | None = None) -> str | None:
+        """Return the effort that a request names if its model has it, else the configured one."""
+        wanted: str | None = request.context.parameters.get("effort")
+        return wanted if wanted in self.limits(request.model).efforts else configured
 
     def explain_default(self) -> str:
         """Return the reason for the default model, as the end of a sentence: the setting or variable that is set."""

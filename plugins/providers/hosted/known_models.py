@@ -1,5 +1,6 @@
 """Known properties of models: the token limits of chat models, of which those that a server reports take precedence, and
-the properties of embedding models. The tables `limits.toml` and `models.toml` are beside this module."""
+their levels of effort, and the properties of embedding models. The tables `limits.toml`, `efforts.toml` and `models.toml`
+are beside this module."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from plugins.api.plugin_services import Purpose
 from plugins.support.text.bounded_cache import bounded_cache
 
 LIMITS = Path(__file__).with_name("limits.toml")
+EFFORTS = Path(__file__).with_name("efforts.toml")
 EMBEDDING_MODELS = Path(__file__).with_name("models.toml")
 
 _VERSION = re.compile(r"-\d{8}|-\d{4}-\d{2}-\d{2}|:latest")
@@ -25,6 +27,9 @@ _VERSION = re.compile(r"-\d{8}|-\d{4}-\d{2}-\d{2}|:latest")
 
 OPEN = "open"
 """The table of open-weight models, under whatever name a server lists them."""
+
+COMPATIBLE = "compatible"
+"""The table of efforts on other servers with OpenAI's API."""
 
 T = TypeVar("T")
 
@@ -36,7 +41,26 @@ def known_limits(vendor: str | None, model: str, reported: Mapping[str, Reported
     table = _table_limits(model, vendor or "")
     window, window_from = _first(server.window, table.window)
     output, output_from = _first(server.output, table.output)
-    return ModelLimits(window=window, window_from=window_from, output=output, output_from=output_from)
+    efforts = known_efforts(vendor or COMPATIBLE, model)
+    return ModelLimits(window=window, window_from=window_from, output=output, output_from=output_from, efforts=efforts)
+
+
+@bounded_cache(256)
+def known_efforts(vendor: str, model: str) -> tuple[str, ...]:
+    """Return the levels of effort of a model, lowest first; empty if it has none or is unknown.
+
+    A row is for the model of its name and its variants, which have a hyphen or a colon after it; a later version of a
+    family may have other levels.
+    """
+    name = model.rpartition("/")[2] if vendor == COMPATIBLE else model  # as routers write it: `vendor/model`
+    rows = _efforts().get(vendor, {})
+    fitting = [known for known in rows if f"{name}-".startswith((f"{known}-", f"{known}:"))]
+    return rows[max(fitting, key=len)] if fitting else ()
+
+
+@cache
+def _efforts() -> dict[str, dict[str, tuple[str, ...]]]:
+    return msgspec.convert(tomllib.loads(EFFORTS.read_text("utf-8")), dict[str, dict[str, tuple[str, ...]]])
 
 
 def reported_limits(reported: Mapping[str, ReportedLimits], model: str) -> ReportedLimits:

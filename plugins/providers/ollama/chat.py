@@ -192,11 +192,12 @@ class Ollama(HostedChatProvider):
 
     def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
         settings = self._settings
+        think = self._effort(request, settings.think)
         return self._encoder.body(
             request,
             window=self._requested_window(request.model, request.window),
             max_tokens=settings.max_output_tokens,
-            think=_THINKING.get(settings.think, settings.think),
+            think=_THINKING.get(think, think),
             keep_alive=settings.keep_alive,
         )
 

@@ -52,7 +52,8 @@ class Encoder:
             schema = request_options.response_format.schema
             fields = {**fields, "format": "json" if schema is None else schema}
         options = {"num_ctx": window, "num_predict": max_tokens}
-        options |= {_OPTIONS.get(name, name): value for name, value in context.parameters.items() if value is not None}
+        given = {name: value for name, value in context.parameters.items() if value is not None and name != "effort"}
+        options |= {_OPTIONS.get(name, name): value for name, value in given.items()}
         tools = [{"type": "function", "function": tool} for tool in context.tools] or None
         fixed = {"model": request.model, "stream": True, "truncate": False, "shift": False}
         head = _encode(fixed | _without_none(fields) | {"options": _without_none(options)} | _without_none({"tools": tools}))

@@ -94,7 +94,9 @@ class OpenAI(HostedChatProvider):
         else:
             vision = openai_vision(model)
         known = known_limits(self.name if self._official else None, model.removeprefix("ft:"), self._reported)
-        return msgspec.structs.replace(capped(known, self._settings.max_output_tokens), vision=vision)
+        temperature = None if self._official and is_reasoning_model(model) else known.temperature
+        capped_limits = capped(known, self._settings.max_output_tokens)
+        return msgspec.structs.replace(capped_limits, vision=vision, temperature=temperature)
 
     async def models(self) -> ModelList:
         """Return the server's list of models."""
@@ -138,14 +140,16 @@ class OpenAI(HostedChatProvider):
         return StreamAccumulator(request.model)
 
     def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
-        settings = self._settings
+        settings, effort = self._settings, self._effort(request, self._settings.effort)
         if self._uses_responses:
-            return self._responses().body(request, max_tokens=settings.max_output_tokens, effort=settings.effort)
+            return self._responses().body(request, max_tokens=settings.max_output_tokens, effort=effort)
+        reasons = is_reasoning_model(request.model)
         return self._encoder.body(
             request,
             max_tokens=settings.max_output_tokens,
             max_tokens_key="max_completion_tokens" if self._official else "max_tokens",
-            effort=settings.effort if is_reasoning_model(request.model) or not self._official else None,
+            effort=effort if reasons or not self._official else None,
+            samples=not (reasons and self._official),
         )
 
     def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:

@@ -22,6 +22,9 @@ from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usa
 
 _encode = msgspec.json.Encoder().encode
 
+SAMPLING = frozenset({"temperature", "top_p"})
+"""Parameters that are configured for all models and refused by OpenAI's reasoning models."""
+
 DONE = b"[DONE]"
 """The data of the event that ends a stream."""
 
@@ -34,11 +37,21 @@ class Encoder:
     def __init__(self, cache: EncodingCache | None = None) -> None:
         self._cache = cache or EncodingCache()
 
-    def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str, effort: str | None = None) -> bytes:
-        """Return the JSON body of a streaming request. `effort` is the service's reasoning effort."""
+    def body(
+        self,
+        request: ChatRequest,
+        *,
+        max_tokens: int | None,
+        max_tokens_key: str,
+        effort: str | None = None,
+        samples: bool = True,
+    ) -> bytes:
+        """Return the JSON body of a streaming request. `effort` is the service's reasoning effort; `samples` is False for a
+        model that refuses `temperature` and `top_p`."""
         context = request.context
         head: dict[str, Any] = {"model": request.model, "stream": True, "stream_options": {"include_usage": True}}
-        options = {name: value for name, value in context.parameters.items() if value is not None}
+        left_out = {"effort"} if samples else {"effort", *SAMPLING}
+        options = {name: value for name, value in context.parameters.items() if value is not None and name not in left_out}
         limit = options.pop("max_tokens", max_tokens)
         head |= options
         if limit is not None:

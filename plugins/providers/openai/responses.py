@@ -19,6 +19,7 @@ from plugins.api.chat import ChatRequest, RequestOptions
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, data_url
 from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING
+from plugins.providers.openai.chat_completions import SAMPLING
 from plugins.providers.openai.models import is_reasoning_model
 from plugins.providers.openai.responses_reply import ResponsesAccumulator, Step, decode_steps, has_compaction
 from plugins.support.http_errors import error_object
@@ -30,11 +31,8 @@ _encode = msgspec.json.Encoder().encode
 
 _ENCRYPTED = "reasoning.encrypted_content"
 
-_NO_SAMPLING = frozenset({"temperature", "top_p"})
-"""Parameters that are configured for all models and refused by reasoning models."""
-
-_UNSUPPORTED = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
-"""Parameters that this API does not have."""
+_UNSUPPORTED = frozenset({"effort", "stop", "seed", "presence_penalty", "frequency_penalty"})
+"""Parameters that this API does not have under these names."""
 
 MIN_THRESHOLD = 1000
 """The lowest compaction threshold of the service in tokens."""
@@ -125,7 +123,7 @@ class ResponsesEncoder:
         limit = options.pop("max_tokens", max_tokens)
         if limit is not None:
             head["max_output_tokens"] = limit
-        head |= {name: value for name, value in options.items() if not (reasons and name in _NO_SAMPLING)}
+        head |= {name: value for name, value in options.items() if not (reasons and name in SAMPLING)}
         if context.instructions:
             head["instructions"] = context.instructions
         if context.tools:

@@ -1,0 +1,78 @@
+"""The prices of models: those of the configuration, else those of the table `prices.toml` beside this module."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.config.keys import PriceKeys
+from plugins.api.chat import ChatProvider, HasAddress
+
+TABLE = Path(__file__).with_name("prices.toml")
+
+CURRENCY = "USD"
+
+_VERSION = re.compile(r"-(?:\d{4}|\d{8}|\d{4}-\d{2}-\d{2}|latest|preview(?:-[\d-]+)?)|@\d{8}")
+"""What a name may have after that of a row: a version of the same price."""
+
+T = TypeVar("T")
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a million tokens of a model cost, and the day of which the price is; `at` is empty for a configured one."""
+
+    input: float
+    cached: float
+    output: float
+    currency: str
+    at: str = ""
+
+
+class _Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    at: date
+    source: str
+    models: dict[str, PriceKeys]
+
+
+def price_of(provider: ChatProvider, model: str, configured: Mapping[str, PriceKeys]) -> Price | None:
+    """Return the price of a provider's model; None if it is unknown.
+
+    The table counts only for requests to the vendor's own host: another server with the same API has other prices.
+
+    Args:
+        provider: The open provider.
+        model: Its model.
+        configured: `[prices]`, by `provider:model`.
+    """
+    if (own := _row(configured, f"{provider.name}:{model}")) is not None:
+        return _price(own, "")
+    address = provider.address(model) if isinstance(provider, HasAddress) else None
+    host = _table().get(urlsplit(address).hostname or "") if address else None
+    row = None if host is None else _row(host.models, model.removeprefix("models/"))
+    return None if host is None or row is None else _price(row, host.at.isoformat())
+
+
+def _price(keys: PriceKeys, at: str) -> Price:
+    cached = keys.input if keys.cached is None else keys.cached
+    return Price(input=keys.input, cached=cached, output=keys.output, currency=CURRENCY, at=at)
+
+
+def _row(rows: Mapping[str, T], name: str) -> T | None:
+    """Return the row of this name, or of the model that it is a version of."""
+    if name in rows:
+        return rows[name]
+    bare = [known for known in rows if name.startswith(known) and _VERSION.fullmatch(name[len(known) :])]
+    return rows[max(bare, key=len)] if bare else None
+
+
+@cache
+def _table() -> dict[str, _Host]:
+    return msgspec.convert(tomllib.loads(TABLE.read_text("utf-8")), dict[str, _Host])
