@@ -58,7 +58,7 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `fallback_models` are tried in order. `context_window` is in tokens, None for the provider's value;
     `context_windows` sets those of other models by a prefix of `provider:model`. `instructions` None means the shipped text,
-    `timezone` None the system's.
+    `timezone` None the system's, `title_model` None the session's model.
     """
 
     model: _Text = "auto"
@@ -74,6 +74,8 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     context_windows: dict[str, Annotated[int, msgspec.Meta(ge=256)]] = {}
     tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    titles: bool = True
+    title_model: _Text | None = None
 
 
 QueueMode: TypeAlias = Literal["followup", "collect", "steer", "interrupt"]

@@ -8,5 +8,6 @@ deletion/       The deletion of conversations.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.
+titles          Titles made by a model.
 turn/           One turn: from the received messages to the durable answer.
 """

@@ -40,6 +40,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.titles import TitleMaker
 from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.http.openai.responses.stored_responses import StoredResponses
 from gateway.metrics.process import LoopLag
@@ -222,8 +223,9 @@ class ApplicationBuilder:
         delivery = ReplyDelivery(
             plugins.channels.opened, clock.now, lambda: self.context.settings.zone, attachments_of(self.context.home)
         )
+        titles = await opened(TitleMaker(self.context.settings, models.registry, models.caller))
         dependencies = self._dependencies(
-            models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules, pairings=pairings
+            models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules, pairings=pairings, titles=titles
         )
         switchboard = await opened(
             Switchboard(
@@ -424,6 +426,7 @@ class ApplicationBuilder:
         delivery: ReplyDelivery,
         rules: RememberedRules,
         pairings: Pairings,
+        titles: TitleMaker,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
 
@@ -480,6 +483,7 @@ class ApplicationBuilder:
             lifecycle=plugins.lifecycle,
             delivery=delivery,
             activity=TurnActivity(plugins.channels.opened),
+            titles=titles,
         )
 
 

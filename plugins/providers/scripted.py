@@ -10,8 +10,8 @@ The position in the script depends on the conversation, not on this process: wit
 next reply is the one after the n-th line that is not an error. Each error line before it fails one attempt; this count is
 lost when the process ends. The last reply is repeated.
 
-A line with a `purpose` ("flush", "summary", "extraction", "distillation") replies to requests for that purpose only. These
-lines are used in order, from the first one after each start.
+A line with a `purpose` ("flush", "summary", "title", "extraction", "distillation") replies to requests for that purpose
+only. These lines are used in order, from the first one after each start.
 """
 
 from __future__ import annotations

@@ -119,6 +119,7 @@ async def start_process(
         "EXUVIA_TOKEN": TOKEN,
         "EXUVIA__AGENT__MODEL": '"scripted:echo"',
         "EXUVIA__APPROVALS__DEFAULT": '"allow"',
+        "EXUVIA__AGENT__TITLES": "false",
         "PYTHONPATH": os.pathsep.join([str(ROOT), *([str(path)] if path else [])]),
         **(settings or {}),
     }

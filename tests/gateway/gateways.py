@@ -194,10 +194,11 @@ async def gateway(
     variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file`
-    says that it is given. Tools run without approval unless the settings or the file say otherwise. `plugin` is the folder
-    of one that is loaded from there, `variables` are set in the environment that the configuration is read from."""
+    says that it is given. Tools run without approval unless the settings or the file say otherwise, and no model makes
+    titles unless the settings do. `plugin` is the folder of one that is loaded from there, `variables` are set in the
+    environment that the configuration is read from."""
     home.mkdir(parents=True, exist_ok=True)
-    wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
+    wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN, "agent.titles": False}
     if file is None:
         wanted |= {"agent.model": "scripted:echo"}
     else:

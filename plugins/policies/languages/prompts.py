@@ -69,6 +69,7 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     instructions: str
     today: str
     record: str
+    title: str
     flush: FlushTexts
     summary: SummaryTexts
     facts: FactTexts
