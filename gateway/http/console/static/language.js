@@ -4,7 +4,7 @@
 const KEY = "exuvia.language";
 
 /** The names of the languages, each in itself. */
-export const LANGUAGES = { en: "English" };
+export const LANGUAGES = { en: "English", de: "Deutsch", es: "Español", fr: "Français", zh: "中文" };
 
 const base = (tag) => tag.toLowerCase().split("-")[0];
 
@@ -19,6 +19,12 @@ const plural = new Intl.PluralRules(language);
 const digits = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
 
 document.documentElement.lang = language;
+
+/** Use another language from now on: the page is loaded again. Drafts are kept. */
+export function choose(tag) {
+  localStorage.setItem(KEY, tag);
+  location.reload();
+}
 
 /** Return the text of an English sentence, with `values` in place of `{name}`. The sentence must be a literal. */
 export function t(sentence, values = {}) {

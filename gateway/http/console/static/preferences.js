@@ -1,9 +1,9 @@
-// What a person chooses for this browser: the theme, notifications, the installation.
+// What a person chooses for this browser: the theme, the language, notifications, the installation.
 import { button } from "./controls.js";
 import { fill, h } from "./elements.js";
 import { icon } from "./icons.js";
 import { installer, notifications, notifyFromNow } from "./installing.js";
-import { t } from "./language.js";
+import { LANGUAGES, choose, language, t } from "./language.js";
 import * as theme from "./theme.js";
 
 const THEMES = { system: ["screen", t("System")], light: ["light", t("Light")], dark: ["dark", t("Dark")] };
@@ -19,7 +19,7 @@ export function preferences() {
     on: { toggle: ({ newState }) => newState === "open" && show(), keydown: (event) => event.key === "Escape" && event.stopPropagation() } });
   const opener = h("button", { class: "quiet", type: "button", title: t("Preferences"), "aria-label": t("Preferences"),
     popoverTargetElement: panel }, icon("preferences"));
-  const show = () => fill(panel, themes(), news(), application());
+  const show = () => fill(panel, themes(), languages(), news(), application());
   return [opener, panel];
 }
 
@@ -31,6 +31,11 @@ function themes() {
       on: { change: () => theme.choose(choice) } }), icon(name), words));
   }
   return group;
+}
+
+function languages() {
+  return h("label", { class: "row" }, t("Language"), h("select", { on: { change: (event) => choose(event.target.value) } },
+    Object.entries(LANGUAGES).map(([tag, name]) => h("option", { value: tag, lang: tag, selected: tag === language }, name))));
 }
 
 function news() {

@@ -278,7 +278,7 @@ export function legend(parts) {
 /** A turn in one line. */
 export function describeTurn(turn, parts) {
   const each = parts
-    .map((part, index) => [NAMES[part].toLowerCase(), turn.parts[index]])
+    .map((part, index) => [NAMES[part], turn.parts[index]])
     .filter(([, tokens]) => tokens)
     .map(([name, tokens]) => `${name} ${count(tokens)}`);
   const shown = { number: turn.turn, time: when(turn.at), tokens: count(turn.tokens), parts: each.join(", ") };
