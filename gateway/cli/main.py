@@ -29,6 +29,7 @@ from gateway.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from gateway.support.session_export import ExportFormat
     from plugins.host.loading import PluginFolder
 
 KINDS = ("provider", "embedding", "tool", "command", "channel", "policy")
@@ -238,17 +239,12 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 @click.argument("session")
 @home_option
 @person_option
-@click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
-def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
-    """Export SESSION to standard output. The format is that of the journal, or Markdown."""
+@click.option("--format", "form", type=click.Choice(["jsonl", "json", "markdown"]), default="jsonl", show_default=True)
+def export_session(session: str, home: Path | None, person: str | None, form: ExportFormat) -> None:
+    """Export SESSION to standard output. The formats are that of the journal, JSON and Markdown."""
     from gateway.cli import session_commands
 
-    markdown = form == "markdown"
-    end(
-        lambda: session_commands.export_session(
-            existing_home(home), session, sys.stdout.buffer, person=person, markdown=markdown
-        )
-    )
+    end(lambda: session_commands.export_session(existing_home(home), session, sys.stdout.buffer, person=person, form=form))
 
 
 @sessions.command("verify")

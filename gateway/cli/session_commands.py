@@ -19,6 +19,7 @@ from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
+from gateway.support.session_export import ExportFormat, exported
 from gateway.support.storage import attachments_of, session_logs
 from gateway.support.stored_sessions import (
     Entry,
@@ -38,7 +39,6 @@ from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
-from sessions.store.protocols import START
 from sessions.store.reading import StoredLog
 
 TOOL_CHARACTERS = 200
@@ -132,16 +132,9 @@ def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: b
     return SUCCESS
 
 
-def export_session(home: Home, name: str, out: BinaryIO, *, person: str | None, markdown: bool) -> int:
-    """Write a session as Markdown, or its journal up to the last complete line."""
-    log = find_session(session_logs(home), name, person)
-    if not markdown:
-        out.writelines(_whole_lines(log))
-        return SUCCESS
-    out.write(f"# Session {log.session}\n".encode())
-    for event in log.events():
-        if (entry := entry_of(event)) is not None:
-            out.write(_section(entry).encode())
+def export_session(home: Home, name: str, out: BinaryIO, *, person: str | None, form: ExportFormat) -> int:
+    """Write a session in a format. Raises SessionUnknown, JournalDamaged, StorageFailed."""
+    out.writelines(exported([find_session(session_logs(home), name, person)], form))
     return SUCCESS
 
 
@@ -225,31 +218,6 @@ def _paragraph(entry: Entry) -> str:
             return "\n".join([head, *filter(None, (entry.text, entry.detail))])
         case _:
             return f"{head}\n{entry.text}"
-
-
-def _section(entry: Entry) -> str:
-    text = printable(entry.text)
-    if entry.who == "tool":
-        fence = "`" * max(3, _longest_run(text) + 1)
-        text = f"{fence}\n{text}\n{fence}"
-    calls = [f"- `{line.replace('`', chr(39))}`" for line in entry.detail.splitlines() if entry.who == "assistant"]
-    return "\n".join([f"\n## {entry.who} · {entry.at} · #{entry.seq}\n", *filter(None, (text, *calls)), ""])
-
-
-def _longest_run(text: str) -> int:
-    """Return the length of the longest run of backticks, which a code fence must exceed."""
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest
-
-
-def _whole_lines(log: StoredLog) -> Iterator[bytes]:
-    with log.read() as lines:
-        for line in lines.forward(START):
-            if line.endswith(b"\n"):
-                yield line
 
 
 # --- compactions ------------------------------------------------------------------------------------------------------

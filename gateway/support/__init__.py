@@ -10,6 +10,7 @@ printable         Text that is safe to write to a terminal
 resource_limits   The limits on address space and file descriptors
 sentences         One-line descriptions of events
 service_unit      The systemd unit
+session_export     Exports of sessions in several formats.
 session_status    The text of `/status`
 small_files       Bounded reads and durable replacement of small files
 storage           The logs and attachments of a home, for reading

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.http.console.composer_endpoints import ComposerEndpoints
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
+    from gateway.http.console.conversation_endpoints import ConversationEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.mcp.mcp_server import McpServer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SESSION = "/api/sessions/{session:[A-Za-z0-9-]{1,64}}"
 CONTEXT = "/api/context/{key}"
+CONVERSATION = "/api/conversations/{key}"
 TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
 COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
 NOTE = r"/api/notes/{path:.{1,4096}}"
@@ -72,6 +74,12 @@ class _LazyEndpoints:
         from gateway.http.console.composer_endpoints import ComposerEndpoints  # noqa: PLC0415 - not at the start
 
         return ComposerEndpoints(self._gateway.models.registry, self._context)
+
+    @cached_property
+    def conversations(self) -> ConversationEndpoints:
+        from gateway.http.console.conversation_endpoints import ConversationEndpoints  # noqa: PLC0415 - not at the start
+
+        return ConversationEndpoints(self._gateway.switchboard)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -127,6 +135,8 @@ def console_endpoints(
         Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
+        Endpoint("GET", CONVERSATION + "/tree", _later(lambda: of.conversations.tree)),
+        Endpoint("GET", CONVERSATION + "/export", _later(lambda: of.conversations.export)),
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
         Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
         Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),

@@ -167,6 +167,10 @@ class Switchboard:
         """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
         return related_sessions([self._as_of_now(row) for row in await self._catalog.every(person)], key)
 
+    async def of_key(self, person: str, key: str) -> list[SessionRow]:
+        """Return all sessions of a person's key, in no order."""
+        return [self._as_of_now(row) for row in await self._catalog.every(person) if row.key == key]
+
     async def row(self, session: str) -> SessionRow | None:
         """Return the catalog row of a session. For one in memory, it dates from when the session was last idle or failed."""
         return await self._catalog.find(session)
@@ -236,7 +240,7 @@ class Switchboard:
                 await self._close(chat)
             claim = await self._claims.claim(name)
             try:
-                yield [row for row in await self._catalog.every(person) if row.key == key]
+                yield await self.of_key(person, key)
             finally:
                 await self._claims.release(claim)
 

@@ -1,0 +1,81 @@
+"""JSON endpoints for whole conversations of a person.
+
+GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
+GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import get_args
+
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.responses import HEADERS, answer, refusal
+from gateway.support.errors import sentence_of
+from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
+from sessions.events.errors import SessionsError
+from sessions.store.reading import StoredLog
+
+PIECE = 256 * 1024
+"""Bytes of an export that are read and sent at once."""
+
+
+_FORMATS: dict[str, ExportFormat] = {form: form for form in get_args(ExportFormat)}
+
+
+class ConversationEndpoints:
+    """The endpoints for an authenticated person's own conversations."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._switchboard = switchboard
+
+    async def tree(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the sessions of a key and those that share an origin with one of them, oldest first."""
+        nodes = await self._switchboard.tree(admission.person.id, request.match_info["key"])
+        return answer(200, nodes) if nodes else _unknown(request)
+
+    async def export(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Send all sessions of a conversation as one file, oldest first."""
+        key, form = request.match_info["key"], _FORMATS.get(request.query.get("format", "markdown"))
+        if form is None:
+            return refusal(400, "bad_request", f"The format is one of {', '.join(MEDIA)}.")
+        logs = await self._logs(admission.person.id, key)
+        if not logs:
+            return _unknown(request)
+        pieces = _pieces(exported(logs, form))
+        try:
+            first = await asyncio.to_thread(next, pieces, b"")
+        except SessionsError as error:
+            return refusal(409, "damaged_session", sentence_of(error))
+        name = f'attachment; filename="{key.replace(":", "_")}.{SUFFIXES[form]}"'
+        response = web.StreamResponse(headers={**HEADERS, "Content-Disposition": name, "Content-Type": MEDIA[form]})
+        await response.prepare(request)
+        while first:
+            await response.write(first)
+            first = await asyncio.to_thread(next, pieces, b"")
+        await response.write_eof()
+        return response
+
+    async def _logs(self, person: str, key: str) -> list[StoredLog]:
+        rows = sorted(await self._switchboard.of_key(person, key), key=lambda row: (row.opened_at, row.session))
+        return [self._switchboard.log(row.session) for row in rows]
+
+
+def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines joined into pieces. Each piece is made by one call, which blocks."""
+    piece = bytearray()
+    for line in lines:
+        piece += line
+        if len(piece) >= PIECE:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+def _unknown(request: web.Request) -> web.Response:
+    return refusal(404, "not_found", f"There is no conversation {request.match_info['key'][:64]}.")
