@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,8 +80,13 @@ async def test_incremental_sums_equal_those_of_the_whole_view_at_every_event(tmp
 
 async def test_turns_are_returned_in_pages_with_their_marks(tmp_path: Path) -> None:
     async with looked_at(tmp_path) as running:
+        (journal,) = running.journals().values()
         newest = (await ask(running, f"/api/context/{KEY}?limit=20")).json
         earlier = (await ask(running, f"/api/context/{KEY}?limit=50&before=41")).json
+    used: dict[int, Counter[str]] = {}
+    for event in journal:
+        if event["kind"] == "model_replied":
+            used.setdefault(event["turn"], Counter({"cached": 0})).update(event["usage"])
     assert (newest["read"], newest["parts"]) == (newest["head"], list(PARTS))
     assert [turn["turn"] for turn in newest["turns"]] == list(range(41, 61))
     assert (newest["earlier"], newest["newest"]) == (True, True)
@@ -91,6 +97,7 @@ async def test_turns_are_returned_in_pages_with_their_marks(tmp_path: Path) -> N
     for turn in newest["turns"]:
         assert (turn["window"], turn["outcome"]) == (8000, "replied")
         assert abs(turn["counted"] - turn["tokens"]) < 2000
+        assert turn["usage"] == {turn["model"]: used[turn["turn"]]}
     compacted = [mark["compaction"] for mark in newest["marks"] if mark["kind"] == "compacted"]
     assert set(compacted) <= set(newest["in_force"])
 

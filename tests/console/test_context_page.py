@@ -98,3 +98,25 @@ async def test_a_new_turn_appears_in_the_plot_and_an_empty_session_says_so(tmp_p
 
 def kinds(journals: dict[str, list[dict[str, str]]]) -> list[str]:
     return [line["kind"] for lines in journals.values() for line in lines]
+
+
+async def test_the_tokens_of_turns_have_a_price(tmp_path: Path, browser: Browser) -> None:
+    file = '[agent]\nmodel = "scripted:echo"\n[prices."scripted:echo"]\ninput = 2000.0\noutput = 4000.0\n'
+    async with gateway(tmp_path, file=file) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        for _ in range(2):
+            await client.chat("a" * 400)  # 100 tokens, and the same as the answer
+        (journal,) = running.journals().values()
+        usages = [event["usage"] for event in journal if event["kind"] == "model_replied"]
+        costs = [(2000 * usage["input"] + 4000 * usage["output"]) / 1_000_000 for usage in usages]
+        output = sum(usage["output"] for usage in usages)
+        assert output == 200
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/main")
+        await expect(page.locator(".spent")).to_contain_text(f"{output} out. Cost: ${sum(costs):.2f}")
+        await page.get_by_role("slider", name="Turn").press("Home")
+        row = page.get_by_role("row").filter(has_text="scripted:echo")
+        await expect(row).to_contain_text(f"${costs[0]:.2f}")
+        assert await faults(page) == []
+        assert (visit.errors, visit.elsewhere) == ([], [])

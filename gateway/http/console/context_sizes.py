@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from threading import Lock
 from time import perf_counter, sleep
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,7 @@ from sessions.events.events import (
     TurnEnded,
     UnknownEvent,
 )
-from sessions.events.messages import Message, ToolMessage
+from sessions.events.messages import Message, ToolMessage, Usage
 from sessions.events.tokens import TokenFeatures, head_features, message_features
 from sessions.state.context import assemble, canonical_head
 from sessions.state.transcript import Transcript
@@ -59,7 +59,7 @@ class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
     """A turn's last request: its estimated `tokens`, and their distribution over `PARTS`.
 
     `counted` are the tokens that the provider reported; `window` and `reserve` are tokens, None and 0 if unknown. `calls` is
-    the number of the turn's requests, `seq` that of the last.
+    the number of the turn's requests, `seq` that of the last. `usage` is what the providers counted in all of them, by model.
     """
 
     turn: int
@@ -74,6 +74,7 @@ class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
     reserve: int
     counted: int | None = None
     outcome: str = ""
+    usage: dict[str, Usage] = {}
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -215,6 +216,7 @@ class ContextSizes:
             messages=event.messages,
             window=turn.window,
             reserve=turn.reserve,
+            usage=self.turns[-1].usage if again else {},
         )
         self.turns[len(self.turns) - again :] = [size]
 
@@ -222,14 +224,25 @@ class ContextSizes:
 
     def _mark(self, recorded: Recorded, event: Event | UnknownEvent) -> None:
         if isinstance(event, ModelReplied) and event.usage is not None:
-            self._amend_last(counted=event.usage.input)
+            self._amend_last(counted=event.usage.input, usage=self._used(event.usage))
         elif isinstance(event, TurnEnded):
             self._amend_last(outcome=event.outcome)
             self._add_checkpoint()
         else:
             self.marks.extend(_marks(recorded.seq, self.transcript.turn, event))
 
-    def _amend_last(self, **changes: int | str) -> None:
+    def _used(self, usage: Usage) -> dict[str, Usage]:
+        """Return what the last turn has used with the usage of one more reply."""
+        last = self.turns[-1] if self.turns else None
+        if last is None:
+            return {}
+        so_far = last.usage.get(last.model, Usage())
+        total = Usage(
+            input=so_far.input + usage.input, output=so_far.output + usage.output, cached=so_far.cached + usage.cached
+        )
+        return {**last.usage, last.model: total}
+
+    def _amend_last(self, **changes: Any) -> None:
         if self.turns and self.turns[-1].turn == self.transcript.turn:
             self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changes)
 

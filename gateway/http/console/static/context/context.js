@@ -7,6 +7,7 @@ import { fill, h } from "../elements.js";
 import { eventText, runCommand } from "../socket.js";
 import { count, sentence } from "../format.js";
 import { t, tn } from "../language.js";
+import { costOfAll, money, prices } from "../money.js";
 
 const SPANS = [100, 500, 2000];
 
@@ -67,6 +68,12 @@ class ContextPage {
     this.controls = h("div", { class: "controls" });
     this.others = h("p", { class: "about" });
     this.unsubscribe = this.listen();
+    this.prices = new Map();
+    prices(app.api).then((known) => {
+      this.prices = known;
+      if (this.page?.turns.length) this.spent(this.page);
+    });
+    this.sum = h("p", { class: "about spent" });
     this.panel = h("div", { class: "turn-place" });
     this.shown = h("div", { class: "plot-place" });
     fill(
@@ -79,6 +86,7 @@ class ContextPage {
         this.others,
         this.state,
         this.shown,
+        this.sum,
         this.panel,
       ),
     );
@@ -128,7 +136,25 @@ class ContextPage {
     if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, this.plot.beyond, legend(page.parts));
     this.plot.show(page);
     this.control(page);
+    this.spent(page);
     if (!this.plot.chosen) fill(this.panel, isReading ? null : compactions(page, (number) => this.look(number)));
+  }
+
+  /** Say what the shown turns used, and what that cost if all prices are known. */
+  spent(page) {
+    const sum = { input: 0, output: 0, cached: 0 };
+    const byModel = {};
+    for (const [model, usage] of page.turns.flatMap((turn) => Object.entries(turn.usage))) {
+      byModel[model] ??= { input: 0, output: 0, cached: 0 };
+      for (const kind of Object.keys(sum)) {
+        sum[kind] += usage[kind];
+        byModel[model][kind] += usage[kind];
+      }
+    }
+    const paid = costOfAll(this.prices, byModel);
+    const tokens = { input: count(sum.input), cached: count(sum.cached), output: count(sum.output) };
+    this.sum.textContent = sum.input
+      ? [t("These turns: {input} tokens in ({cached} cached), {output} out.", tokens), paid ? t("Cost: {money}.", { money: money(paid) }) : ""].join(" ") : "";
   }
 
   /** Links to the previous session and back to the current one. */
@@ -177,7 +203,7 @@ class ContextPage {
     const { key, place } = this;
     const { api, socket } = this.app;
     const { session } = this.page;
-    return { api, place, session, inLog: (seq) => eventText(socket, key, session, seq) };
+    return { api, place, session, prices: this.prices, inLog: (seq) => eventText(socket, key, session, seq) };
   }
 
   choose(number) {

@@ -7,6 +7,7 @@ import { LongText } from "../long_text.js";
 import { renderMarkdown } from "../answer/markdown.js";
 import { count, sentence, when } from "../format.js";
 import { t, th, tn } from "../language.js";
+import { costOfAll, money } from "../money.js";
 
 const WHO = {
   summary: t("Summary"),
@@ -55,6 +56,7 @@ export class TurnPanel {
       { class: "turn-panel", "aria-labelledby": "turn-heading" },
       h("h2", { id: "turn-heading", tabIndex: -1 }, t("Turn {first}", { first: turn.turn })),
       h("p", { class: "about" }, about(turn)),
+      spent(at.prices, turn),
       shares(turn, parts),
       marks.length ? h("ul", { class: "context-changes" }, contextChanges(marks, look)) : null,
       this.requests,
@@ -205,6 +207,21 @@ function about(turn) {
   const sum = tn(turn.messages, "{time}, {model}, {outcome}. About {tokens} tokens in one message.",
     "{time}, {model}, {outcome}. About {tokens} tokens in {count} messages.", shown);
   return turn.counted == null ? sum : `${sum} ${t("The provider counted {count}.", { count: count(turn.counted) })}`;
+}
+
+/** What a turn used in all of its requests, and what that cost, by model. */
+function spent(prices, turn) {
+  const used = Object.entries(turn.usage);
+  if (!used.length) return null;
+  const row = ([model, usage]) => {
+    const paid = costOfAll(prices, { [model]: usage });
+    return h("tr", {}, h("th", { scope: "row" }, readable(model)), h("td", {}, count(usage.input)), h("td", {}, count(usage.cached)),
+      h("td", {}, count(usage.output)), h("td", {}, paid ? money(paid) : t("unknown price")));
+  };
+  return h("table", { class: "shares" },
+    h("caption", {}, t("Used, as the provider counted")),
+    h("thead", {}, h("tr", {}, [t("Model"), t("In"), t("Cached"), t("Out"), t("Cost")].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, used.map(row)));
 }
 
 function shares(turn, parts) {
