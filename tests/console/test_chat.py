@@ -14,8 +14,10 @@ from plugins.testing.servers.faulty_server import Fault
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.console.browser import NARROW, visiting
 from tests.faults.gateway_process import gateway_process, journals
+from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import gateway
 from tests.ports import free_port
+from tests.shelf import Shelf
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -462,3 +464,40 @@ async def test_the_page_counts_down_until_a_refused_request_is_retried(tmp_path:
         await expect(entries(page, "aside").get_by_text("Stopped.")).to_be_visible()
         await expect(doing).to_be_hidden()
         assert visit.errors == []
+
+
+async def test_a_message_that_is_edited_or_deleted_on_its_channel_before_its_turn_disappears(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
+    service = Elsewhere()
+    await service.open()
+    file = f'[plugins]\nallow = ["lines"]\nsenders = {{ "lines:ana" = "owner" }}\n[plugins.lines]\nport = {service.port}\n'
+    counted = Counting()
+    async with (
+        OpenAIServer(counted, ScriptedResponse("It is there.")).serving() as provider,
+        gateway(tmp_path / "home", file=file, settings=asking(provider)) as running,
+        visiting(browser, running) as visit,
+    ):
+        await service.say("Count for me.")
+        await service.say("Where is the tee?", id_="2")
+        await service.say("And the coffee?", id_="3")
+        await service.until_heard(ok="3")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/chat/lines:kitchen")
+        said = entries(page, "person")
+        await expect(said).to_have_text([re.compile(text) for text in ("Count for me", "tee", "coffee")])
+        await service.say("Where is the tea?", id_="2-1", edits="2")
+        await expect(said).to_have_text([re.compile(text) for text in ("Count for me", "coffee", "the tea")])
+        await service.say("Where is the tea, really?", id_="2-2", edits="2")
+        await expect(said).to_have_text([re.compile(text) for text in ("Count for me", "coffee", "really")])
+        await service.say("", id_="gone", deletes="3")
+        for _ in range(2):
+            await expect(said).to_have_text([re.compile(text) for text in ("Count for me", "really")])
+            await page.reload()
+        counted.finish_now()
+        await expect(entries(page, "assistant").last).to_contain_text("It is there.")
+        await expect(said).to_have_count(2)
+        assert visit.errors == []
+    service.close()

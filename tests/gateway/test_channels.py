@@ -202,6 +202,29 @@ async def test_an_edited_message_that_waits_for_its_turn_is_replaced(tmp_path: P
     assert len([line for line in lines_of(g) if line["kind"] == "turn_started"]) == 2
 
 
+async def test_an_edited_message_that_waits_in_the_session_before_new_is_replaced_there(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    home = tmp_path / "home"
+    slow = {"providers.scripted.delay_ms": 60_000.0, "gateway.stop_within": "1s"}
+    async with serving(home, elsewhere, settings=slow) as g:
+        await elsewhere.say("first")
+        await elsewhere.say("secnd", id_="2")
+        await elsewhere.say("/new", id_="3")
+        await elsewhere.say("third", id_="4")
+        await elsewhere.until_heard(ok="4")
+        await elsewhere.say("second", id_="2-at-12:00", edits="2")
+        assert await elsewhere.until_heard(ok="2-at-12:00") == {"ok": "2-at-12:00", "new": True}
+        waiting = g.journals()
+    elsewhere.hang_up()
+    async with serving(home, elsewhere) as g:  # and it still does after a restart
+        answers = {(await elsewhere.until_heard(room="kitchen"))["text"] for _ in range(3)}
+    said = [[line["text"] for line in lines if line["kind"] == "message_received"] for lines in g.journals().values()]
+    assert said == [["first", "secnd", "/new", "second"], ["third"]]
+    assert len(waiting) == 2
+    assert answers == {"first", "second", "third"}
+
+
 async def test_an_edit_of_a_message_that_was_answered_is_a_correction_that_says_so(
     tmp_path: Path, elsewhere: Elsewhere
 ) -> None:

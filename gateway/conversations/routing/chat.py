@@ -159,11 +159,10 @@ class Chat:
         if opens:
             self.hold()
         try:
-            seq = self._append(current, message, typed)
+            return self._append(current, message, typed)
         except BaseException:
             self.release()
             raise
-        return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
 
     def _check_room(self, current: Conversation, *, is_command: bool) -> None:
         """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
@@ -179,14 +178,25 @@ class Chat:
                 return True
         return False
 
-    def _append(self, current: Conversation, message: MessageReceived, typed: TypedCommand | None) -> int:
-        if message.edits and current.inbox.waiting(message.edits) is None:
+    def _append(self, current: Conversation, message: MessageReceived, typed: TypedCommand | None) -> AcceptedMessage:
+        """Append a message to the current session, or where the message waits that it replaces."""
+        to = self._waiting_in(message, current, typed) if message.edits else current
+        if message.edits and to is None:
             known = self.receipts.find(message.edits) is not None and typed is None
             text = f"{CORRECTION}\n\n{message.text}" if known else message.text
             message = msgspec.structs.replace(message, edits="", text=text)
-        seq = current.receive(message, typed)
-        self.receipts.add(current.session, seq, message)
-        return seq
+        to = to or current
+        seq = to.receive(message, typed)
+        self.receipts.add(to.session, seq, message)
+        return AcceptedMessage(session=to.session, seq=seq, duplicate=False)
+
+    def _waiting_in(
+        self, message: MessageReceived, current: Conversation, typed: TypedCommand | None
+    ) -> Conversation | None:
+        """Return the conversation in which a message that was edited waits for its turn: the current one, or one before a
+        `/new`, which takes no commands any more."""
+        places = (current, *self.earlier.values()) if typed is None else (current,)
+        return next((each for each in places if each.inbox.waiting(message.edits) is not None), None)
 
     def _repeated(self, message: MessageReceived, receipt: Receipt) -> AcceptedMessage:
         if not message.edits and receipt.digest != digest_of(message.text, message.attachments):
@@ -243,7 +253,7 @@ class Chat:
             self.current = current = await self._begin(self, succeeds)
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
-            seq = self._append(current, message, typed)
+            accepted = self._append(current, message, typed)
         except BaseException:
             if self._catalog.successor(self.damaged_session) is not None:
                 self.damaged = None  # the successor exists and is opened for the next message; do not create another
@@ -251,7 +261,7 @@ class Chat:
         finally:
             self.release()
         self.notify()
-        return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
+        return accepted
 
     def _require_current(self) -> Conversation:
         if self.current is None:

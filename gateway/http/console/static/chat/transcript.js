@@ -149,6 +149,11 @@ export class Transcript {
     this.failed = null;
   }
 
+  /** Remove the waiting messages that were deleted or replaced on their channel. */
+  withdraw(chosen) {
+    for (const [id, entry] of this.entries) if (entry.kind === "person" && entry.state === "waiting" && chosen(entry)) this.entries.delete(id);
+  }
+
   take(event) {
     event.takes.forEach((seq, index) => {
       const entry = this.entries.get(`${this.session}:${seq}`);
@@ -185,8 +190,12 @@ const REDUCERS = {
   message_received(event) {
     const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
     const fields = { text: event.text, attachments: event.attachments ?? [], state: command ? "taken" : "waiting", command };
-    const entry = this.put(event, "person", { ...fields, client: event.id });
+    if (event.edits) this.withdraw((entry) => event.edits === entry.client || event.edits === entry.edits);
+    const entry = this.put(event, "person", { ...fields, client: event.id, edits: event.edits });
     if (!command) entry.place = 1e12 + event.seq; // last, until a turn takes it
+  },
+  message_withdrawn(event) {
+    this.withdraw((entry) => entry.seq === event.of);
   },
   turn_started(event) {
     this.turn = event.turn;
