@@ -37,7 +37,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.protocol.slash_commands import parse_command
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, StreamPart
 from plugins.api.command import Command
 from plugins.api.context import NoSettings
 from plugins.api.memory_settings import FactKeys, MemoryKeys, RecallKeys
@@ -68,7 +68,7 @@ from sessions.store.protocols import START, Log, Position
 from sessions.store.receipts import Receipts
 from sessions.store.recorder import Recorder
 
-Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
+Answer = Callable[[ChatRequest], AsyncIterator[StreamPart]]
 
 
 INSTRUCTIONS = "Be brief.\n\nToday is Saturday, 2026-11-21 (UTC).\n"
@@ -148,7 +148,7 @@ class MemoryLog:
 def says(text: str, *tools: str) -> Answer:
     """Return an answer that streams the text in two parts and calls the tools."""
 
-    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def answer(request: ChatRequest) -> AsyncIterator[StreamPart]:
         for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
             if piece:
                 yield Delta(piece)
@@ -162,7 +162,7 @@ def says(text: str, *tools: str) -> Answer:
 def hangs_after(text: str) -> Answer:
     """Return an answer that streams the text and then hangs."""
 
-    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def answer(_: ChatRequest) -> AsyncIterator[StreamPart]:
         if text:
             yield Delta(text)
         await asyncio.Event().wait()
@@ -173,7 +173,7 @@ def hangs_after(text: str) -> Answer:
 def breaks(error: BaseException, text: str = "") -> Answer:
     """Return an answer that streams the text and then raises the error."""
 
-    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def answer(_: ChatRequest) -> AsyncIterator[StreamPart]:
         if text:
             yield Delta(text)
         raise error
@@ -208,7 +208,7 @@ class Model:
     def limits(self, model: str) -> ModelLimits:
         return ModelLimits(window=self.window, small=self.small)
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         assert is_paired(request.context.messages)
         self.requests.append(request)
         return self.answers[min(len(self.requests), len(self.answers)) - 1](request)

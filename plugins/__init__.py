@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from plugins.api.chat import ChatProvider as ChatProvider
     from plugins.api.chat import ChatRequest as ChatRequest
     from plugins.api.chat import Delta as Delta
+    from plugins.api.chat import Reasoning as Reasoning
     from plugins.api.chat import Reply as Reply
     from plugins.api.chat import RequestOptions as RequestOptions
     from plugins.api.chat import ResponseFormat as ResponseFormat
+    from plugins.api.chat import StreamPart as StreamPart
     from plugins.api.command import AdmittedSender as AdmittedSender
     from plugins.api.command import ApprovalsView as ApprovalsView
     from plugins.api.command import Command as Command
@@ -235,7 +237,7 @@ _NAMES = {
     "plugins.testing.summarization_checks": "FlushConformance SummarizerConformance",
     "plugins.testing.tool_checks": "ToolConformance",
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
-    "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",
+    "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reasoning Reply RequestOptions StreamPart",
     "plugins.api.tool": "ApprovalRequest DescribesCalls FileVersions OutputFile Tool ToolContext ToolOutput",
     "plugins.api.models": "LimitSource ModelLimits ModelList ReportedLimits",
     "plugins.api.embedding": "EmbeddingProvider",

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.turn.live_output import LiveOutput
-from gateway.conversations.turn.streaming_reply import Pause, StreamingReply
+from gateway.conversations.turn.streaming_reply import Pause, StreamedText, StreamingReply
 from gateway.protocol import frames
 from sessions.events.codec import seq_of
 from sessions.events.errors import StorageFailed
@@ -58,7 +58,8 @@ class Cursor:
         self._chat = chat
         self._prefix = frames.event_prefix(chat.key, session)
         self._reply: StreamingReply | None = None
-        self._piece = 0
+        self._piece = self._thought = 0
+        """The numbers of pieces of its text and of its reasoning that were sent."""
         self._output: LiveOutput | None = None
         self._output_end = 0
         """The offset up to which that output was sent."""
@@ -134,7 +135,10 @@ class Cursor:
 
     def _has_pieces(self) -> bool:
         reply = self._live()
-        return reply is not None and (reply is not self._reply or self._piece < len(reply.pieces)) and bool(reply.pieces)
+        if reply is None:
+            return False
+        sent, reasoned = (self._piece, self._thought) if reply is self._reply else (0, 0)
+        return sent < len(reply.pieces) or reasoned < len(reply.reasoning.pieces)
 
     def _pieces(self) -> list[Outgoing]:
         reply = self._live()
@@ -144,20 +148,27 @@ class Cursor:
         if reply is not self._reply:
             if self._reply is not None and self._piece < len(self._reply.pieces):
                 taken.append(self._gap())
-            self._reply, self._piece = reply, 0
+            self._reply, self._piece, self._thought = reply, 0, 0
+        if self._thought < len(reply.reasoning.pieces):
+            taken.append(self._preview("reasoning", reply, reply.reasoning, self._thought))
+            self._thought = len(reply.reasoning.pieces)
         if self._piece < len(reply.pieces):
-            data = frames.frame(
-                "delta",
-                session=self._chat.key,
-                session_id=self.session,
-                turn=reply.turn,
-                reply=reply.reply,
-                offset=reply.offsets[self._piece],
-                text="".join(reply.pieces[self._piece :]),
-            )
+            taken.append(self._preview("delta", reply, reply, self._piece))
             self._piece = len(reply.pieces)
-            taken.append(Outgoing(data))
         return taken
+
+    def _preview(self, kind: str, reply: StreamingReply, streamed: StreamedText, first: int) -> Outgoing:
+        """Return a frame with the pieces of a text from `first` on."""
+        data = frames.frame(
+            kind,
+            session=self._chat.key,
+            session_id=self.session,
+            turn=reply.turn,
+            reply=reply.reply,
+            offset=streamed.offsets[first],
+            text="".join(streamed.pieces[first:]),
+        )
+        return Outgoing(data)
 
     def _running(self) -> LiveOutput | None:
         conversation = self._chat.conversation(self.session)

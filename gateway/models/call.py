@@ -16,7 +16,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import error_fields, sentence_of
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
 from plugins.api.plugin_services import ModelAnswer
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.untrusted import is_own_object, reraise_cancellation
@@ -27,6 +27,12 @@ from sessions.state.context import Context
 
 REPLY_LIMIT = 1024 * 1024
 """Bytes of text after which an answer is cut off as too long: it must fit one line of the log."""
+
+REASONING_LIMIT = 256 * 1024
+"""Bytes of reasoning that are kept of one reply, with the mark."""
+
+REASONING_CUT = "\n[…]"
+"""The mark at the end of reasoning that was cut off."""
 
 CALLS_LIMIT = 128
 """Maximum tool calls in one reply."""
@@ -54,10 +60,11 @@ class ProviderCrashed(BadAnswer):
 
 
 class ReplyStream:
-    """One request to a model: an asynchronous iterator over the pieces of the text; afterwards `reply` is the whole reply.
+    """One request to a model: an asynchronous iterator over the pieces of the text and of the reasoning; afterwards `reply`
+    is the whole reply.
 
-    Use as an async context manager; leaving the block cancels the request. All fields of the reply are checked, and its text
-    is cut off after `limit` bytes in UTF-8.
+    Use as an async context manager; leaving the block cancels the request. All fields of the reply are checked. Its text is
+    cut off after `limit` bytes in UTF-8, its reasoning after `REASONING_LIMIT`.
 
     Raises:
         ProviderError: The model could not reply. Nothing else is raised, whatever the provider does: StreamCut if the
@@ -68,10 +75,11 @@ class ReplyStream:
         self._model = model
         self._request = request
         self._limit = self._room = limit
+        self._reasoning_room = REASONING_LIMIT - len(REASONING_CUT.encode())
         self._pieces: list[str] = []
         self._reply: Reply | None = None
         self._stream: Any = None
-        self._next: Callable[[], Awaitable[Delta | Reply]] = self._send
+        self._next: Callable[[], Awaitable[StreamPart]] = self._send
 
     @property
     def reply(self) -> Reply:
@@ -98,27 +106,30 @@ class ReplyStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> Delta | Reasoning:
         while self._reply is None:
-            if text := await self._read():
-                self._pieces.append(text)
-                return text
+            if (piece := await self._read()).text:
+                if isinstance(piece, Delta):
+                    self._pieces.append(piece.text)
+                return piece
         raise StopAsyncIteration
 
-    async def _send(self) -> Delta | Reply:
+    async def _send(self) -> StreamPart:
         """Send the request and return the first part of the stream."""
         request = self._request if is_own_object(self._model.provider) else _own_copy(self._request)
         self._stream = self._model.provider.stream(request)
         self._next = aiter(self._stream).__anext__
         return await self._next()
 
-    async def _read(self) -> str:
-        """Return the next piece of text, possibly empty; the last part sets the reply."""
+    async def _read(self) -> Delta | Reasoning:
+        """Return the next piece, possibly empty; the last part sets the reply."""
         try:
             part = await self._next()
             if isinstance(part, Reply):
-                return self._end(checked_reply(part))
+                return Delta(self._end(checked_reply(part)))
             text = replace_surrogates(part.text)
+            if isinstance(part, Reasoning):
+                return Reasoning(self._shortened_reasoning(text))
         except ProviderError:
             raise
         except StopAsyncIteration:
@@ -131,7 +142,16 @@ class ReplyStream:
             text = _shortened(text, self._room)
             self._reply = Reply(text="".join((*self._pieces, text)), model=self._request.model, stop="length")
         self._room -= size
-        return text
+        return Delta(text)
+
+    def _shortened_reasoning(self, text: str) -> str:
+        """Return a piece of reasoning, cut off with a mark where all of it becomes too long, and empty after that."""
+        room = self._reasoning_room
+        self._reasoning_room -= len(text.encode())
+        if self._reasoning_room >= 0 or not text:
+            return text
+        self._reasoning_room = -1
+        return _shortened(text, room) + REASONING_CUT if room >= 0 else ""
 
     def _end(self, reply: Reply) -> str:
         """Set the reply and return the text that was not streamed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -49,6 +49,10 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
 
 
+SHOWN_PURPOSES = ("answer", "api")
+"""The purposes of requests whose reasoning somebody can read."""
+
+
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a chat model.
 
@@ -81,6 +85,15 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class Delta(msgspec.Struct, frozen=True):
     """A piece of the reply's text. Never empty; pieces arrive in order."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """A piece of the model's reasoning, or of the service's summary of it. Never empty; pieces arrive in order.
+
+    People may read it. It is not part of the reply's text: it is neither sent back nor recalled.
+    """
 
     text: str
 
@@ -121,6 +134,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     compacted: bool = False
 
 
+StreamPart: TypeAlias = Delta | Reasoning | Reply
+"""A part of the stream of a reply."""
+
+
 @runtime_checkable
 class ChatProvider(Protocol):
     """A source of chat models. One instance serves all sessions concurrently."""
@@ -150,12 +167,12 @@ class ChatProvider(Protocol):
         """Return what is known about a model without sending a request."""
         ...
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Send a request and stream the reply. Closing the iterator (`aclose`) cancels the request.
 
         Yields:
-            Any number of deltas, then exactly one `Reply`. If the stream ends without a `Reply`, the gateway treats it as
-            `StreamCut`.
+            Any number of deltas, and pieces of reasoning if the service shows it, then exactly one `Reply`. If the stream
+            ends without a `Reply`, the gateway treats it as `StreamCut`.
 
         Raises:
             ProviderError: The model could not reply.

@@ -4,7 +4,7 @@
 
     {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "MEMORY.md"}}]}
     {"error": "rate_limited", "retry_after": 0.5}
-    {"text": "It is empty.", "deltas": 3, "delay_ms": 20, "stop": "end"}
+    {"text": "It is empty.", "reasoning": "The file has no lines.", "deltas": 3, "delay_ms": 20, "stop": "end"}
 
 The position in the script depends on the conversation, not on this process: with n replies of the model in the context, the
 next reply is the one after the n-th line that is not an error. Each error line before it fails one attempt; this count is
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, StreamPart
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits
 from plugins.support.errors import (
@@ -85,11 +85,12 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the script. With `error`, the text is sent first and then the request fails. `deltas` is the number of
-    pieces of the text (its words by default), `purpose` the purpose of the requests that it replies to (the conversation's
-    by default)."""
+    """One line of the script. With `error`, the text is sent first and then the request fails. `reasoning` is sent word by
+    word before the text. `deltas` is the number of pieces of the text (its words by default), `purpose` the purpose of the
+    requests that it replies to (the conversation's by default)."""
 
     text: str = ""
+    reasoning: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     deltas: int | None = None
     delay_ms: float | None = None
@@ -146,10 +147,13 @@ class Scripted:
         """Return an empty address: requests do not leave this process."""
         return ""
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Yield the reply. Raises the error of its line, or NoSuchModel for an unknown model."""
         reply = self._reply(request)
         delay = self._settings.delay_ms if reply.delay_ms is None else reply.delay_ms
+        for piece in _WORDS.findall(reply.reasoning):
+            await asyncio.sleep(delay / 1000)
+            yield Reasoning(piece)
         for piece in reply.pieces():
             await asyncio.sleep(delay / 1000)
             yield Delta(piece)

@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reasoning, Reply
 from plugins.api.models import ModelLimits
 from plugins.host import validation
 from plugins.http.client import Timeouts
@@ -62,8 +62,8 @@ def question(model: str, *messages: Message, tools: tuple[ToolDefinition, ...] =
 
 
 async def reply_of(provider: ChatProvider, request: ChatRequest) -> Reply:
-    """Return the reply to a request, and check its stream: non-empty deltas, then one reply that joins them, then the
-    end."""
+    """Return the reply to a request, and check its stream: non-empty deltas and pieces of reasoning, then one reply that
+    joins the deltas, then the end."""
     told, replies = [], list[Reply]()
     async with aclosing(provider.stream(request)) as stream:  # type: ignore[type-var] # it is a generator
         async for part in stream:
@@ -71,9 +71,10 @@ async def reply_of(provider: ChatProvider, request: ChatRequest) -> Reply:
             if isinstance(part, Reply):
                 replies.append(part)
                 continue
-            assert isinstance(part, Delta), f"{part!r} is neither a Delta nor a Reply."
-            assert part.text, "A Delta is empty."
-            told.append(part.text)
+            assert isinstance(part, Delta | Reasoning), f"{part!r} is neither a Delta nor Reasoning nor a Reply."
+            assert part.text, f"A {type(part).__name__} is empty."
+            if isinstance(part, Delta):
+                told.append(part.text)
     assert replies, "The stream ended without a Reply and without an error."
     assert replies[0].text == "".join(told), f"Reply.text is {replies[0].text!r}, and the deltas say {''.join(told)!r}."
     return replies[0]
@@ -116,7 +117,8 @@ class ChatProviderConformance:
 
     @check
     async def test_a_stream_is_deltas_and_then_one_reply(self, tmp_path: Path) -> None:
-        """Yield a non-empty `Delta` for each piece of text, then exactly one `Reply` with the joined text, then return.
+        """Yield a non-empty `Delta` for each piece of text, a `Reasoning` for each piece of reasoning if the service shows
+        it, then exactly one `Reply` with the joined text, then return.
         `model` is the model that answered."""
         async with self.opened(tmp_path) as provider:
             reply = await reply_of(provider, question(self.model))

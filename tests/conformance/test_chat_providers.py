@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
-from exuvia import ChatProviderConformance, ChatRequest, Delta, HostedChatConformance, ModelLimits, Reply
+from exuvia import ChatProviderConformance, ChatRequest, Delta, HostedChatConformance, ModelLimits, Reply, StreamPart
 from plugins.http.client import Timeouts
 from plugins.providers.openai.chat import OpenAI
 from plugins.providers.scripted import Scripted
@@ -127,7 +127,7 @@ class Picky(Sound):
 
 
 class Doubled(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         async for part in super().stream(request):
             yield part
             if isinstance(part, Reply):
@@ -135,7 +135,7 @@ class Doubled(Sound):
 
 
 class Western(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         for message in request.context.messages:
             message.text.encode("latin-1")
         async for part in super().stream(request):
@@ -143,7 +143,7 @@ class Western(Sound):
 
 
 class Forgetful(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         self._request = request
         await asyncio.sleep(0)
         async for part in super().stream(self._request):
@@ -153,7 +153,7 @@ class Forgetful(Sound):
 class Clinging(Sound):
     stopped = False
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         if self.stopped:
             raise Unreachable("It was stopped.")
         try:
@@ -172,20 +172,20 @@ class Curious(Sound):
 
 
 class Brief(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         last = msgspec.structs.replace(request.context, messages=request.context.messages[-1:])
         async for part in super().stream(msgspec.structs.replace(request, context=last)):
             yield part
 
 
 class Toolless(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         async for part in super().stream(request):
             yield msgspec.structs.replace(part, calls=()) if isinstance(part, Reply) else part
 
 
 class Dull(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -194,7 +194,7 @@ class Dull(Sound):
 
 
 class Telling(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -203,7 +203,7 @@ class Telling(Sound):
 
 
 class Impatient(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -212,7 +212,7 @@ class Impatient(Sound):
 
 
 class Stuck(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -221,7 +221,7 @@ class Stuck(Sound):
 
 
 class Hopeful(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         told = []
         try:
             async for part in super().stream(request):
@@ -232,7 +232,7 @@ class Hopeful(Sound):
 
 
 class Believing(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -241,7 +241,7 @@ class Believing(Sound):
 
 
 class Offline(Sound):
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         try:
             async for part in super().stream(request):
                 yield part
@@ -252,8 +252,8 @@ class Offline(Sound):
 class Thorough(Sound):
     """Reads an answer to its end before it lets go of it."""
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-        parts: asyncio.Queue[Delta | Reply] = asyncio.Queue()
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
+        parts: asyncio.Queue[StreamPart] = asyncio.Queue()
 
         async def read() -> None:
             async for part in super(Thorough, self).stream(request):

@@ -14,7 +14,7 @@ from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_aft
 from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
 from gateway.conversations.context.compacting import NothingToCompact, RevertRefused
 from gateway.conversations.context.conversation_config import compaction_rules
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.api.hookspecs import hookimpl
 from plugins.api.models import ModelLimits
@@ -97,7 +97,7 @@ def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | 
     """Return a model that answers each purpose differently."""
     ways = {"flush": flush or says("- The sky is green."), "summary": summary or says("They talked."), "answer": answer}
 
-    def answer_by_purpose(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answer_by_purpose(request: ChatRequest) -> AsyncIterator[StreamPart]:
         return ways[request.purpose](request)
 
     return answer_by_purpose
@@ -235,7 +235,7 @@ async def test_a_second_summary_replaces_the_first_and_is_given_it(tmp_path: Pat
 async def test_a_refusal_as_too_long_is_answered_by_a_flush_and_a_compaction_and_the_turn_goes_on(tmp_path: Path) -> None:
     refusals = iter([ContextOverflow("Too long.")])
 
-    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answer(request: ChatRequest) -> AsyncIterator[StreamPart]:
         if len(request.context.messages) > 5 and (error := next(refusals, None)):
             return breaks(error)(request)
         return says("yes")(request)
@@ -260,7 +260,7 @@ async def test_a_model_that_calls_everything_too_long_ends_the_turn_after_a_few_
 
 # Failure 3: the guard is `below` in `overflowed`, so that each try shrinks the view.
 async def test_old_messages_are_removed_without_a_summary_if_none_fits(tmp_path: Path) -> None:
-    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answer(request: ChatRequest) -> AsyncIterator[StreamPart]:
         if len(request.context.messages) > 3:
             return breaks(ContextOverflow("Too long."))(request)
         return says("yes")(request)
@@ -277,7 +277,7 @@ async def test_old_messages_are_removed_without_a_summary_if_none_fits(tmp_path:
 async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary_stays(tmp_path: Path) -> None:
     """The real window is much smaller than the known one, and one reply makes many calls."""
 
-    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answer(request: ChatRequest) -> AsyncIterator[StreamPart]:
         if sum(len(message.text) for message in request.context.messages) > 6_000:
             return breaks(ContextOverflow("Too long."))(request)
         looks = request.context.messages[-1].text.startswith("look")
@@ -297,7 +297,7 @@ async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary
 
 
 async def test_stopping_during_the_last_flush_leaves_no_cycle_open(tmp_path: Path) -> None:
-    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answer(request: ChatRequest) -> AsyncIterator[StreamPart]:
         if len(request.context.messages) > 3:
             return breaks(ContextOverflow("Too long."))(request)
         return says("yes")(request)
@@ -381,7 +381,7 @@ async def test_while_no_model_can_summarise_the_turn_goes_on_and_after_three_fai
 async def test_a_summary_whose_stream_was_cut_is_asked_for_again_and_both_requests_are_recorded(tmp_path: Path) -> None:
     tries = iter([breaks(StreamCut("cut"), "They t"), says("They talked.")])
 
-    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def summary(request: ChatRequest) -> AsyncIterator[StreamPart]:
         return next(tries)(request)
 
     on = stage(tmp_path, answering(says("yes"), summary=summary))
@@ -396,7 +396,7 @@ async def test_a_summary_whose_stream_was_cut_is_asked_for_again_and_both_reques
 async def test_after_a_pause_the_model_is_asked_again_and_a_summary_resets_the_failures(tmp_path: Path) -> None:
     down = True
 
-    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def summary(request: ChatRequest) -> AsyncIterator[StreamPart]:
         return (breaks(Unreachable("No connection.")) if down else says("They talked."))(request)
 
     on = stage(tmp_path, answering(says("yes"), summary=summary))
@@ -426,7 +426,7 @@ async def test_an_empty_or_too_long_summary_is_not_used(text: str, tmp_path: Pat
 async def test_stopping_a_turn_that_compacts_abandons_the_compaction_and_the_next_turn_does_it(tmp_path: Path) -> None:
     hanging = True
 
-    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def summary(request: ChatRequest) -> AsyncIterator[StreamPart]:
         return (hangs_after("") if hanging else says("They talked."))(request)
 
     on = stage(tmp_path, answering(says("yes"), summary=summary))

@@ -14,7 +14,7 @@ from benchmarks.stage import Answer, Model, Stage, breaks, says
 from gateway.config.keys import AgentKeys
 from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.models.registry import ModelRegistry
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.api.models import ModelLimits
 from plugins.support.errors import BadRequest, Unreachable
 from sessions.attachments.store import Attachments
@@ -56,7 +56,7 @@ def pictures(request: ChatRequest) -> list[Sequence[Attachment]]:
 def refusing(answer: Answer, *refused: Attachment) -> Answer:
     """Return a model that answers only requests without these pictures."""
 
-    def answers(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def answers(request: ChatRequest) -> AsyncIterator[StreamPart]:
         broken = any(each.sha256 in request.pictures for each in refused)
         return (breaks(BadRequest("Could not process image")) if broken else answer)(request)
 

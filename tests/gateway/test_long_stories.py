@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.long_session import THRESHOLDS, StrictModel, long_stage, notes, summary
 from gateway.conversations.context.summarization import SMALLEST_ANSWER
 from gateway.models.breaker import OPENS_AFTER
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, Delta, StreamPart
 from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
 from sessions.state.compaction import budget
 from tests.gateway.long_session import assert_sound, lines_of, talk
@@ -65,11 +65,11 @@ class BadModel(StrictModel):
         said = self.said[len(self.asked) % len(self.said)]
         return well if said is None else said
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         error = self.trouble.get(len(self.asked)) if request.purpose == "answer" else None
         return self._in_trouble(request, error) if error else super().stream(request)
 
-    async def _in_trouble(self, request: ChatRequest, error: ProviderError) -> AsyncIterator[Delta | Reply]:
+    async def _in_trouble(self, request: ChatRequest, error: ProviderError) -> AsyncIterator[StreamPart]:
         self.asked.append((request.purpose, 0))
         yield Delta("So it ")
         raise error

@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reasoning, Reply
 from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.http.client import Limits, Timeouts, Transport
 from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError, RateLimited, Unreachable
@@ -32,23 +32,25 @@ def question(*messages: Message, model: str, tools: tuple[ToolDefinition, ...] =
 
 class ProviderClient:
     """A provider with a transport that does not wait; `slept` are the pauses in seconds that it would have made, `deltas`
-    those of the last reply."""
+    and `reasoning` are those of the last reply."""
 
     def __init__(self, provider: Any, slept: list[float], model: str) -> None:
         self.provider = provider
         self.slept = slept
         self.deltas: list[str] = []
+        self.reasoning: list[str] = []
         self._model = model
 
     async def ask(self, request: ChatRequest | None = None) -> Reply:
         """Return the reply. Raises what the provider raises."""
-        self.deltas = []
+        self.deltas, self.reasoning = [], []
         async with aclosing(self.provider.stream(request or question(model=self._model))) as stream:
             async for part in stream:
                 if isinstance(part, Reply):
                     return part
-                assert isinstance(part, Delta)
-                self.deltas.append(part.text)
+                assert isinstance(part, Delta | Reasoning)
+                assert part.text
+                (self.deltas if isinstance(part, Delta) else self.reasoning).append(part.text)
         raise AssertionError("the stream ended without a reply or an error")
 
 

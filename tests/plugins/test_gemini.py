@@ -48,7 +48,12 @@ async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> No
                         ]
                     }
                 ],
-                "generationConfig": {"temperature": 0.5, "topP": 0.9, "maxOutputTokens": 50},
+                "generationConfig": {
+                    "temperature": 0.5,
+                    "topP": 0.9,
+                    "maxOutputTokens": 50,
+                    "thinkingConfig": {"includeThoughts": True},
+                },
                 "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
             }
         ]
@@ -60,7 +65,7 @@ async def test_the_key_is_sent_in_a_header_and_not_in_the_url() -> None:
         await client.ask(request(model="../x?y"))
         assert [headers["x-goog-api-key"] for headers in server.headers] == [KEY, KEY]
         assert server.headers[0]["Accept-Encoding"] == "identity"
-        assert server.requests[0]["generationConfig"] == {"maxOutputTokens": 7}
+        assert server.requests[0]["generationConfig"] == {"maxOutputTokens": 7, "thinkingConfig": {"includeThoughts": True}}
         assert server.paths == [
             "/v1beta/models/gemini-3-test:streamGenerateContent?alt=sse",
             "/v1beta/models/..%2Fx%3Fy:streamGenerateContent?alt=sse",

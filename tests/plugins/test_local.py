@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply, RequestOptions, ResponseFormat
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply, RequestOptions, ResponseFormat, StreamPart
 from plugins.api.context import ProviderContext
 from plugins.providers.local import bundled_model as local_model
 from plugins.providers.local import process as local_process
@@ -78,7 +78,7 @@ def request(*messages: Message | str, model: str = local_model.BUNDLED_NAME, **p
     return ChatRequest(model=model, context=context(*messages, **parameters), purpose="answer", session="s")
 
 
-async def answer(provider: LocalProvider, *messages: Message | str, **parameters: Any) -> list[Delta | Reply]:
+async def answer(provider: LocalProvider, *messages: Message | str, **parameters: Any) -> list[StreamPart]:
     return [piece async for piece in provider.stream(request(*messages, **parameters))]
 
 
@@ -422,7 +422,7 @@ async def test_a_worker_that_ends_before_its_first_text_is_unreachable(
             await answer_of(provider.stream(request("Hello!", model="test_local")))
 
 
-async def answer_of(stream: AsyncGenerator[Delta | Reply, None]) -> list[Delta | Reply]:
+async def answer_of(stream: AsyncGenerator[StreamPart, None]) -> list[StreamPart]:
     return [piece async for piece in stream]
 
 

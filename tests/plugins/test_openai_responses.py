@@ -40,7 +40,7 @@ async def test_a_reply_is_streamed_as_deltas_and_returned_with_its_usage() -> No
                 "store": False,
                 "prompt_cache_key": "s",
                 "include": ["reasoning.encrypted_content"],
-                "reasoning": {"effort": "low"},
+                "reasoning": {"effort": "low", "summary": "auto"},
                 "max_output_tokens": 100,
                 "instructions": "Be brief.",
                 "tools": [{"type": "function", **msgspec.to_builtins(READ), "strict": False}],

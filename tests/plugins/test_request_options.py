@@ -12,6 +12,7 @@ from plugins.support.errors import BadRequest
 from tests.plugins.provider_harness import READ, question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, Vendor
 
+THOUGHTS = {"thinkingConfig": {"includeThoughts": True}}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
 FORM = ResponseFormat(name="number", schema=SCHEMA, strict=True)
 PARAMETERS: dict[str, Any] = {
@@ -42,6 +43,7 @@ async def sent(vendor: Vendor, request_options: RequestOptions, *names: str, **p
             GEMINI,
             {
                 "generationConfig": {
+                    **THOUGHTS,
                     "maxOutputTokens": 50,
                     "stopSequences": ["END"],
                     "seed": 7,
@@ -114,7 +116,7 @@ async def test_each_service_can_be_required_to_call_a_tool(vendor: Vendor, some:
         ),
         (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "number", "schema": SCHEMA, "strict": True}}}),
         (ANTHROPIC, {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
-        (GEMINI, {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}}),
+        (GEMINI, {"generationConfig": THOUGHTS | {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}}),
         (OLLAMA, {"format": SCHEMA}),
     ],
     ids=lambda each: getattr(each, "name", ""),
@@ -128,7 +130,7 @@ async def test_each_service_gets_the_schema_of_a_reply(vendor: Vendor, expected:
     [
         (OPENAI, {"response_format": {"type": "json_object"}}),
         (RESPONSES, {"text": {"format": {"type": "json_object"}}}),
-        (GEMINI, {"generationConfig": {"responseMimeType": "application/json"}}),
+        (GEMINI, {"generationConfig": THOUGHTS | {"responseMimeType": "application/json"}}),
         (OLLAMA, {"format": "json"}),
     ],
     ids=lambda each: getattr(each, "name", ""),

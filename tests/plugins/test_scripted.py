@@ -27,6 +27,7 @@ from exuvia import (
     Reply,
     SettingsRefused,
     StreamCut,
+    StreamPart,
     ToolCall,
     ToolMessage,
     Usage,
@@ -60,7 +61,7 @@ def asked(*messages: Message, model: str = "script", session: str = "s", purpose
     return ChatRequest(model=model, context=context, purpose=purpose, session=session)
 
 
-async def told(stream: AsyncIterator[Delta | Reply]) -> tuple[list[str], Reply]:
+async def told(stream: AsyncIterator[StreamPart]) -> tuple[list[str], Reply]:
     """The deltas and the reply after them."""
     *deltas, reply = [piece async for piece in stream]
     assert isinstance(reply, Reply)
@@ -173,7 +174,7 @@ async def test_the_delay_of_a_line_is_waited_before_each_delta(tmp_path: Path) -
 
 async def test_closing_early_ends_a_reply_that_would_take_minutes(tmp_path: Path) -> None:
     async with opened(tmp_path, {"text": "a b c", "delay_ms": 0}, {"text": "d e f", "delay_ms": 60_000}) as provider:
-        async with aclosing(cast(AsyncGenerator[Delta | Reply], provider.stream(asked(HI)))) as stream:
+        async with aclosing(cast(AsyncGenerator[StreamPart], provider.stream(asked(HI)))) as stream:
             assert await anext(stream) == Delta("a ")
 
         waiting = asyncio.create_task(told(provider.stream(asked(HI, AssistantMessage(text="a")))))

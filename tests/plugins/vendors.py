@@ -92,7 +92,7 @@ def _text(arguments: Any) -> str:
 
 
 def _openai_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
-    return openai_server.ScriptedResponse(text, *((tool, _text(arguments)) for tool, arguments in calls))
+    return openai_server.ScriptedResponse(text, *((tool, _text(arguments)) for tool, arguments in calls), reasoning=thoughts)
 
 
 def _openai_refuses(request: ChatRequest) -> Any:
@@ -132,7 +132,7 @@ OPENAI = Vendor(
 
 def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
     said = ((tool, _text(arguments)) for tool, arguments in calls)
-    return responses_server.Says(text, *said, thoughts=bool(thoughts))
+    return responses_server.Says(text, *said, thoughts=thoughts)
 
 
 def _responses_refuses(request: ChatRequest) -> Any:
@@ -204,7 +204,7 @@ ANTHROPIC = Vendor(
 
 
 def _gemini_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
-    return gemini_server.Says(text, *calls)
+    return gemini_server.Says(text, *calls, thoughts=thoughts)
 
 
 def _gemini_refuses(request: ChatRequest) -> Any:

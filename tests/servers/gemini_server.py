@@ -29,12 +29,19 @@ UNSIGNED = "skip_thought_signature_validator"
 
 
 class Says(ServerResponse):
-    """A reply: text word by word, whole calls, usage. With `signed` the model signs as the third generation does: the first
-    call of a reply, else a last part without text."""
+    """A reply: summaries of `thoughts`, if they are requested, text word by word, whole calls, usage. With `signed` the
+    model signs as the third generation does: the first call of a reply, else a last part without text."""
 
     def __init__(
-        self, text: str = "", *calls: tuple[str, Json], finish: str = "STOP", signed: bool = True, delay: float = 0
+        self,
+        text: str = "",
+        *calls: tuple[str, Json],
+        finish: str = "STOP",
+        signed: bool = True,
+        delay: float = 0,
+        thoughts: str = "",
     ) -> None:
+        self.thoughts = thoughts
         self.text = text
         self.calls = calls
         self.finish = finish
@@ -89,7 +96,7 @@ class GeminiServer(FaultyServer[Says]):
 
     def refused(self, request: web.Request, body: Json) -> web.Response | None:
         signs = request.match_info["model"].startswith("gemini-3")
-        wrong = what_is_wrong(body, self.signatures if signs else None)
+        wrong = what_is_wrong(body, self.signatures if signs else None, request.match_info["model"])
         return None if wrong is None else json_response(400, refusal(400, wrong, "INVALID_ARGUMENT"))
 
     def listing(self, request: web.Request) -> Json | web.Response:
@@ -115,13 +122,15 @@ class GeminiServer(FaultyServer[Says]):
         return Says(texts[-1])
 
     def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
-        return self.events_of(request.match_info["model"], answer)
+        thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
+        return self.events_of(request.match_info["model"], answer, shows_thoughts=bool(thinking.get("includeThoughts")))
 
-    def events_of(self, model: str, answer: Says) -> list[bytes]:
+    def events_of(self, model: str, answer: Says, *, shows_thoughts: bool = False) -> list[bytes]:
         """Yield the events of a reply."""
         words = [word + " " for word in answer.text.split(" ")]
         words[-1] = words[-1][:-1]
-        parts: list[Json] = [{"text": word} for word in words if word]
+        thoughts = answer.thoughts.splitlines(keepends=True) if shows_thoughts else []
+        parts: list[Json] = [*({"text": line, "thought": True} for line in thoughts), *({"text": w} for w in words if w)]
         calls = len(answer.calls)
         for index, (tool, arguments) in enumerate(answer.calls):
             part: Json = {"functionCall": {"id": f"g{len(self.requests)}{index}", "name": tool, "args": arguments}}
@@ -149,7 +158,7 @@ _MEMBERS = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
-def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
+def what_is_wrong(body: Json, signatures: set[str] | None, model: str = "gemini-3-test") -> str | None:
     """Return the real service's message about the first fault of a request; None if there is none. `signatures` are those
     of the model, None for a model that requires none."""
     if unknown := set(body) - {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}:
@@ -171,6 +180,8 @@ def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
     if unknown := set(body.get("generationConfig", {})) - options:
         name = unknown.pop()
         return f"Invalid JSON payload received. Unknown name \"{name}\" at 'generation_config': Cannot find field."
+    if "thinkingConfig" in body.get("generationConfig", {}) and "image" in model:
+        return f"Thinking is not enabled for models/{model}"
     for tool in body.get("tools", ()):
         for declared in tool["functionDeclarations"]:
             if not _NAME.fullmatch(declared["name"]):

@@ -89,6 +89,12 @@ def _options(body: Json) -> Iterator[Wrong]:
             yield Wrong(f"Invalid value: '{value}'.", f"include[{n}]", "invalid_value")
         elif not thinks:
             yield Wrong("Encrypted content is not supported with this model.", "include")
+    summary = body.get("reasoning", {}).get("summary")
+    if summary and not thinks:
+        yield _unsupported("reasoning.summary")
+    elif summary and body["model"].endswith("-unverified"):
+        words = "Your organization must be verified to generate reasoning summaries. Please go to: the settings."
+        yield Wrong(words, "reasoning.summary", "unsupported_value")
     effort = body.get("reasoning", {}).get("effort")
     if effort and not thinks:
         yield _unsupported("reasoning.effort")

@@ -24,22 +24,24 @@ KEY = next(iter(KEYS))
 
 
 class Says(ServerResponse):
-    """A reply: reasoning, text word by word, tool calls in fragments. `parts` are the items themselves instead:
-    `{"type": "reasoning"}`, a `message` with `text`, `refusal`, `phase`, a `function_call` with `name`, `arguments`.
-    `incomplete` is the reason for an early end."""
+    """A reply: reasoning (its summary, if that is known), text word by word, tool calls in fragments. `parts` are the items
+    themselves instead: `{"type": "reasoning"}`, a `message` with `text`, `refusal`, `phase`, a `function_call` with `name`,
+    `arguments`. `incomplete` is the reason for an early end."""
 
     def __init__(
         self,
         text: str = "",
         *calls: tuple[str, str],
-        thoughts: bool = False,
+        thoughts: bool | str = False,
         parts: list[Json] | None = None,
         incomplete: str = "",
         delay: float = 0,
     ) -> None:
         said = [{"type": "message", "text": text}] if text else []
         called = [{"type": "function_call", "name": name, "arguments": arguments} for name, arguments in calls]
-        self.parts: list[Json] = [*([{"type": "reasoning"}] * thoughts), *said, *called] if parts is None else parts
+        summary = [{"type": "summary_text", "text": part} for part in str(thoughts).split("\n\n")]
+        thought: Json = {"type": "reasoning"} | ({"summary": summary} if isinstance(thoughts, str) else {})
+        self.parts: list[Json] = [*([thought] * bool(thoughts)), *said, *called] if parts is None else parts
         self.incomplete = incomplete
         self.delay = delay
 
@@ -139,7 +141,7 @@ def response_to(body: Json) -> Json:
         "output": [],
         "parallel_tool_calls": True,
         "previous_response_id": None,
-        "reasoning": {"effort": body.get("reasoning", {}).get("effort"), "summary": None},
+        "reasoning": {"effort": None, "summary": None} | body.get("reasoning", {}),
         "store": body.get("store", True),
         "temperature": body.get("temperature", 1.0),
         "text": {"format": {"type": "text"}},
@@ -161,6 +163,8 @@ def items_of(body: Json, answer: Says, organization: str = "org-one", number: in
         match part["type"]:
             case "reasoning":
                 item: Json = {"id": f"rs_{place}", "type": "reasoning", "summary": [], **part}
+                if not body.get("reasoning", {}).get("summary"):
+                    item["summary"] = []
                 if "reasoning.encrypted_content" in body.get("include", []) and "encrypted_content" not in part:
                     led_to = next((i for i in reversed(items) if i["type"] != "reasoning"), {"type": "nothing"})
                     item["encrypted_content"] = sealed(body["model"], organization, led_to)
@@ -207,9 +211,24 @@ def _item_events(item: Json) -> list[tuple[str, Json]]:
         for start in range(0, len(text), 5):
             grown.append((f"{kind}.delta", {**place, "delta": text[start : start + 5], "obfuscation": "xY"}))
         grown.append((f"{kind}.done", {**place, "arguments": text}))
-    elif item.get("encrypted_content"):
+    elif item["type"] == "reasoning":
+        growing["summary"] = []
+        for n, part in enumerate(item["summary"] or ()):
+            grown += _summary_events(part, {**place, "summary_index": n})
+    if item.get("encrypted_content"):
         growing["encrypted_content"] = "gAAAAnot whole"
     return [("response.output_item.added", {"item": growing}), *grown, ("response.output_item.done", {"item": item})]
+
+
+def _summary_events(part: Json, place: Json) -> list[tuple[str, Json]]:
+    kind, words = "response.reasoning_summary", part["text"].split(" ")
+    pieces = [word + " " * (n < len(words) - 1) for n, word in enumerate(words)]
+    return [
+        (f"{kind}_part.added", {**place, "part": {**part, "text": ""}}),
+        *((f"{kind}_text.delta", {**place, "delta": piece, "obfuscation": "q"}) for piece in pieces),
+        (f"{kind}_text.done", {**place, "text": part["text"]}),
+        (f"{kind}_part.done", {**place, "part": part}),
+    ]
 
 
 def _part_events(part: Json, place: Json) -> list[tuple[str, Json]]:

@@ -15,7 +15,7 @@ from gateway.conversations.turn.tool_calls import record_plugin_failure
 from gateway.models.call import ModelCaller, ProviderCrashed, ReplyStream
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from plugins.api.chat import ChatRequest, Reply
+from plugins.api.chat import ChatRequest, Reasoning, Reply
 from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadRequest, ContextOverflow
@@ -161,13 +161,16 @@ class ReplyRequester:
         return max(self._recorder.durable, returned)
 
     async def _read_stream(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Send one request, show its text to subscribers as it arrives, and return the reply."""
+        """Send one request, show its text and reasoning to subscribers as they arrive, and return the reply."""
         silence = SilenceFilter()
         outer = ON_PAUSE.set(partial(self.streaming.wait, self._recorder.transcript.head))
         try:
             async with ReplyStream(model, request) as stream:
-                async for text in stream:
-                    self._show(silence.feed(text))
+                async for piece in stream:
+                    if isinstance(piece, Reasoning):
+                        self.streaming.add_reasoning(piece.text)
+                    else:
+                        self._show(silence.feed(piece.text))
         except ProviderCrashed as error:
             record_plugin_failure(self._recorder, model.provider.name, "stream", error.cause)
             raise
@@ -184,6 +187,9 @@ class ReplyRequester:
         calls = tuple(RequestedCall(id=call.id, tool=call.tool, arguments=call.arguments) for call in reply.calls)
         turn = self._open_turn()
         self.silent = is_silent(reply.text) and not calls
+        streamed = self.streaming.current
+        assert streamed is not None
+        streamed.end_reasoning()
         seq = self._recorder.append(
             ModelReplied(
                 reply=turn.replies,
@@ -195,6 +201,8 @@ class ReplyRequester:
                 opaque=reply.opaque,
                 compacted=reply.compacted,
                 provider=_unless_same(model, turn),
+                reasoning=streamed.reasoning.text,
+                reasoning_millis=streamed.reasoning_millis,
             ),
             turn=turn.ordinal,
             urgent=bool(calls),
@@ -215,6 +223,8 @@ class ReplyRequester:
                 stop="cancelled",
                 usage=None,
                 provider=_unless_same(self._answering_model, turn),
+                reasoning=streamed.reasoning.text,
+                reasoning_millis=streamed.reasoning_millis,
             )
             streamed.confirmed = self._recorder.append(reply, turn=turn.ordinal)
 

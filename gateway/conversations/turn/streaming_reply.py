@@ -1,11 +1,10 @@
-"""The answer and the tool output that are being streamed: transient state, not events. Subscribers read them at their own
-pace."""
+"""The answer, its reasoning and the tool output that are being streamed: transient state, not events. Subscribers read them
+at their own pace."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,24 +15,59 @@ SHORTEST_PAUSE = 1.0
 """Seconds of the shortest pause that is shown."""
 
 
-@dataclass(slots=True, eq=False)
-class StreamingReply:
-    """The pieces of one model call's text. `after` is the last durable seq when it began: only clients that have seen
-    that event read it."""
+class StreamedText:
+    """The pieces of a text. `offsets` are those in code points at which each piece begins, and that of the end."""
 
-    turn: int
-    reply: int
-    after: int
-    pieces: list[str] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=lambda: [0])
-    """The offset in code points at which each piece begins, and that of the end."""
-    ended: bool = False
-    confirmed: int | None = None
-    """The seq of the event that holds the whole text."""
+    __slots__ = ("offsets", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.offsets = [0]
 
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    def add(self, text: str) -> None:
+        """Add a piece."""
+        self.pieces.append(text)
+        self.offsets.append(self.offsets[-1] + len(text))
+
+
+class StreamingReply(StreamedText):
+    """The pieces of one model call's text. `after` is the last durable seq when it began: only clients that have seen
+    that event read it."""
+
+    __slots__ = ("_reasoned", "_reasons_since", "after", "confirmed", "ended", "reasoning", "reply", "turn")
+
+    def __init__(self, turn: int, reply: int, after: int) -> None:
+        super().__init__()
+        self.turn = turn
+        self.reply = reply
+        self.after = after
+        self.reasoning = StreamedText()
+        self.ended = False
+        self.confirmed: int | None = None
+        """The seq of the event that holds the whole text."""
+        self._reasons_since: float | None = None
+        self._reasoned = 0.0
+
+    @property
+    def reasoning_millis(self) -> int:
+        """The time between the first piece of reasoning and what followed it, in milliseconds."""
+        return round(self._reasoned * 1000)
+
+    def add_reasoning(self, text: str) -> None:
+        """Add a piece of reasoning."""
+        if self._reasons_since is None:
+            self._reasons_since = asyncio.get_running_loop().time()
+        self.reasoning.add(text)
+
+    def end_reasoning(self) -> None:
+        """Something other than reasoning follows."""
+        if self._reasons_since is not None:
+            self._reasoned += asyncio.get_running_loop().time() - self._reasons_since
+            self._reasons_since = None
 
 
 class Pause(msgspec.Struct, frozen=True, eq=False):
@@ -55,7 +89,7 @@ class Pause(msgspec.Struct, frozen=True, eq=False):
 class StreamingReplies:
     """The streaming answer and tool output of one session.
 
-    `answered` is called after each piece of an answer, `changed` after everything else that subscribers can read.
+    `answered` is called after each piece of an answer's text, `changed` after everything else that subscribers can read.
     """
 
     def __init__(self, answered: Callable[[], None], changed: Callable[[], None]) -> None:
@@ -84,13 +118,23 @@ class StreamingReplies:
             self._changed()
 
     def add(self, text: str) -> None:
+        """Add a piece of the current call's text."""
         reply = self.current
         if reply is None or reply.ended:
             return
         self.pause = None
-        reply.pieces.append(text)
-        reply.offsets.append(reply.offsets[-1] + len(text))
+        reply.end_reasoning()
+        reply.add(text)
         self._answered()
+
+    def add_reasoning(self, text: str) -> None:
+        """Add a piece of the current call's reasoning."""
+        reply = self.current
+        if reply is None or reply.ended:
+            return
+        self.pause = None
+        reply.add_reasoning(text)
+        self._changed()
 
     def end(self, confirmed: int | None = None) -> str:
         """End the call and return its text; `confirmed` is the seq of the event with the text, if it was recorded. The
@@ -99,6 +143,7 @@ class StreamingReplies:
         if self.current is None or self.current.ended:
             return ""
         self.current.ended = True
+        self.current.end_reasoning()
         self.current.confirmed = confirmed
         return self.current.text
 

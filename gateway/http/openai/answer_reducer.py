@@ -1,4 +1,4 @@
-"""Reduces a session's frames (`delta` and `event`, as a subscriber receives them) to the answer to one message.
+"""Reduces a session's frames (`delta`, `reasoning` and `event`, as a subscriber receives them) to the answer to one message.
 
 A client of OpenAI's API receives one text. The replies of a turn, between which tools ran, are joined by an empty line; so
 is a reply that the model began anew after its stream was cut, since sent text cannot be taken back.
@@ -36,6 +36,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     reply: int = 0
     text: str = ""
+    reasoning: str = ""
     stop: StopReason = "end"
     usage: Usage | None = None
     outcome: TurnOutcome = "replied"
@@ -47,9 +48,9 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """A `delta`, an `event`, a `gap`, or `paused`."""
+    """A `delta`, a piece of `reasoning`, an `event`, a `gap`, or `paused`."""
 
-    type: Literal["delta", "event", "gap", "paused"]
+    type: Literal["delta", "reasoning", "event", "gap", "paused"]
     turn: int = 0
     reply: int = 0
     offset: int = 0
@@ -75,12 +76,45 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_question = msgspec.json.Decoder(ApprovalAsked).decode
 
 
+class _Stream:
+    """The texts, or the reasoning, of the replies of a turn, of which every part is returned once."""
+
+    def __init__(self) -> None:
+        self.began = False
+        """True once something was returned."""
+        self._received = ""
+        self._sent = 0  # characters of it that were returned
+
+    def restart(self) -> None:
+        """Begin another reply."""
+        self._received, self._sent = "", 0
+
+    def receive(self, offset: int, text: str) -> None:
+        """Add a piece. If pieces before it were dropped, the event that confirms them has the whole text."""
+        if offset <= len(self._received):
+            self._received = self._received[:offset] + text
+
+    def take(self, text: str | None = None) -> str:
+        """Return the new part of the reply's text so far, by default of what was received."""
+        text = self._received if text is None else text
+        new = text[self._sent :]
+        between = BETWEEN if new and self.began and not self._sent else ""
+        self.began = self.began or bool(new)
+        self._sent += len(new)
+        return between + new
+
+    def continues(self, text: str) -> bool:
+        """Return True if a text begins with what was returned of this reply."""
+        return text.startswith(self._received[: self._sent])
+
+
 class AnswerReducer:
     """The answer to the message at `seq`.
 
     `model` is the `provider:model` that answers, once known; `stop` the reason why the answer ended, None before that;
     `usage` the sum over all its requests; `question` is the question about a tool call that the turn, or the one before it,
-    waits for. Deltas may come before the event that names their turn, so they are kept until then.
+    waits for; `reasoning` the new part of the model's reasoning after the last frame. Deltas may come before the event that
+    names their turn, so they are kept until then.
 
     Args:
         seq: The seq of the message.
@@ -93,6 +127,7 @@ class AnswerReducer:
         self.model = ""
         self.stop: StopReason | None = None
         self.usage: Usage | None = None
+        self.reasoning = ""
         self._asked: dict[str, ApprovalAsked] = {}
         self._seq = seq
         self._parked = parked
@@ -100,9 +135,8 @@ class AnswerReducer:
         self._turn: int | None = None
         self._streaming: tuple[int, int] | None = None
         """The turn and reply of the deltas that no event has confirmed yet."""
-        self._received = ""
-        self._sent = 0  # characters of it that were returned
-        self._began = False
+        self._text = _Stream()
+        self._reasoning = _Stream()
         self._last: StopReason = "end"
 
     @property
@@ -117,6 +151,7 @@ class AnswerReducer:
             ApiError: The turn failed.
         """
         frame = _decode(data)
+        self.reasoning = ""
         if frame.type == "event":
             kind = _decode_kind(frame.event).kind
             if kind == "approval_asked":
@@ -124,32 +159,28 @@ class AnswerReducer:
                 self._asked[asked.approval] = asked
                 return ""
             return self._apply(_decode_event(frame.event)) if kind in ANSWER_EVENTS else ""
-        if frame.type == "delta":
+        if frame.type in ("delta", "reasoning"):
             if self._streaming != (frame.turn, frame.reply):
-                self._streaming, self._received, self._sent = (frame.turn, frame.reply), "", 0
-            if frame.offset <= len(
-                self._received
-            ):  # else deltas were dropped: the event that confirms them has the whole text
-                self._received = self._received[: frame.offset] + frame.text
+                self._stream((frame.turn, frame.reply))
+            (self._text if frame.type == "delta" else self._reasoning).receive(frame.offset, frame.text)
         return self._new_text()
 
+    def _stream(self, reply: tuple[int, int] | None) -> None:
+        """Begin to follow another reply."""
+        self._streaming = reply
+        self._text.restart()
+        self._reasoning.restart()
+
     def _new_text(self) -> str:
-        """Return the received text of our turn that was not returned yet."""
+        """Return the received text of our turn that was not returned yet; its reasoning is in `reasoning`."""
         if self._streaming is None or self._streaming[0] != self._turn:
             return ""
-        return self._advance(self._received)
-
-    def _advance(self, text: str) -> str:
-        """Return the new part of a reply's text so far."""
-        new = text[self._sent :]
-        between = BETWEEN if new and self._began and not self._sent else ""
-        self._began = self._began or bool(new)
-        self._sent += len(new)
-        return between + new
+        self.reasoning = self._reasoning.take()
+        return self._text.take()
 
     def separated(self, text: str) -> str:
         """Return a text that follows the answer so far."""
-        return BETWEEN + text if self._began else text
+        return BETWEEN + text if self._text.began else text
 
     def _apply(self, event: _Event) -> str:
         mine = self._turn is not None and event.turn == self._turn
@@ -178,7 +209,7 @@ class AnswerReducer:
         if self._parked is None or event.failed:
             self.stop = "end"
         else:
-            self._turn, self._began = self._parked, True
+            self._turn, self._text.began = self._parked, True
             if self._waiting is not None:
                 self._asked[self._waiting.approval] = self._waiting
         return event.answer
@@ -191,8 +222,10 @@ class AnswerReducer:
 
     def _confirmed(self, event: _Event, *, mine: bool) -> str:
         """Handle a complete reply, which replaces its deltas."""
-        if self._streaming != (event.turn, event.reply) or not event.text.startswith(self._received[: self._sent]):
-            self._sent = 0
+        same = self._streaming == (event.turn, event.reply)
+        for stream, whole in ((self._text, event.text), (self._reasoning, event.reasoning)):
+            if not (same and stream.continues(whole)):
+                stream.restart()
         text = ""
         if mine:
             self._last = event.stop
@@ -200,8 +233,9 @@ class AnswerReducer:
                 self.model = f"{event.provider}:{event.model}"
             if event.usage is not None:
                 self.usage = event.usage if self.usage is None else self.usage + event.usage
-            text = self._advance(event.text)
-        self._streaming, self._received, self._sent = None, "", 0
+            self.reasoning = self._reasoning.take(event.reasoning)
+            text = self._text.take(event.text)
+        self._stream(None)
         return text
 
     def _end(self, event: _Event) -> None:

@@ -63,9 +63,13 @@ class CompletionHeader(msgspec.Struct, kw_only=True):
         """Note the headers of an accepted message, which change nothing here."""
 
 
-def completion(head: CompletionHeader, text: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> Json:
-    """Return a complete answer."""
+def completion(
+    head: CompletionHeader, text: str, reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
+) -> Json:
+    """Return a complete answer. Its `reasoning_content` is not OpenAI's own field, but that of most compatible servers."""
     message: Json = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+    if reasoning:
+        message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = [_call(number, call) for number, call in enumerate(calls)]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISHES[stop]}
@@ -89,6 +93,10 @@ class AnswerEvents(Protocol):
         """Return the events for a piece of the answer."""
         ...
 
+    def reasoning(self, text: str) -> bytes:
+        """Return the events for a piece of the model's reasoning; empty if they have no place for it."""
+        ...
+
     def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
         """Return the last events."""
         ...
@@ -109,6 +117,10 @@ class Chunks:
     def text(self, text: str) -> bytes:
         """Return the event for a piece of the answer."""
         return self._event({"content": text})
+
+    def reasoning(self, text: str) -> bytes:
+        """Return the event for a piece of the model's reasoning."""
+        return self._event({"reasoning_content": text})
 
     def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
         """Return the events that follow the text."""
@@ -162,8 +174,8 @@ def _call(number: int, call: CallDraft) -> Json:
     return {"id": id_, "type": "function", "function": {"name": call.tool, "arguments": call.arguments or "{}"}}
 
 
-CompleteAnswer: TypeAlias = Callable[[str, Sequence[CallDraft], StopReason, Usage | None], Awaitable[Json]]
-"""Returns the object of a complete answer."""
+CompleteAnswer: TypeAlias = Callable[[str, str, Sequence[CallDraft], StopReason, Usage | None], Awaitable[Json]]
+"""Returns the object of a complete answer: its text, its reasoning, its calls, the reason of its end, its token counts."""
 
 
 class ClientGone(Exception):
@@ -200,6 +212,10 @@ class ResponseWriter(ABC):
         """Add a piece of the answer."""
 
     @abstractmethod
+    async def reasoning(self, text: str) -> None:
+        """Add a piece of the model's reasoning. An answer can still begin anew after it."""
+
+    @abstractmethod
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
         """Complete the answer."""
 
@@ -209,23 +225,28 @@ class JsonResponseWriter(ResponseWriter):
 
     Args:
         head: The header of the answer.
-        complete: Returns the object for the text, the calls, the reason of the end and the token counts.
+        complete: Returns the object of the complete answer.
     """
 
     def __init__(self, head: AnswerHeader, complete: CompleteAnswer) -> None:
         super().__init__(head)
         self._complete = complete
         self._text: list[str] = []
+        self._reasoning: list[str] = []
 
     def begin(self, model: str) -> None:
         super().begin(model)
         self._text.clear()
+        self._reasoning.clear()
 
     async def text(self, text: str) -> None:
         self._text.append(text)
 
+    async def reasoning(self, text: str) -> None:
+        self._reasoning.append(text)
+
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
-        self.response = answer(200, await self._complete("".join(self._text), calls, stop, usage))
+        self.response = answer(200, await self._complete("".join(self._text), "".join(self._reasoning), calls, stop, usage))
         self.response.headers.update(self._headers)
 
 
@@ -257,6 +278,12 @@ class EventStreamWriter(ResponseWriter):
         self._writing = asyncio.Lock()
         self._written = asyncio.Event()
         self._ended = False
+        self._reasoned = False
+        self._between = ""
+
+    def begin(self, model: str) -> None:
+        super().begin(model)
+        self._between = "\n\n" if self._reasoned else ""
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """Begin the stream with these headers. Later failures are sent in the stream."""
@@ -271,10 +298,21 @@ class EventStreamWriter(ResponseWriter):
             ClientGone: The client disconnected or does not read.
             ApiError: The client's token is no longer valid.
         """
-        if not self._admitted():
-            raise ApiError("The token of this request is no longer valid.", status=401, code="invalid_api_key")
+        self._check_admitted()
         self.has_sent = True
         await self._write(self._events.text(text))
+
+    async def reasoning(self, text: str) -> None:
+        """Send a piece of the model's reasoning, after an empty line if the answer begins anew. Raises the errors of
+        `text`."""
+        self._check_admitted()
+        if events := self._events.reasoning(self._between + text):
+            await self._write(events)
+            self._reasoned, self._between = True, ""
+
+    def _check_admitted(self) -> None:
+        if not self._admitted():
+            raise ApiError("The token of this request is no longer valid.", status=401, code="invalid_api_key")
 
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
         self.has_sent = True

@@ -167,6 +167,8 @@ class SessionMode:
                 text = reducer.feed(outgoing.data)
                 if reducer.model:
                     writer.name(reducer.model)
+                if reducer.reasoning:
+                    await writer.reasoning(reducer.reasoning)
                 if text:
                     await writer.text(text)
         await writer.end((), reducer.stop or "end", reducer.usage)

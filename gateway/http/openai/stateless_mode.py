@@ -20,7 +20,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller, ReplyStream
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from plugins.api.chat import ChatRequest
+from plugins.api.chat import ChatRequest, Reasoning
 from sessions.events.messages import AssistantMessage, UserMessage
 from sessions.events.tokens import MESSAGE, estimate
 from sessions.events.vision import attachment_visibility, placeholder_line
@@ -115,8 +115,11 @@ class StatelessMode:
 
         stops = StopSequences(parsed.stops)
         async with ReplyStream(model, request) as stream:
-            async for text in stream:
-                await show(stops.feed(text))
+            async for piece in stream:
+                if isinstance(piece, Reasoning):
+                    await writer.reasoning(piece.text)
+                    continue
+                await show(stops.feed(piece.text))
                 if stops.met:
                     await writer.end((), "end", None)
                     return

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import CallDraft, Delta, Reply
+from plugins.api.chat import CallDraft, Delta, Reasoning, Reply
 from plugins.providers.anthropic.errors import stream_error
 from plugins.support.errors import ContextOverflow, StreamCut
 from plugins.support.lenient_json import count, decoded, is_json
@@ -101,6 +101,7 @@ class StreamAccumulator:
         self._open_blocks: dict[int, _Block] = {}
         self._stop: str | None = None
         self._counts: dict[str, int] = {}
+        self._thinks = False
         self.done = False
         """True after `message_stop`: nothing follows."""
         self.progress = 0
@@ -111,8 +112,8 @@ class StreamAccumulator:
         """True once the reply has a stop reason."""
         return self._stop is not None
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add an event's data and yield its new text. Raises BadAnswer, or the error that the event contains."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add an event's data and yield its new text and thinking. Raises BadAnswer, or the error that it contains."""
         event = decoded(_event, data, "Anthropic")
         self.progress += self._has_content(event)
         match event.type:
@@ -146,22 +147,34 @@ class StreamAccumulator:
             return bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].signature
         return event.type == "content_block_start" and (event.content_block or {}).get("type") not in ("text", "thinking")
 
-    def _start(self, index: int, start: dict[str, Any]) -> Iterator[Delta]:
+    def _start(self, index: int, start: dict[str, Any]) -> Iterator[Delta | Reasoning]:
         block = self._add_block(index, start)
         if block.kind == "text" and start.get("text"):
             yield self._text(block, str(start["text"]))
+        elif block.kind == "thinking" and start.get("thinking"):
+            yield self._thought(str(start["thinking"]))
 
     def _add_block(self, index: int, start: dict[str, Any]) -> _Block:
         block = self._open_blocks[index] = _Block(start)
         self._blocks.append(block)
         return block
 
-    def _continue(self, block: _Block, delta: _Delta) -> Iterator[Delta]:
+    def _continue(self, block: _Block, delta: _Delta) -> Iterator[Delta | Reasoning]:
         block.signature = delta.signature or block.signature
         if block.kind == "text" and delta.text:
             yield self._text(block, delta.text)
-        elif piece := {"tool_use": delta.partial_json, "thinking": delta.thinking}.get(block.kind):
-            block.pieces.append(piece)
+        elif block.kind == "thinking" and delta.thinking:
+            thought = self._thought(delta.thinking, first=not block.pieces)
+            block.pieces.append(delta.thinking)
+            yield thought
+        elif block.kind == "tool_use" and delta.partial_json:
+            block.pieces.append(delta.partial_json)
+
+    def _thought(self, text: str, *, first: bool = True) -> Reasoning:
+        """Return a piece of thinking, after an empty line if it is the first of another block."""
+        between = "\n\n" if first and self._thinks else ""
+        self._thinks = True
+        return Reasoning(between + text)
 
     def _text(self, block: _Block, text: str) -> Delta:
         block.pieces.append(text)

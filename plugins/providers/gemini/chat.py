@@ -19,6 +19,7 @@ from plugins.providers.hosted.images import gemini_vision
 from plugins.providers.hosted.known_models import bare_address, capped, known_limits
 from plugins.providers.hosted.model_listing import token_count
 from plugins.support.addresses import WebAddress
+from plugins.support.http_errors import StatusRefused
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
 
@@ -48,6 +49,7 @@ class Gemini(HostedChatProvider):
         super().__init__(context, base, url_source="providers.gemini.base_url", requires_key=base == OFFICIAL)
         self._has_url = bool(configured)
         self._encoder = Encoder()
+        self._without_thoughts: set[str] = set()
 
     def default_model(self) -> str | None:
         """Return the configured model if there is a key or an address."""
@@ -81,7 +83,19 @@ class Gemini(HostedChatProvider):
         return StreamAccumulator(request.model)
 
     def _body(self, request: ChatRequest, *, reduced: bool) -> bytes:
-        return self._encoder.body(request, max_tokens=self._settings.max_output_tokens, effort=self._effort(request))
+        return self._encoder.body(
+            request,
+            max_tokens=self._settings.max_output_tokens,
+            effort=self._effort(request),
+            with_thoughts=request.model not in self._without_thoughts,
+        )
+
+    def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:
+        """Return True if the model refused a request because it does not think."""
+        if request.model in self._without_thoughts or refused.status != 400 or b"think" not in refused.body.lower():
+            return False
+        self._without_thoughts.add(request.model)
+        return True
 
 
 def _bare_name(model: str) -> str:

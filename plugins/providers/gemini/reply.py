@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import CallDraft, Delta, Reply
+from plugins.api.chat import CallDraft, Delta, Reasoning, Reply
 from plugins.providers.gemini.errors import stream_error
 from plugins.support.errors import BadRequest, StreamCut
 from plugins.support.http_errors import error_message
@@ -112,8 +112,8 @@ class StreamAccumulator:
         """True once the reply has a finish reason."""
         return self._finish is not None
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add an event's data and yield its new text. Raises BadAnswer, BadRequest, or the error that it contains."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add an event's data and yield its new text and thoughts. Raises BadAnswer, BadRequest, or the error in it."""
         chunks = decoded(_chunks.decode, data)  # a list if a proxy does not stream
         for chunk in chunks if isinstance(chunks, list) else (chunks,):
             if chunk.error:
@@ -127,13 +127,16 @@ class StreamAccumulator:
                 if candidate.index == 0:
                     yield from self._take_candidate(candidate)
 
-    def _take_candidate(self, candidate: _Candidate) -> Iterator[Delta]:
+    def _take_candidate(self, candidate: _Candidate) -> Iterator[Delta | Reasoning]:
         self.progress += bool(candidate.finish_reason)
         for part in (candidate.content.parts if candidate.content else None) or ():
             self.progress += bool(part.text or part.function_call or part.thought_signature)
             if part.function_call is not None:
                 self._take_call(part.function_call, part.thought_signature or "")
-            elif not part.thought:
+            elif part.thought:
+                if part.text:
+                    yield Reasoning(part.text)
+            else:
                 yield from self._take_text(part.text or "", part.thought_signature or "")
         self._finish = candidate.finish_reason or self._finish
         self._finish_message = candidate.finish_message or self._finish_message

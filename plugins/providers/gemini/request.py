@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import ChatRequest
+from plugins.api.chat import SHOWN_PURPOSES, ChatRequest
 from plugins.providers.gemini.reply import SignedPart, decode_signatures
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, json_string
@@ -44,6 +44,9 @@ BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
 _UNSIGNED_MODELS = ("gemini-1.", "gemini-2.", "gemma")
 """The prefixes of models that require no signatures. All later ones do."""
 
+_WITHOUT_THOUGHTS = ("gemini-1.", "gemini-2.0", "gemma")
+"""The prefixes of models that do not think."""
+
 
 class Encoder:
     """An encoder of requests. The messages of each session's last request are kept as bytes; only new ones are encoded."""
@@ -51,21 +54,26 @@ class Encoder:
     def __init__(self, cache: EncodingCache | None = None) -> None:
         self._cache = cache or EncodingCache()
 
-    def body(self, request: ChatRequest, *, max_tokens: int | None, effort: str | None = None) -> bytes:
+    def body(
+        self, request: ChatRequest, *, max_tokens: int | None, effort: str | None = None, with_thoughts: bool = True
+    ) -> bytes:
         """Return the JSON body. `max_tokens` limits the reply if the context's parameters do not; `effort` is a level that
-        the model has."""
-        requires_signatures = not request.model.removeprefix("models/").startswith(_UNSIGNED_MODELS)
+        the model has; without `with_thoughts` no summaries of the model's thoughts are requested."""
+        name = request.model.removeprefix("models/")
+        requires_signatures = not name.startswith(_UNSIGNED_MODELS)
+        thinks = not name.startswith(_WITHOUT_THOUGHTS) and effort != "none"
+        with_thoughts = with_thoughts and thinks and request.purpose in SHOWN_PURPOSES
         messages = request.context.messages
         session = f"{request.session} {requires_signatures}"  # the bytes depend on it
         known, joined = self._cache.take(session, messages)
         last = _append_messages(joined, messages, known, request.pictures, requires_signatures=requires_signatures)
         self._cache.put(session, messages, joined)
         end = b"" if last in (UserMessage, ToolMessage) else b"," * bool(joined) + _user_content(GO_ON)
-        head = _encode(_head(request, max_tokens, effort))[:-1]
+        head = _encode(_head(request, max_tokens, effort, with_thoughts=with_thoughts))[:-1]
         return b"".join((head, b"," * (head != b"{"), b'"contents":[', joined, end, b"]}"))
 
 
-def _head(request: ChatRequest, max_tokens: int | None, effort: str | None) -> Json:
+def _head(request: ChatRequest, max_tokens: int | None, effort: str | None, *, with_thoughts: bool) -> Json:
     """Return the fields before the contents. The API cannot limit a reply to a single call."""
     context, request_options = request.context, request.options
     given = {name: value for name, value in context.parameters.items() if value is not None and name != "effort"}
@@ -74,6 +82,8 @@ def _head(request: ChatRequest, max_tokens: int | None, effort: str | None) -> J
         options["thinkingConfig"] = _thinking(request.model, effort)
     if max_tokens is not None:
         options.setdefault("maxOutputTokens", max_tokens)
+    if with_thoughts:
+        options["thinkingConfig"] = {"includeThoughts": True} | options.get("thinkingConfig", {})
     if request_options.response_format is not None:
         options["responseMimeType"] = "application/json"
         if request_options.response_format.schema is not None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, Delta, Reasoning, Reply, StreamPart
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits
 from plugins.http.sse import ServerSentEvent
@@ -51,8 +51,8 @@ class Accumulator(Protocol):
         """True once nothing more can follow."""
         ...
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add a chunk and yield its new text. Raises a ProviderError."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add a chunk and yield its new text and reasoning. Raises a ProviderError."""
         ...
 
     def reply(self) -> Reply:
@@ -148,7 +148,7 @@ class HostedChatProvider(HostedProvider):
             error_for=self.errors.error_for,
         )
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         """Send a request and yield deltas and the reply; implements `ChatProvider.stream`."""
         self._check_key()
         try:
@@ -163,16 +163,16 @@ class HostedChatProvider(HostedProvider):
         if self._requires_key and not self._keys:
             raise CredentialsRefused(f"No API key for {self.title}: set {self.key_variable} or {self._key_setting}.")
 
-    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[StreamPart, None]:
         started = reduced = False
         while True:
             accumulator = self._accumulator(request)
             try:
                 async with aclosing(self._chunks(request, key, accumulator, reduced=reduced)) as chunks:
                     async for chunk in chunks:
-                        for delta in accumulator.take(chunk if isinstance(chunk, bytes) else chunk.data):
+                        for piece in accumulator.take(chunk if isinstance(chunk, bytes) else chunk.data):
                             started = True
-                            yield delta
+                            yield piece
                 break
             except StatusRefused as refused:
                 if started or not self._can_reduce(request, refused, reduced=reduced):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.support.errors import CredentialsRefused, ProviderError, RateLimited
 from plugins.support.http_errors import StatusRefused, short_reason
 from plugins.support.secrets import Secret
@@ -84,14 +84,14 @@ class ApiKeys:
 
         return decide
 
-    def answer(self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]) -> AsyncGenerator[Delta | Reply, None]:
+    def answer(self, send: Callable[[str], AsyncGenerator[StreamPart, None]]) -> AsyncGenerator[StreamPart, None]:
         """Yield what `send` yields for a key. A refused key is paused, and the next one is tried unless something was
         yielded. Raises what `send` raises, or an error that names the pauses if all keys are paused."""
         return send(self.current()) if len(self._keys) == 1 else self._answer_with_several(send)
 
     async def _answer_with_several(
-        self, send: Callable[[str], AsyncGenerator[Delta | Reply, None]]
-    ) -> AsyncGenerator[Delta | Reply, None]:
+        self, send: Callable[[str], AsyncGenerator[StreamPart, None]]
+    ) -> AsyncGenerator[StreamPart, None]:
         started = False
         while True:
             index = self._ready()

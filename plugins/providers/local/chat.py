@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.chat import ChatRequest, StreamPart
 from plugins.api.context import ProviderContext
 from plugins.api.models import LimitSource, ModelLimits
 from plugins.providers.local import bundled_model as local_model
@@ -89,7 +89,7 @@ class LocalProvider:
         """Return an empty address: requests do not leave this machine."""
         return ""
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         """Answer after all earlier requests; implements `ChatProvider.stream`."""
         from plugins.providers.local import reply as local_reply  # noqa: PLC0415 - not needed at start
 

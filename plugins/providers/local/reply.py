@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
-from plugins.api.chat import ChatRequest, Delta, Reply, ResponseFormat
+from plugins.api.chat import ChatRequest, Reply, ResponseFormat, StreamPart
+from plugins.providers.hosted.think_tags import ThinkTags
 from plugins.providers.local import process
 from plugins.providers.local.process import Worker, WorkerGone
 from plugins.support.errors import BadRequest, ContextOverflow, StreamCut, Unreachable
@@ -42,9 +43,11 @@ async def start_worker(model: Path, *, window: int, threads: int | None, environ
         raise Unreachable(f"The local model cannot be used: {error}.") from None
 
 
-async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-    """Yield deltas and the reply of an idle worker; implements `ChatProvider.stream`."""
-    text: list[str] = []
+async def answer(  # noqa: PLR0912 - one arm for each message of the worker
+    worker: Worker, request: ChatRequest
+) -> AsyncGenerator[StreamPart, None]:
+    """Yield deltas, reasoning and the reply of an idle worker; implements `ChatProvider.stream`."""
+    text = ThinkTags()
     try:
         form = request.options.response_format
         # Only the gateway's own instructions may be shortened, not those of an API client.
@@ -53,12 +56,14 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
         while True:
             match await worker.receive():
                 case process.Piece(text=piece):
-                    text.append(piece)
-                    yield Delta(piece)
+                    for part in text.feed(piece):
+                        yield part
                 case process.Working() | process.Vector():
                     pass
                 case process.Done() as done:
-                    yield _reply("".join(text), request.model, done)
+                    for part in text.end():
+                        yield part
+                    yield _reply(text, request.model, done)
                     return
                 case process.TooLong(tokens=tokens, window=window):
                     raise ContextOverflow(
@@ -72,16 +77,16 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
                 case never:
                     assert_never(never)
     except WorkerGone as error:
-        if text:
+        if text.pieces:
             raise StreamCut(f"The local model failed: {error}.") from None
         raise Unreachable(f"The local model does not answer: {error}.") from None
     finally:
         worker.stop()
 
 
-def _reply(text: str, model: str, done: process.Done) -> Reply:
+def _reply(text: ThinkTags, model: str, done: process.Done) -> Reply:
     usage = Usage(input=done.input, output=done.output, cached=done.cached)
-    return Reply(text=text, model=model, stop="end" if done.stop == "stop" else "length", usage=usage)
+    return Reply(text="".join(text.pieces), model=model, stop="end" if done.stop == "stop" else "length", usage=usage)
 
 
 def chat_messages(context: Context, *, full_instructions: bool = False) -> list[dict[str, str]]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply
 from plugins.providers.hosted.encoding import EncodingCache, chat_body
 from plugins.providers.hosted.images import available_images, json_string
+from plugins.providers.hosted.think_tags import ThinkTags
 from plugins.providers.ollama.errors import stream_error
 from plugins.support.errors import BadRequest, ContextOverflow, StreamCut
 from plugins.support.lenient_json import as_object, decoded
@@ -129,8 +130,8 @@ class StreamAccumulator:
     def __init__(self, model: str, window: int | None) -> None:
         self._model = model
         self._window = window
-        self._text: list[str] = []
         self._thinking: list[str] = []
+        self._text = ThinkTags()  # old releases do not separate thinking
         self._calls: list[CallDraft] = []
         self._last: _Line | None = None
         self.progress = 0
@@ -143,8 +144,8 @@ class StreamAccumulator:
 
     done = complete
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add a line and yield its new text. Raises BadAnswer, or the error that the line contains."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add a line and yield its new text and thinking. Raises BadAnswer, or the error that the line contains."""
         line = decoded(_line, data, "Ollama")
         if line.error:
             raise stream_error(line.error)
@@ -153,13 +154,14 @@ class StreamAccumulator:
         self.progress += bool(message.content or message.thinking or message.tool_calls or line.done)
         if message.thinking:
             self._thinking.append(message.thinking)
+            yield Reasoning(message.thinking)
         for call in message.tool_calls or ():
             self._take_call(call)
+        if message.content:
+            yield from self._text.feed(message.content)
         if line.done:
             self._last = line
-        if message.content:
-            self._text.append(message.content)
-            yield Delta(message.content)
+            yield from self._text.end()
 
     def _take_call(self, call: _Call) -> None:
         """Add a call; calls are never split."""
@@ -180,7 +182,7 @@ class StreamAccumulator:
             raise ContextOverflow(f"The conversation is too long for the model: it fills all of its {self._window} tokens.")
         thinking = "".join(self._thinking)
         return Reply(
-            text="".join(self._text),
+            text="".join(self._text.pieces),
             model=self._model,
             stop="calls" if self._calls else "length" if last.done_reason == "length" else "end",
             calls=tuple(self._calls),

@@ -1,7 +1,9 @@
 """Requests and responses of OpenAI's chat completions.
 
 Sources: OpenAI's API reference (`POST /v1/chat/completions`) and the behaviour of compatible servers: missing ids, no
-`[DONE]`, usage that is null, errors inside the stream, several calls under one index, text in parts.
+`[DONE]`, usage that is null, errors inside the stream, several calls under one index, text in parts. Reasoning, which
+OpenAI's own servers do not show, comes as `reasoning_content` (DeepSeek, llama.cpp, older vLLM), `reasoning` (vLLM, Groq,
+OpenRouter), `reasoning_details` (OpenRouter), as parts of the content (Mistral), or in tags.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name, chat_body
 from plugins.providers.hosted.images import available_images, data_url
 from plugins.providers.hosted.openai_errors import stream_error
+from plugins.providers.hosted.think_tags import ThinkTags
 from plugins.support.errors import StreamCut
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
@@ -188,7 +191,7 @@ class StreamAccumulator:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._text: list[str] = []
+        self._text = ThinkTags()
         self._calls: list[_Draft] = []
         self._open_calls: dict[int, _Draft] = {}
         self._finish: str | None = None
@@ -204,10 +207,11 @@ class StreamAccumulator:
         """True once the reply has a finish reason."""
         return self._finish is not None
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add an event's data and yield its new text. Raises BadAnswer, or the error that it contains."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add an event's data and yield its new text and reasoning. Raises BadAnswer, or the error that it contains."""
         if data.strip() == DONE:
             self.done = True
+            yield from self._text.end()
             return
         chunk = decoded(_chunk, data)
         if chunk.error:
@@ -218,17 +222,21 @@ class StreamAccumulator:
             if choice.index == 0:
                 yield from self._take_choice(choice)
 
-    def _take_choice(self, choice: _Choice) -> Iterator[Delta]:
+    def _take_choice(self, choice: _Choice) -> Iterator[Delta | Reasoning]:
         piece = choice.delta or choice.message or _Piece()
         self._refused = self._refused or bool(piece.refusal)
-        self.progress += _has_content(piece) or bool(choice.finish_reason)
-        for text in (_text(piece.content), piece.refusal):
-            if text:
-                self._text.append(text)
-                yield Delta(text)
+        reasoning, text = _reasoning(piece), _text(piece.content)
+        self.progress += bool(reasoning or text or _has_more(piece) or choice.finish_reason)
+        if reasoning:
+            yield Reasoning(reasoning)
+        for each in (text, piece.refusal):
+            if each:
+                yield from self._text.feed(each)
         for call in piece.tool_calls or ():
             self._take_call(call)
-        self._finish = choice.finish_reason or self._finish
+        if choice.finish_reason:
+            self._finish = choice.finish_reason
+            yield from self._text.end()
 
     def _take_call(self, call: _Call) -> None:
         """Add a piece of a call. Pieces belong together by their index. Servers without an index send whole calls, and some
@@ -259,7 +267,7 @@ class StreamAccumulator:
 
     def reply(self) -> Reply:
         """Return the whole reply. Raises StreamCut without an end."""
-        if self._finish is None and not (self.done and (self._text or self._calls)):
+        if self._finish is None and not (self.done and (self._text.pieces or self._calls)):
             raise StreamCut("The reply was interrupted before its end.")
         if self._finish in _BROKEN:
             raise StreamCut(f"The provider interrupted the reply: {self._finish}.")
@@ -268,7 +276,7 @@ class StreamAccumulator:
         if stop == "calls" and not calls:
             stop = "end"
         return Reply(
-            text="".join(self._text),
+            text="".join(self._text.pieces),
             model=self._model,
             stop="refused" if self._refused and not calls else stop,
             calls=calls,
@@ -281,19 +289,31 @@ def _text(content: str | list[_Part] | None) -> str | None:
     return "".join(part.text or "" for part in content) if isinstance(content, list) else content
 
 
-def _has_content(piece: _Piece) -> bool:
-    """Return True if a piece has text, part of a call, or reasoning under one of the names that servers use."""
+def _reasoning(piece: _Piece) -> str:
+    """Return the reasoning of a piece under the first of the names that servers use, some of them several at once."""
+    for value in (piece.reasoning_content, piece.reasoning):
+        if value and isinstance(value, str):
+            return value
+    if piece.reasoning_details:
+        return _joined_texts(piece.reasoning_details)
     parts = piece.content if isinstance(piece.content, list) else ()
+    return "".join(_joined_texts(part.thinking) for part in parts if part.thinking)
+
+
+def _joined_texts(value: object) -> str:
+    """Return a text, or the texts and summaries of a list of objects; those of other kinds are encrypted."""
+    if isinstance(value, str):
+        return value
+    entries = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    texts = [each.get("text") or each.get("summary") for each in entries]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _has_more(piece: _Piece) -> bool:
+    """Return True if a piece has part of a call, a refusal, or reasoning that cannot be read."""
     functions = [call.function for call in piece.tool_calls or () if call.function]
-    return bool(
-        any(function.name or function.arguments for function in functions)
-        or piece.refusal
-        or piece.reasoning
-        or piece.reasoning_content
-        or piece.reasoning_details
-        or _text(piece.content)
-        or any(part.thinking for part in parts)
-    )
+    called = any(function.name or function.arguments for function in functions)
+    return bool(called or piece.refusal or piece.reasoning or piece.reasoning_details)
 
 
 def _usage(usage: Any) -> Usage | None:

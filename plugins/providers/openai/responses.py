@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, RequestOptions
+from plugins.api.chat import SHOWN_PURPOSES, ChatRequest, RequestOptions
 from plugins.providers.hosted.encoding import EncodingCache, accepted_name
 from plugins.providers.hosted.images import available_images, data_url
 from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING
@@ -44,13 +44,14 @@ _MAX_SESSIONS = 1000
 class ResponsesEncoder:
     """An encoder of requests. The items of each session's last request are kept as bytes, so only new ones are encoded.
 
-    It adapts to refusals: which models do not reason or compact, and which sessions contain encrypted items that cannot be
-    read, as after a change to a key of another organization.
+    It adapts to refusals: which models do not reason, summarize or compact, and which sessions contain encrypted items that
+    cannot be read, as after a change to a key of another organization.
     """
 
     def __init__(self, cache: EncodingCache | None = None) -> None:
         self._cache = cache or EncodingCache()
         self._without_reasoning: set[str] = set()
+        self._without_summaries: set[str] = set()
         self._without_compaction: set[str] = set()
         self._unreadable: dict[str, int] = {}  # by session: the number of messages before the first readable one
 
@@ -76,6 +77,10 @@ class ResponsesEncoder:
         if param.startswith("context_management"):
             known = request.model in self._without_compaction
             self._without_compaction.add(request.model)
+            return not known
+        if param == "reasoning.summary":  # also for keys of an organization that is not verified
+            known = request.model in self._without_summaries
+            self._without_summaries.add(request.model)
             return not known
         if param == "include" or (param.startswith("reasoning") and "unsupported parameter" in words):
             known = not self._reasons(request.model)
@@ -116,8 +121,9 @@ class ResponsesEncoder:
             head["context_management"] = [{"type": "compaction", "compact_threshold": request.compact_at}]
         if reasons:
             head["include"] = [_ENCRYPTED]
-        if reasons and effort:
-            head["reasoning"] = {"effort": effort}
+        summarized = request.purpose in SHOWN_PURPOSES and request.model not in self._without_summaries
+        if reasons and (reasoning := ({"effort": effort} if effort else {}) | ({"summary": "auto"} if summarized else {})):
+            head["reasoning"] = reasoning
         given = context.parameters.items()
         options = {name: value for name, value in given if value is not None and name not in _UNSUPPORTED}
         limit = options.pop("max_tokens", max_tokens)

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.api.chat import CallDraft, Delta, Reply
+from plugins.api.chat import CallDraft, Delta, Reasoning, Reply
 from plugins.providers.hosted.openai_errors import UNREADABLE_REASONING, error_code, stream_error
 from plugins.support.errors import ProviderError, StreamCut
 from plugins.support.http_errors import StatusRefused, error_message
@@ -62,6 +62,7 @@ class _Response(msgspec.Struct):
 class _Event(msgspec.Struct):
     type: str = ""
     output_index: int | None = None
+    summary_index: int | None = None
     item_id: str | None = None
     item: _Item | None = None
     delta: Any = None
@@ -119,6 +120,8 @@ class ResponsesAccumulator:
         self._model = model
         self._drafts: dict[int | str, _Draft] = {}
         self._text: list[str] = []
+        self._summary: tuple[object, object] | None = None
+        """The item and the part of the last piece of reasoning."""
         self._refused = False
         self._end: _Response | None = None
         self.progress = 0
@@ -131,9 +134,9 @@ class ResponsesAccumulator:
 
     complete = done
 
-    def take(self, data: bytes) -> Iterator[Delta]:
-        """Add an event's data and yield its new text. Raises BadAnswer, or the error that it contains: StatusRefused if the
-        service refuses the reasoning in the request, as it may also do with a status."""
+    def take(self, data: bytes) -> Iterator[Delta | Reasoning]:
+        """Add an event's data and yield its new text and reasoning. Raises BadAnswer, or the error that it contains:
+        StatusRefused if the service refuses the reasoning in the request, as it may also do with a status."""
         event = decoded(_event, data)
         self.progress += bool(event.delta) or event.type in ("response.output_item.done", "response.completed")
         match event.type:
@@ -144,6 +147,8 @@ class ResponsesAccumulator:
             case "response.output_text.delta" | "response.refusal.delta" if isinstance(event.delta, str):
                 self._refused = self._refused or event.type == "response.refusal.delta"
                 yield from self._add_text(self._draft(event), event.delta)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if isinstance(event.delta, str):
+                yield from self._add_reasoning(event, event.delta)
             case "response.function_call_arguments.delta" if isinstance(event.delta, str):
                 self._draft(event).pieces.append(event.delta)
             case "response.completed" | "response.incomplete" | "response.failed":
@@ -160,7 +165,18 @@ class ResponsesAccumulator:
         item_id = event.item_id or (event.item.id if event.item else None) or ""
         return self._drafts.setdefault(item_id if event.output_index is None else event.output_index, _Draft())
 
-    def _take_item(self, draft: _Draft, item: _Item) -> Iterator[Delta]:
+    def _add_reasoning(self, event: _Event, text: str) -> Iterator[Reasoning]:
+        """Yield a piece of a summary, or of the reasoning of an open model, with an empty line between two parts."""
+        part = (event.output_index, event.summary_index)
+        between = SEPARATOR if self._summary not in (None, part) else ""
+        self._summary = part
+        if text:
+            yield Reasoning(between + text)
+
+    def _take_item(self, draft: _Draft, item: _Item) -> Iterator[Delta | Reasoning]:
+        if item.type == "reasoning" and self._summary is None and (text := _summary_of(item)):  # of a server without deltas
+            self._summary = (None, None)
+            yield Reasoning(text)
         draft.item = item
         if item.type == "message":
             texts, refusals = _joined(item.content, "text"), _joined(item.content, "refusal")
@@ -180,7 +196,7 @@ class ResponsesAccumulator:
         self._text.append(text)
         yield Delta(text)
 
-    def _finish(self, response: _Response, status: str) -> Iterator[Delta]:
+    def _finish(self, response: _Response, status: str) -> Iterator[Delta | Reasoning]:
         if status == "failed":
             raise self._stream_error(response.error or {"message": "it gave no reason"})
         if status not in ("completed", "incomplete"):
@@ -241,6 +257,13 @@ def _joined(content: Any, field: str) -> str:
     parts = content if isinstance(content, list) else []
     texts = [part.get(field) for part in parts if isinstance(part, dict)]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _summary_of(item: _Item) -> str:
+    """Return the summary of reasoning, or the reasoning itself of an open model."""
+    parts = item.summary or item.content
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return SEPARATOR.join(text for text in texts if text and isinstance(text, str))
 
 
 def _usage(usage: Any) -> Usage | None:

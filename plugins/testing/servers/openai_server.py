@@ -29,12 +29,20 @@ KEY = "sk-test-0123456789"
 
 class ScriptedResponse(ServerResponse):
     """A successful answer: text word by word, tool calls in fragments, usage, `[DONE]`. `counts` is the reported number
-    of input tokens, by default a quarter of the characters."""
+    of input tokens, by default a quarter of the characters. `reasoning` is sent before the text, word by word, as
+    `reasoning_content`, in the way of DeepSeek and other compatible servers."""
 
     def __init__(
-        self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0, counts: int | None = None
+        self,
+        text: str = "",
+        *calls: tuple[str, str],
+        finish: str = "",
+        delay: float = 0,
+        counts: int | None = None,
+        reasoning: str = "",
     ) -> None:
         self.text = text
+        self.reasoning = reasoning
         self.counts = counts
         self.calls = calls
         self.finish = finish or ("tool_calls" if calls else "stop")
@@ -101,6 +109,9 @@ def events_of(body: Json, answer: ScriptedResponse) -> list[bytes]:
         return b"data: " + json.dumps({**chunk, "usage": None}).encode() + b"\n\n"
 
     events = [event({"role": "assistant", "content": "" if answer.text else None})]
+    if answer.reasoning:
+        thoughts = re.findall(r"\S+\s*|\s+", answer.reasoning)
+        events += [event({"content": None, "reasoning_content": thought}) for thought in thoughts]
     words = answer.text.split(" ")
     if answer.text:
         events += [event({"content": word + (" " if n < len(words) - 1 else "")}) for n, word in enumerate(words)]

@@ -158,7 +158,9 @@ class Responses:
             streamed = EventStreamWriter(request, builder.head, builder, admitted=admitted, before_end=keep)
             return await write_stream(request, streamed, write)
 
-        async def complete(text: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> Json:
+        async def complete(
+            text: str, _reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
+        ) -> Json:
             if text:
                 builder.text(text)
             builder.end(calls, stop, usage)

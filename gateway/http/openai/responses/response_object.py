@@ -100,6 +100,10 @@ class ResponseBuilder:
         delta = self._event("response.output_text.delta", **self._in_part, delta=text, logprobs=[])
         return begin + opened + delta
 
+    def reasoning(self, _: str) -> bytes:
+        """Return nothing: a response has no reasoning."""
+        return b""
+
     def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
         """Complete the response."""
         events = [self.begin()]
