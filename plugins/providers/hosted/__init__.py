@@ -12,4 +12,5 @@ keys               The API keys of a provider
 known_models       Known limits and properties of models
 model_listing      Requests for a server's list of models
 openai_errors      The errors of OpenAI's API and compatible servers
+think_tags         Reasoning in the text of a reply
 """
