@@ -173,7 +173,7 @@ class OpenAIApi:
             async def complete(
                 text: str, reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
             ) -> dict[str, Any]:
-                return completion(head, text, reasoning, calls, stop, usage)
+                return completion(head, text, calls, stop, usage, reasoning=reasoning)
 
             return await write_json(request, JsonResponseWriter(head, complete), answer)
         with_usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -64,7 +64,13 @@ class CompletionHeader(msgspec.Struct, kw_only=True):
 
 
 def completion(
-    head: CompletionHeader, text: str, reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
+    head: CompletionHeader,
+    text: str,
+    calls: Sequence[CallDraft],
+    stop: StopReason,
+    usage: Usage | None,
+    *,
+    reasoning: str = "",
 ) -> Json:
     """Return a complete answer. Its `reasoning_content` is not OpenAI's own field, but that of most compatible servers."""
     message: Json = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
