@@ -32,6 +32,10 @@ async def sent(vendor: Vendor, model: str, *names: str, **parameters: Any) -> di
     return {name: body[name] for name in names if name in body}
 
 
+def _thinking(**config: Any) -> dict[str, Any]:
+    return {"generationConfig": {"thinkingConfig": config}}
+
+
 @pytest.mark.parametrize(
     ("vendor", "model", "effort", "expected"),
     [
@@ -39,14 +43,14 @@ async def sent(vendor: Vendor, model: str, *names: str, **parameters: Any) -> di
         (OPENAI, "openai/gpt-oss-20b", "low", {"reasoning_effort": "low"}),
         (OPENAI, "mistral-small-latest", "none", {"reasoning_effort": "none"}),
         (OPENAI, "some-model", "high", {}),
-        (RESPONSES, "gpt-oss", "low", {"reasoning": {"effort": "low"}}),
+        (RESPONSES, "gpt-oss", "low", {"reasoning": {"effort": "low", "summary": "auto"}}),
         (ANTHROPIC, "claude-opus-4-7", "xhigh", {"output_config": {"effort": "xhigh"}}),
         (ANTHROPIC, "claude-opus-4-5", "xhigh", {}),
         (ANTHROPIC, "claude-haiku-4-5", "high", {}),
-        (GEMINI, "gemini-3-pro-preview", "low", {"generationConfig": {"thinkingConfig": {"thinkingLevel": "low"}}}),
-        (GEMINI, "gemini-2.5-flash", "none", {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}}),
-        (GEMINI, "gemini-2.5-pro", "high", {"generationConfig": {"thinkingConfig": {"thinkingBudget": 24_576}}}),
-        (GEMINI, "gemini-2.5-pro", "none", {}),
+        (GEMINI, "gemini-3-pro-preview", "low", _thinking(includeThoughts=True, thinkingLevel="low")),
+        (GEMINI, "gemini-2.5-flash", "none", _thinking(thinkingBudget=0)),
+        (GEMINI, "gemini-2.5-pro", "high", _thinking(includeThoughts=True, thinkingBudget=24_576)),
+        (GEMINI, "gemini-2.5-pro", "none", _thinking(includeThoughts=True)),
         (OLLAMA, "gpt-oss:20b", "high", {"think": "high"}),
         (OLLAMA, "qwen3:8b", "off", {"think": False}),
         (OLLAMA, "llama3.2", "on", {}),
