@@ -4,6 +4,7 @@
 //   transcript     reduces its events to entries; timeline draws them, with tool_calls, question and attachments
 //   markdown, verbatim, code, long_text   texts as elements
 //   composer       the input; announcer reads answers to screen readers
+//   versions       ‹2/3› where a message was edited or answered again
 //   welcome        the content of an empty conversation
 import { Announcer } from "../announcer.js";
 import { Composer } from "../composer.js";
@@ -14,11 +15,12 @@ import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "../answer/tool_calls.js";
 import { t } from "../language.js";
+import { Versions } from "./versions.js";
 import { welcome } from "./welcome.js";
 
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;
-const carried = new Map(); // by key: messages that become the draft of a new fork
+const carried = new Map(); // by key: the beginning of its transcript, and the place of the pager that chose it
 
 export function mount(element, app, route) {
   return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key, route.rest);
@@ -40,15 +42,24 @@ function mountFresh(element, app) {
 
 /** The conversation of a key; `session` and `seq` name a message to scroll to. */
 function mountKey(element, app, key, [session, seq]) {
-  const conversation = new Conversation(app, key);
+  const { transcript, place = null } = carried.get(key) ?? {};
+  carried.delete(key);
+  const conversation = new Conversation(app, key, transcript);
   const composer = new Composer(app, key, {
     send: (text, attachments) => {
+      held = null;
       conversation.send(text, attachments);
       timeline.toEnd();
     },
     stop: () => conversation.stop(),
   });
   const timeline = new Timeline(conversation, actsOf(app, conversation, composer));
+  const versions = new Versions(app, conversation, (node, seq, from) => {
+    const known = node.at ? conversation.current.beginning(node.session_id, seq) : undefined;
+    carried.set(node.session, { transcript: known, place: { ...from, seq } });
+    app.go(`#/chat/${encodeURIComponent(node.session)}`);
+  });
+  let held = place; // the pager that was used stays in its place until the person scrolls
   const announcer = new Announcer((sentence) => app.announce(sentence));
   let wanted = session ? { session, seq: Number(seq) } : null;
   let empty = null;
@@ -56,7 +67,9 @@ function mountKey(element, app, key, [session, seq]) {
   dropInto(element, composer);
 
   const draw = () => {
+    versions.mark();
     timeline.draw();
+    if (held) timeline.hold(held);
     composer.running(conversation.running);
     if (conversation.absent && !conversation.entries().length) timeline.element.before((empty ??= welcome(app, composer)));
     else empty?.remove();
@@ -66,7 +79,11 @@ function mountKey(element, app, key, [session, seq]) {
   const actions = tools(app, conversation);
   const head = () => app.head(conversation.title || app.conversations.nameOf(key), ...(conversation.current ? actions : []));
   conversation.addEventListener("settings", head);
-  app.conversations.addEventListener("change", head);
+  const onList = async () => {
+    head();
+    if (await versions.update()) draw();
+  };
+  app.conversations.addEventListener("change", onList);
   conversation.addEventListener("change", ({ detail }) => {
     draw();
     if (detail?.kind === "model_replied") announce(detail);
@@ -79,7 +96,9 @@ function mountKey(element, app, key, [session, seq]) {
   });
   conversation.addEventListener("output", ({ detail }) => timeline.growOutput(detail));
   conversation.addEventListener("earlier", () => {
+    versions.mark();
     timeline.drawEarlier();
+    onList();
     if (wanted) seek();
   });
   conversation.addEventListener("fault", ({ detail }) => app.notice(detail));
@@ -94,11 +113,10 @@ function mountKey(element, app, key, [session, seq]) {
     conversation.stop();
   };
   document.addEventListener("keydown", pressed);
+  for (const type of ["wheel", "pointerdown", "keydown"]) timeline.element.addEventListener(type, () => (held = null), { passive: true });
   draw();
-  const messages = carried.get(key) ?? [];
-  carried.delete(key);
-  if (messages.length) composer.insert(messages.map(({ text }) => text).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
-  if (matchMedia("(pointer: fine)").matches) composer.focus();
+  onList();
+  if (!place && matchMedia("(pointer: fine)").matches) composer.focus();
 
   /** Scroll to the wanted message; earlier pages are loaded until it is there. */
   async function seek() {
@@ -127,36 +145,40 @@ function mountKey(element, app, key, [session, seq]) {
 
   return () => {
     document.removeEventListener("keydown", pressed);
-    app.conversations.removeEventListener("change", head);
+    app.conversations.removeEventListener("change", onList);
     conversation.close();
     timeline.close();
     app.attention(0);
   };
 }
 
-/** The actions of an entry. Messages are never changed: an edit creates a fork. */
+/** The actions of an entry. Messages are never changed: an edit makes another version of the conversation, which is a fork. */
 function actsOf(app, conversation, composer) {
-  const forked = (act) => async (entry) => {
+  const forked = (act) => async (...given) => {
     try {
-      await act(entry);
+      await act(...given);
     } catch (error) {
       app.notice(error.message);
     }
   };
-  const go = (key) => app.go(`#/chat/${encodeURIComponent(key)}`);
+  const go = ({ key, transcript }) => {
+    carried.set(key, { transcript });
+    app.go(`#/chat/${encodeURIComponent(key)}`);
+  };
+  const version = async (session, seq, messages) => {
+    const made = await conversation.fork(session, conversation.of(session).partsAt(seq));
+    const unsent = new Unsent(made.key);
+    for (const { text, attachments } of messages) unsent.add(app.socket, text, attachments);
+    go(made);
+  };
   return {
-    edit: forked(async (entry) => {
+    edit: forked(async (entry, text) => {
       const { seq, messages } = conversation.of(entry.session).before(entry);
-      const key = await conversation.fork(entry.session, seq);
-      carried.set(key, messages);
-      go(key);
+      await version(entry.session, seq, messages.map((message) => (message.id === entry.id ? { ...message, text } : message)));
     }),
     again: forked(async (entry) => {
       const { seq, messages } = conversation.of(entry.session).before(entry);
-      const key = await conversation.fork(entry.session, seq);
-      const unsent = new Unsent(key);
-      for (const { text, attachments } of messages) unsent.add(app.socket, text, attachments);
-      go(key);
+      await version(entry.session, seq, messages);
     }),
     retry: forked(async (entry) => {
       const messages = conversation.of(entry.session).takenBy(entry.turn);
@@ -173,7 +195,10 @@ function actsOf(app, conversation, composer) {
         return false;
       }
     },
-    fork: forked(async (entry) => go(await conversation.fork(entry.session, conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq))),
+    fork: forked(async (entry) => {
+      const upto = conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq;
+      go(await conversation.fork(entry.session, upto, keyFor(app.conversations.nameOf(conversation.key))));
+    }),
   };
 }
 

@@ -14,12 +14,13 @@ const TOO_LONG = "This message is too long. Shorten it, or attach it as a file."
  * `output` (a running tool of this entry has written more), `earlier` (an earlier page was added), `settings`, `refused` (a
  * message that was not sent, with the reason as `sentence`) and `fault` (a sentence). */
 export class Conversation extends EventTarget {
-  constructor(app, key) {
+  /** `transcript` is the beginning of its session, if it is known. */
+  constructor(app, key, transcript = null) {
     super();
     this.app = app;
     this.key = key;
-    this.transcripts = []; // by session, oldest first
-    this.more = false;
+    this.transcripts = transcript ? [transcript] : []; // by session, oldest first
+    this.more = transcript !== null && transcript.first > 1;
     this.title = "";
     this.absent = false; // true if the session does not exist
     this.unsent = new Unsent(key);
@@ -183,11 +184,11 @@ export class Conversation extends EventTarget {
     this.emit("settings");
   }
 
-  /** Fork a session up to one of its events, and return the key of the fork. Throws FrameError. */
-  async fork(session, upto) {
-    const { socket } = this.app;
-    const made = await socket.ask({ type: "fork", session: this.key, session_id: session, upto });
-    return made.session;
+  /** Continue a session from one of its events in another version, or in another conversation if a key is given. Resolves to
+   * the `key` and the beginning of its `transcript`. Throws FrameError. */
+  async fork(session, upto, key = undefined) {
+    const made = await this.app.socket.ask({ type: "fork", session: this.key, session_id: session, upto, key });
+    return { key: made.session, transcript: this.of(session).beginning(made.session_id, made.parent_seq) };
   }
 
   // --- writing ---------------------------------------------------------------------------------------------------------

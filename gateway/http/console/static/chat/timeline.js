@@ -7,14 +7,17 @@ import { Markdown } from "../answer/markdown.js";
 import { exactly, when } from "../format.js";
 import { ToolCall } from "../answer/tool_calls.js";
 import { QuestionCard } from "../answer/question.js";
+import { t } from "../language.js";
 import { stampOf } from "./transcript.js";
+import { pager } from "./versions.js";
 
 const NEAR = 120; // a position this many pixels above the end counts as the end
+const COARSE = matchMedia("(pointer: coarse)");
 const STRETCH = 100; // events in one stretch; a message and its answer have about four
 const AHEAD = "1500px"; // earlier pages are requested when the top is this far above the window
 
 export class Timeline {
-  /** `acts` are the actions of an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`,
+  /** `acts` are the actions of an entry: `edit(entry, text)`, `again(entry)`, `fork(entry)`, `retry(entry)`,
    * `answer(entry, decision, scope)`. */
   constructor(conversation, acts) {
     this.conversation = conversation;
@@ -160,6 +163,18 @@ export class Timeline {
     this.newest.hidden = true;
   }
 
+  /** Keep the entry with the pager that was used at its place in the window, and the focus on the pager. */
+  hold({ seq, step, answer, top }) {
+    const entry = this.conversation.entries().find((each) => each.versions && each.seq > seq && (each.kind === "assistant") === answer);
+    if (!entry) return;
+    const { element } = this.drawn.get(entry.id);
+    this.atEnd = false;
+    this.element.scrollTop += element.getBoundingClientRect().top - top;
+    const buttons = [...element.querySelectorAll(".pager button:enabled")];
+    if (element.contains(document.activeElement)) return;
+    (buttons.find((button) => Number(button.dataset.step) === step) ?? buttons[0])?.focus({ preventScroll: true });
+  }
+
   /** Scroll to an entry and mark it. */
   reveal(entry) {
     const { element } = this.drawn.get(entry.id);
@@ -215,7 +230,46 @@ class Person extends Entry {
     const waits = STATES[entry.state];
     const editable = entry.seq !== null && !waits && !entry.command;
     fill(this.below, waits ? h("span", { class: "waits" }, waits) : this.time(),
-      editable ? h("span", { class: "acts" }, this.act("edit", "Edit in a fork", "edit")) : null);
+      entry.versions ? pager(entry.versions, this.element) : null, editable ? h("span", { class: "acts" }, this.edit()) : null);
+  }
+
+  edit() {
+    const words = t("Edit");
+    return h("button", { class: "quiet", type: "button", title: words, "aria-label": words, on: { click: () => this.editing() } }, icon("edit"));
+  }
+
+  /** Edit the message in its place. */
+  editing() {
+    const area = h("textarea", { rows: 1, value: this.entry.text, "aria-label": t("Edit the message") });
+    const fit = () => {
+      area.style.height = "auto";
+      area.style.height = `${area.scrollHeight}px`;
+    };
+    const close = () => {
+      form.remove();
+      for (const each of [this.text, this.below]) each.hidden = false;
+      this.below.querySelector(".acts button")?.focus();
+    };
+    const send = async () => {
+      const text = area.value.trim();
+      if (text === this.entry.text) close();
+      else if (text || this.entry.attachments.length) await this.acts.edit(this.entry, text);
+    };
+    const pressed = (event) => {
+      if (event.isComposing) return;
+      if (event.key === "Escape") close();
+      else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) send();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    const form = h("form", { class: "editing", on: { submit: (event) => (event.preventDefault(), send()), keydown: pressed, input: fit } }, area,
+      h("div", { class: "choices" }, h("button", { type: "button", on: { click: close } }, t("Cancel")),
+        h("button", { class: "primary", type: "submit" }, t("Send"))));
+    for (const each of [this.text, this.below]) each.hidden = true;
+    this.below.before(form);
+    fit();
+    area.focus();
   }
 }
 
@@ -238,12 +292,13 @@ class Assistant extends Entry {
     this.markdown.show(entry.text, !entry.live);
     this.drawCalls(entry.calls);
     const whole = !entry.live && !entry.calls.length;
-    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, readable(entry.model)), this.actions()] : []);
+    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, readable(entry.model)),
+      entry.versions ? pager(entry.versions, this.element) : null, this.actions()] : []);
   }
 
   actions() {
-    return h("span", { class: "acts" }, this.copying(), this.act("again", "Answer again in a fork", "again"),
-      this.act("fork", "Fork after this", "fork"));
+    return h("span", { class: "acts" }, this.copying(), this.act("again", t("Answer again"), "again"),
+      this.act("fork", t("Fork after this"), "fork"));
   }
 
   /** None if the page came over plain HTTP from another machine: the browser then has no clipboard. */

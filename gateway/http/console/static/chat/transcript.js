@@ -10,6 +10,8 @@
 //              failed, and no other has begun since)
 
 import { counted } from "../format.js";
+import { t } from "../language.js";
+import { isVersionKey } from "../sidebar/conversations.js";
 
 const OUTPUT = 64 * 1024; // characters of a running tool's output that are kept; its event has all of it
 const MISSING = "\n[…]\n"; // in place of pieces that were dropped
@@ -71,6 +73,27 @@ export class Transcript {
   /** Return the entries in the order in which they are shown; queued messages are last. */
   sorted() {
     return [...this.entries.values()].sort((one, other) => one.place - other.place);
+  }
+
+  /** Return the first turn that began after an event; null if there is none, or the event is not loaded. */
+  turnAfter(seq) {
+    if (this.first > seq + 1) return null;
+    for (const [turn, start] of this.starts) if (start > seq) return turn;
+    return null;
+  }
+
+  /** Return where a fork before an event should part: a fork that has not gone on yet has nothing of its own. */
+  partsAt(seq) {
+    const own = this.events.findLast((event) => event.kind === "session_forked" && event.session === this.session);
+    const goesOn = ({ kind, seq: each }) => each > own.seq && each <= seq && (kind === "turn_started" || kind === "command_answered");
+    return own && !this.events.some(goesOn) ? Math.min(seq, own.parent_seq) : seq;
+  }
+
+  /** Return a transcript of another session that begins with the same events up to `seq`. */
+  beginning(session, seq) {
+    const made = new Transcript(session);
+    made.prepend(this.events.filter((event) => event.seq <= seq));
+    return made;
   }
 
   /** Return the messages that a turn took, in order. */
@@ -170,7 +193,7 @@ export class Transcript {
 /** Return a text that differs once an entry must be drawn again. */
 export function stampOf(entry) {
   const calls = entry.calls?.map((call) => call.state).join() ?? "";
-  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.text.slice(-20)].join("|");
+  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.versions?.at, entry.versions?.of, entry.text.slice(-20)].join("|");
 }
 
 const REDUCERS = {
@@ -181,7 +204,7 @@ const REDUCERS = {
   session_forked(event) {
     this.succeeds = null;
     for (const seq of event.left ?? []) this.entries.delete(`${this.session}:${seq}`); // the parent session answers them
-    this.aside(event, "Forked here", { tone: "mark" });
+    if (!isVersionKey(event.key)) this.aside(event, t("Forked here"), { tone: "mark" });
   },
   session_closed() {
     this.closed = true;

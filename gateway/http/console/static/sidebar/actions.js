@@ -20,6 +20,7 @@ export class Actions {
     openMenu(anchor, t("Actions for “{name}”", { name: readable(name) }), [
       { label: t("Rename…"), icon: "edit", act: () => this.rename(conversation) },
       { label: pinned ? t("Unpin") : t("Pin"), icon: "pin", act: () => this.pin(conversation, !pinned) },
+      ...(conversation.rows.length > 1 ? [{ label: t("Versions…"), icon: "fork", act: () => this.tree(conversation) }] : []),
       { label: archived ? t("Unarchive") : t("Archive"), icon: "archive", act: () => this.archive(conversation, !archived) },
     ]);
   }
@@ -28,6 +29,11 @@ export class Actions {
     const title = await askLine(t("Rename the conversation"), { label: t("Title"), value: conversation.shown.title, action: t("Rename"),
       limit: LONGEST_TITLE });
     if (title !== null) await this.each(conversation.rows, (row) => ({ type: "rename", session: row.session, title }));
+  }
+
+  async tree(conversation) {
+    const { showTree } = await import("../chat/versions.js");
+    await showTree(this.app, conversation, this.sidebar.open);
   }
 
   async pin(conversation, pinned) {

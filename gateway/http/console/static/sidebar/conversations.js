@@ -9,8 +9,10 @@ const DAY = 86_400_000;
 const month = new Intl.DateTimeFormat(locale, { month: "long" });
 const monthOfYear = new Intl.DateTimeFormat(locale, { month: "long", year: "numeric" });
 
-/** True if the row is a version of the conversation that it was forked from. */
-export const isVersion = (row) => Boolean(row.origin) && VERSION.test(row.session);
+/** True if a fork with this key is a version of the conversation that it was forked from. */
+export const isVersionKey = (key) => VERSION.test(key);
+
+const isVersion = (row) => Boolean(row.origin) && isVersionKey(row.session);
 
 /** Return the conversations of these rows, last used first. Each has
  *
@@ -68,7 +70,8 @@ function nameOf(shown, rows) {
 
 /** Return a name made of a key: "plan-the-garden-m7x2-fork-2" becomes "Plan the garden". */
 export function nameOfKey(key) {
-  const whole = key.replace(/(-fork(-\d+)?)+$/, "");
+  let whole = key;
+  while (isVersionKey(whole)) whole = whole.replace(VERSION, "");
   const words = whole.replace(/-(?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{4}$/, "");
   if (words === whole) return whole;
   if (/^chat-\d{4}-\d\d-\d\d$/.test(words)) return t("New conversation");
