@@ -355,3 +355,23 @@ async def test_no_formula_takes_long(page: Page) -> None:
             text,
         )
     assert {part: millis for part, millis in took.items() if millis > 5_000} == {}
+
+
+async def test_a_diagram_is_drawn_once_it_is_complete_and_its_source_can_be_shown(page: Page) -> None:
+    await drawn(
+        page, "```mermaid\nflowchart LR\n  A[Question] --> B[Answer]\n```\n\n```mermaid\nflowchart LR\n  A[--> B\n```"
+    )
+    answer = page.locator("#answer")
+    picture = answer.locator(".diagram img")
+    await expect(picture.first).to_be_visible()
+    assert await picture.first.evaluate("picture => picture.naturalWidth > 100 && picture.naturalHeight > 30")
+    await expect(answer.locator("pre").first).to_be_hidden()
+    await answer.get_by_role("button", name="Source").click()
+    await expect(answer.locator("pre").first).to_be_visible()
+    await expect(picture.first).to_be_hidden()
+    await expect(answer.locator(".problem").nth(1)).to_contain_text("The diagram cannot be drawn: ")
+    await expect(answer.locator("pre").nth(1)).to_be_visible()
+    before = await picture.first.get_attribute("src")
+    await page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    await expect(picture.first).not_to_have_attribute("src", before or "")
+    await page.evaluate("delete document.documentElement.dataset.theme")

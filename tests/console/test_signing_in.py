@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -370,6 +371,7 @@ async def test_the_content_security_policy_allows_only_the_gateway(tmp_path: Pat
             "connect-src": "'self'",
             "manifest-src": "'self'",
             "worker-src": "'self'",
+            "frame-src": "'self'",
             "form-action": "'self'",
             "frame-ancestors": "'none'",
             "base-uri": "'none'",
@@ -383,6 +385,28 @@ async def test_the_content_security_policy_allows_only_the_gateway(tmp_path: Pat
         for file in files:
             async with running.http.get(running.url + file) as found:
                 assert (found.status, "immutable" in found.headers["Cache-Control"]) == (200, True)
+
+
+async def test_the_frame_of_diagrams_runs_its_own_scripts_only_and_loads_nothing(tmp_path: Path) -> None:
+    scripts = [(FOLDER / name).read_bytes() for name in ("vendor/mermaid.js", "answer/diagram_frame.js")]
+    digests = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in scripts)
+    async with gateway(tmp_path) as running:
+        async with running.http.get(f"{running.url}/") as response:
+            digest = re.findall("/console/([0-9a-f]{16})/", await response.text())[0]
+        async with running.http.get(f"{running.url}/console/{digest}/answer/diagram_frame.html") as response:
+            frame = await response.read()
+            rules = response.headers["Content-Security-Policy"].split("; ")
+            assert response.headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert rules == [
+        "sandbox allow-scripts",
+        "default-src 'none'",
+        f"script-src {digests}",
+        "style-src 'unsafe-inline'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+        "base-uri 'none'",
+    ]
+    assert [frame.count(b"<script>%b</script>" % script) for script in scripts] == [1, 1]
 
 
 async def test_no_path_escapes_the_consoles_folder(tmp_path: Path) -> None:

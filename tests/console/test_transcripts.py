@@ -67,6 +67,30 @@ HOSTILE = [
 ]
 
 
+DIAGRAMS = [
+    'flowchart LR\n  a --> b\n  click a callback\n  click a call callback()\n  click b href "javascript:window.hit=21"',
+    "flowchart LR\n  a[\"<img src=x onerror='top.hit=22'><script>top.hit=23</script>\"]"
+    " --> b[\"<a href='javascript:1'>x</a>\"]",
+    "%%{init: {'securityLevel': 'loose', 'htmlLabels': true, 'flowchart': {'htmlLabels': true}}}%%\nflowchart LR\n"
+    '  a["<img src=http://evil.example/h onerror=top.hit=24>"]',
+    "---\nconfig:\n  securityLevel: loose\n  themeCSS: '* { background: url(http://evil.example/i) }'\n---\n"
+    "flowchart LR\n  a --> b",
+    "flowchart LR\n  classDef x fill:url(http://evil.example/j),background:url(http://evil.example/k)\n  a:::x --> b",
+    "flowchart LR\n  a@{ img: 'http://evil.example/l.png', label: 'x' }\n  a --> b",
+    "%%{init: {'themeVariables': {'primaryColor': 'red;} * { background: url(http://evil.example/m) }'}}}%%\n"
+    'pie\n  "<b>x</b>" : 1',
+    "sequenceDiagram\n  participant a as <svg onload=top.hit=25>\n  a->>a: <iframe src=http://evil.example>\n"
+    "  link a: x @ javascript:top.hit=26",
+    'classDiagram\n  class A["<img src=x onerror=top.hit=27>"]\n  link A "javascript:top.hit=28"\n  callback A "hit"',
+    "flowchart LR\n" + "".join(f"  a{one} --> a{one + 1}\n" for one in range(400)),
+    "flowchart LR\n  a[" + "x" * 30_000 + "]",
+    'erDiagram\n  A ||--o{ B : "<script>top.hit=29</script>"',
+    "not a diagram <script>top.hit=30</script>",
+    "gitGraph\n" + "  commit\n" * 3000,
+]
+"""Diagrams that try to run or load something, or are too large to draw."""
+
+
 def told(texts: Iterable[str]) -> list[tuple[int | None, Event]]:
     """The events of a session in which a person says each text, and the model says it back."""
     events: list[tuple[int | None, Event]] = [(None, SessionOpened(format=1, session=SESSION, key="main", person="owner"))]
@@ -141,6 +165,37 @@ async def test_a_hostile_transcript_is_shown_as_text_and_neither_runs_nor_loads_
         await page.keyboard.press("Enter")
         await expect(answers.last).to_have_text("still here")
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_hostile_diagram_runs_and_loads_nothing(tmp_path: Path, browser: Browser) -> None:
+    """Each is a picture, or its source with the reason. The frame's policy refuses what a diagram tries to load."""
+    write(tmp_path, told(f"```mermaid\n{source}\n```" for source in DIAGRAMS))
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        refused: dict[str, str | None] = {}
+        page.on("requestfailed", lambda request: refused.update({request.url: request.failure}))
+        await visit.sign_in()
+        await expect(page.locator("article.assistant")).to_have_count(len(DIAGRAMS))
+        for answer in await page.locator("article.assistant").all():
+            await answer.scroll_into_view_if_needed()
+            await expect(answer.locator(".diagram:visible, .problem:visible").first).to_be_visible()
+        pictures = await page.locator("article .diagram img[src]").evaluate_all(
+            "all => all.map(({ src }) => src.slice(0, 19))"
+        )
+        assert len(pictures) >= 3
+        assert set(pictures) == {"data:image/svg+xml;"}
+        await expect(page.locator("article :is(script, style, link, iframe, svg:not(.icon), object, embed)")).to_have_count(
+            0
+        )
+        assert await page.evaluate("window.hit") is None
+        await expect(page.locator(".problem:visible").last).to_contain_text("The diagram cannot be drawn: ")
+        frames = await page.locator("iframe").evaluate_all("all => all.map(({ sandbox }) => sandbox.value)")
+        assert frames == ["allow-scripts"]
+        await page.get_by_role("textbox", name="Message").fill("still here")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("article.assistant .prose").last).to_have_text("still here")
+        assert [error for error in visit.errors if "violates the following Content Security Policy" not in error] == []
+        assert {url: refused.get(url) for url in visit.elsewhere} == {"http://evil.example/l.png": "csp"}
 
 
 async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, browser: Browser) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,6 +32,7 @@ POLICY = "; ".join(
         "connect-src 'self'",
         "manifest-src 'self'",
         "worker-src 'self'",
+        "frame-src 'self'",
         "form-action 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
@@ -48,6 +50,22 @@ PAGE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+
+FRAME = "answer/diagram_frame.html"
+FRAME_SCRIPTS = ("vendor/mermaid.js", "answer/diagram_frame.js")
+FRAME_POLICY = "; ".join(
+    (
+        "sandbox allow-scripts",
+        "default-src 'none'",
+        "script-src {scripts}",
+        "style-src 'unsafe-inline'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+        "base-uri 'none'",
+    )
+)
+"""The policy of the document in which Mermaid draws, which writes markup and styles. The document has an origin of its own,
+runs the scripts that it contains, by their digests, and loads nothing."""
 
 KEPT = "public, max-age=31536000, immutable"
 _SMALLEST_PACKED = 1024
@@ -77,23 +95,30 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """All files by their paths below the folder; `digest` identifies this version of them."""
+    """All files by their paths below the folder, the digest that identifies this version, and the policy of the frame."""
 
     by_path: dict[str, File]
     digest: str
+    frame_policy: str
 
 
 def read_files(folder: Path = FOLDER) -> Files:
     """Read all files of a folder that browsers use. In the page and the worker, `{digest}` becomes the digest of all,
-    and `{files}` the paths of those that the page needs without a connection."""
+    and `{files}` the paths of those that the page needs without a connection; in the frame, `{scripts}` becomes its
+    scripts."""
     bodies = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
     digest = sha256(b"".join(name.encode() + sha256(body).digest() for name, body in bodies.items())).hexdigest()[:16]
+    scripts = [bodies.pop(name) for name in FRAME_SCRIPTS]
     offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
     for name in (PAGE, WORKER):
         bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
-    return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest)
+    bodies[FRAME] = bodies[FRAME].replace(b"{scripts}", b"".join(b"<script>%b</script>" % script for script in scripts))
+    policy = FRAME_POLICY.format(
+        scripts=" ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in scripts)
+    )
+    return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest, policy)
 
 
 def _is_kept_offline(name: str, body: bytes) -> bool:
@@ -122,7 +147,8 @@ class Pages:
         found = files.by_path.get(path) if request.match_info["digest"] == files.digest else None
         if found is None:
             return refusal(404, "unknown_file", "Not found; reload the page.")
-        return await self._response(request, path, found, {**PAGE_HEADERS, "Cache-Control": KEPT})
+        frame = {"Content-Security-Policy": files.frame_policy, "X-Frame-Options": "SAMEORIGIN"} if path == FRAME else {}
+        return await self._response(request, path, found, {**PAGE_HEADERS, **frame, "Cache-Control": KEPT})
 
     async def _read(self) -> Files:
         if self._files is None:

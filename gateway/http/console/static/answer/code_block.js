@@ -10,7 +10,8 @@ export class CodeBlock {
     this.place = h("code", { "data-language": language || null });
     const copy = copyButton(t("Copy"), () => this.text);
     this.head = h("div", { class: "code-head" }, h("span", {}, language || t("text")), copy);
-    this.element = h("div", { class: "code" }, this.head, h("pre", { tabIndex: 0 }, this.place));
+    this.body = h("pre", { tabIndex: 0 }, this.place);
+    this.element = h("div", { class: "code" }, this.head, this.body);
   }
 
   /** Show a text, which may still grow. */
@@ -26,6 +27,12 @@ export class CodeBlock {
     if (this.finished) return;
     this.finished = true;
     this.highlighter?.show(this.text, true);
+    if (this.language.toLowerCase() === "mermaid") this.draw();
+  }
+
+  async draw() {
+    const { Diagram } = await import("./diagrams.js");
+    new Diagram(this);
   }
 
   async highlight() {
