@@ -142,6 +142,8 @@ def console_endpoints(
         Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
         Endpoint("GET", NOTE, _later(lambda: of.memory.note)),
         Endpoint("PUT", NOTE, _later(lambda: of.memory.write)),
+        Endpoint("POST", NOTE, _later(lambda: of.memory.move)),
+        Endpoint("DELETE", NOTE, _later(lambda: of.memory.delete)),
         Endpoint("GET", "/api/facts", _later(lambda: of.memory.facts)),
         Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
         Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from gateway.http.console.notes_editor import NoteChanged, NoteRefused, write_no
 from gateway.support.home import Home
 from plugins.support.workspace import OWNER
 from plugins.tools.file_target import MAX_FILE_BYTES, FileTarget
-from tests.console.asked import ask
+from tests.console.asked import Answered, ask
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 BOB = "a-token-for-bob-that-is-long-enough"
@@ -123,6 +124,52 @@ async def test_a_new_note_is_created(home: Path) -> None:
         again = await ask(running, path)
     assert (made.status, again.json["text"]) == (200, "# Alps\n")
     assert (home / "workspace/memory/trips/alps.md").read_text() == "# Alps\n"
+
+
+async def test_a_note_is_moved_and_deleted_only_as_it_was_read(home: Path) -> None:
+    old, new = home / "workspace/memory/2026-11-20.md", home / "workspace/memory/days/friday.md"
+    text = old.read_bytes()
+    match = {"If-Match": digest(text.decode())}
+    async with remembering(home) as running:
+
+        async def asked(path: str, method: str, to: str | None = None, **headers: str) -> Answered:
+            body: dict[str, Any] = {"data": json.dumps({"to": to}).encode()} if to else {}
+            return await ask(running, f"/api/notes/{path}", method, headers=headers, **body)
+
+        assert (await asked("memory/2026-11-20.md", "POST", "memory/days/friday.md")).status == 428
+        assert (await asked("memory/2026-11-20.md", "DELETE")).status == 428
+        stale = await asked("memory/2026-11-20.md", "POST", "memory/x.md", **{"If-Match": digest("other")})
+        assert (stale.status, stale.json["theirs"]["text"]) == (409, text.decode())
+        assert (await asked("memory/2026-11-20.md", "POST", "MEMORY.md", **match)).status == 422  # there is one
+        assert (await asked("memory/2026-11-20.md", "POST", "../out.md", **match)).status == 422
+        assert (await asked("memory/2026-11-20.md", "POST", **match)).status == 400
+        assert old.read_bytes() == text
+        moved = await asked("memory/2026-11-20.md", "POST", "memory/days/friday.md", **match)
+        assert (moved.status, moved.json["path"]) == (200, "memory/days/friday.md")
+        assert (old.exists(), new.read_bytes()) == (False, text)
+        assert (await asked("memory/days/friday.md", "DELETE", **{"If-Match": digest("other")})).status == 409
+        assert (await asked("memory/days/friday.md", "DELETE", **match)).status == 200
+        gone = await asked("memory/days/friday.md", "DELETE", **match)
+    assert (new.exists(), gone.status, gone.json["theirs"]) == (False, 409, None)
+
+
+def test_a_note_that_changes_while_it_is_moved_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "MEMORY.md").write_text("before")
+    delete = notes_editor.delete_note
+    tried: list[str] = []
+
+    def slow(workspace: Path, path: str, expected: str, person: str) -> None:
+        if not tried:
+            (tmp_path / "MEMORY.md").write_text("changed in between")
+        tried.append(path)
+        delete(workspace, path, expected, person)
+
+    monkeypatch.setattr(notes_editor, "delete_note", slow)
+    with pytest.raises(NoteChanged):
+        notes_editor.move_note(tmp_path, "MEMORY.md", "memory/new.md", digest("before"), OWNER)
+    assert tried == ["MEMORY.md", "memory/new.md"]
+    assert (tmp_path / "MEMORY.md").read_text() == "changed in between"
+    assert not (tmp_path / "memory/new.md").exists()
 
 
 @pytest.mark.parametrize(

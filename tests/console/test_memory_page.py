@@ -184,3 +184,27 @@ async def test_facts_can_be_filtered_pinned_explained_and_forgotten_after_a_conf
         await expect(page.locator(".fact")).to_contain_text([str(TEA["content"])])
         assert str(PORT["content"]) not in await page.content()
         assert visit.errors == []
+
+
+async def test_a_note_is_moved_and_deleted_in_the_page(home: Path, browser: Browser) -> None:
+    workspace = home / "workspace"
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory/MEMORY.md")
+        await page.get_by_role("button", name="Move…").click()
+        await page.get_by_label("New path of MEMORY.md").fill("memory/kitchen.md")
+        await page.get_by_role("button", name="Move", exact=True).click()
+        await expect(page.get_by_role("heading", name="memory/kitchen.md")).to_be_visible()
+        assert ((workspace / "MEMORY.md").exists(), (workspace / "memory/kitchen.md").read_text()) == (False, MEMORY)
+        (workspace / "memory/kitchen.md").write_text("Written in an editor.")
+        await page.get_by_role("button", name="Delete…").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await expect(page.get_by_role("alert").get_by_text("Somebody else has changed this note.")).to_be_visible()
+        assert (workspace / "memory/kitchen.md").exists()
+        await page.goto(f"{visit.url}#/memory/memory%2Fkitchen.md")
+        await page.get_by_role("button", name="Delete…").click()
+        assert await faults(page) == []
+        await page.get_by_role("button", name="Delete", exact=True).click()
+        await expect(page.get_by_text("The note was deleted.")).to_be_visible()
+        assert not (workspace / "memory/kitchen.md").exists()

@@ -59,7 +59,7 @@ class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
     """A turn's last request: its estimated `tokens`, and their distribution over `PARTS`.
 
     `counted` are the tokens that the provider reported; `window` and `reserve` are tokens, None and 0 if unknown. `calls` is
-    the number of the turn's requests, `seq` that of the last. `usage` is what the providers counted in all of them, by model.
+    the number of the turn's requests, `seq` that of the last. `usage` is what providers counted in all of them, by model.
     """
 
     turn: int

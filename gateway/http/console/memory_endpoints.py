@@ -4,6 +4,8 @@ GET    /api/memory?q=…               hits, with the parts of each score
 GET    /api/notes                    the notes that this person may read, and the state of the index
 GET    /api/notes/{path}             one note, with the digest of its content as its ETag
 PUT    /api/notes/{path}             its new text; `If-Match` has the digest that it replaces, `If-None-Match: *` creates it
+POST   /api/notes/{path}             `{"to": path}`: move the note with the digest in `If-Match`
+DELETE /api/notes/{path}             delete the note with the digest in `If-Match`
 GET    /api/facts                    the facts that this person may see
 GET    /api/facts/{id}               the origin and history of one
 POST   /api/facts/{id}/pin, /unpin   keep it permanently, or no longer
@@ -23,7 +25,17 @@ from aiohttp import web
 from gateway.auth.people import Admission
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.memory_view import memory_in_short
-from gateway.http.console.notes_editor import NoSuchNote, Note, NoteChanged, NoteRefused, listed_notes, read_note, write_note
+from gateway.http.console.notes_editor import (
+    NoSuchNote,
+    Note,
+    NoteChanged,
+    NoteRefused,
+    delete_note,
+    listed_notes,
+    move_note,
+    read_note,
+    write_note,
+)
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
 from plugins.api.fact_values import Fact, FactsUnavailable, NoSuchFact
@@ -48,6 +60,10 @@ NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
 
 LONGEST = 1000
 """The maximum length of a query in characters."""
+
+
+class _Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    to: str
 
 
 class MemoryEndpoints:
@@ -99,17 +115,44 @@ class MemoryEndpoints:
         path, person = request.match_info["path"], admission.person.id
         try:
             text = (await read_body(request, NOTE_BYTES, NOTE_SECONDS)).decode()
-            note = await asyncio.to_thread(write_note, self._workspace, path, text, expected, person)
         except BodyRefused as refused:
             return refused.response
         except UnicodeDecodeError:
             return refusal(400, "bad_request", "The text of a note must be UTF-8.")
+        return await self._changed(lambda: write_note(self._workspace, path, text, expected, person))
+
+    async def move(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Move a note to a path where none is."""
+        expected = request.headers.get("If-Match", "").strip('"')
+        path, person = request.match_info["path"], admission.person.id
+        if not expected:
+            return refusal(428, "precondition_required", "If-Match is required.")
+        try:
+            move = msgspec.json.decode(await read_body(request, NOTE_BYTES, NOTE_SECONDS), type=_Move)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return refusal(400, "bad_request", 'The body must be {"to": path}.')
+        return await self._changed(lambda: move_note(self._workspace, path, move.to, expected, person))
+
+    async def delete(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Delete a note."""
+        expected = request.headers.get("If-Match", "").strip('"')
+        path, person = request.match_info["path"], admission.person.id
+        if not expected:
+            return refusal(428, "precondition_required", "If-Match is required.")
+        return await self._changed(lambda: delete_note(self._workspace, path, expected, person))
+
+    async def _changed(self, change: Callable[[], Note | None]) -> web.Response:
+        """Change a note in a thread, and return what it is now."""
+        try:
+            note = await asyncio.to_thread(change)
         except NoteChanged as changed:
             return answer(409, {"code": "conflict", "message": str(changed), "theirs": changed.theirs})
         except NoteRefused as error:
             return refusal(422, "note_not_written", str(error))
         self._services.memory.wake()
-        return _note_response(note)
+        return answer(200, {}) if note is None else _note_response(note)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 

@@ -116,6 +116,70 @@ def write_note(workspace: Path, path: str, text: str, expected: str | None, pers
         raise NoteRefused(f"{path} cannot be written: {_reason(error)}") from error
 
 
+def delete_note(workspace: Path, path: str, expected: str, person: str) -> None:
+    """Delete a note whose digest is `expected`.
+
+    Raises:
+        NoteChanged: The note differs from what was read.
+        NoteRefused: The note cannot be deleted.
+    """
+    parts = _changeable(workspace, path, person)
+    try:
+        with open_target(workspace, parts, make=False) as place:
+            _read_expected(place, "/".join(parts), expected)
+            place.remove()
+    except FileChanged:
+        raise NoteRefused(f"{path} is being changed by somebody else; try again.") from None
+    except (OutsideFolder, OSError) as error:
+        raise NoteRefused(f"{path} cannot be deleted: {_reason(error)}") from error
+
+
+def move_note(workspace: Path, path: str, to: str, expected: str, person: str) -> Note:
+    """Move a note whose digest is `expected` to a path where none is. If the process is killed, both may exist.
+
+    Raises:
+        NoteChanged: The note differs from what was read.
+        NoteRefused: The note cannot be moved.
+    """
+    parts, target = _changeable(workspace, path, person), _changeable(workspace, to, person)
+    try:
+        with open_target(workspace, parts, make=False) as place:
+            content = _read_expected(place, "/".join(parts), expected)
+        with open_target(workspace, target, make=True) as place:
+            if place.content() is not None:
+                raise NoteRefused(f"There is already a note {to}.")
+            place.replace(content, lambda: None)
+    except FileChanged:
+        raise NoteRefused(f"{to} is being changed by somebody else; try again.") from None
+    except (OutsideFolder, OSError) as error:
+        raise NoteRefused(f"{path} cannot be moved: {_reason(error)}") from error
+    try:
+        delete_note(workspace, path, expected, person)
+    except GatewayError:
+        delete_note(workspace, to, expected, person)  # the note was changed meanwhile, and stays where it is
+        raise
+    return _note("/".join(target), content)
+
+
+def _changeable(workspace: Path, path: str, person: str) -> tuple[str, ...]:
+    """Return the components of the path of a note that a person may change. NoteRefused if they may not."""
+    try:
+        parts = _parts(workspace, path, person)
+    except OutsideFolder as error:
+        raise NoteRefused(f"{path} cannot be changed: {error}") from error
+    if why := why_refused(parts, person, group=False, writes=True):
+        raise NoteRefused(f"{path} cannot be changed: {why}")
+    return parts
+
+
+def _read_expected(place: FileTarget, path: str, expected: str) -> bytes:
+    """Return the content of a file that is there, if its digest is the expected one."""
+    content = place.content()
+    if content is None or sha256(content).hexdigest() != expected:
+        raise NoteChanged(None if content is None else _note(path, content))
+    return content
+
+
 def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
     """Return the components of a note's path.
 

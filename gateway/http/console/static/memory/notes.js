@@ -1,7 +1,7 @@
 // The notes: listed, shown, and edited in place. Concurrent changes of others are shown next to one's own, and never
 // overwritten without confirmation.
 
-import { button } from "../controls.js";
+import { askLine, button, guarded } from "../controls.js";
 import { fill, h, readable } from "../elements.js";
 import { lineChanges } from "./line_changes.js";
 import { sentence, size, when } from "../format.js";
@@ -109,7 +109,11 @@ export class NotesView {
         "header",
         {},
         h("h2", { tabIndex: -1 }, readable(path)),
-        editable ? button(t("Edit"), () => this.edit(text, this.note.digest)) : h("p", {}, t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
+        editable ? [
+          button(t("Edit"), () => this.edit(text, this.note.digest)),
+          button(t("Move…"), () => this.move()),
+          guarded(t("Delete…"), t("Delete this note?"), t("Delete"), () => this.delete()),
+        ] : h("p", {}, t("Read-only: this note belongs to the owner, or is not valid UTF-8.")),
       ),
       lines,
       text.trim() ? renderMarkdown("rendered", text) : h("p", { class: "rendered nothing" }, t("This note is empty.")),
@@ -158,6 +162,31 @@ export class NotesView {
     } catch (error) {
       if (error.status === CONFLICT) this.conflict(text, error.body.theirs);
       else state.textContent = sentence(error);
+    }
+  }
+
+  async move() {
+    const { path } = this.note;
+    const to = await askLine(t("Move the note"), { label: t("New path of {path}", { path: readable(path) }), value: path, action: t("Move"), limit: 200 });
+    if (!to || to === path) return;
+    await this.change("POST", { body: JSON.stringify({ to }), type: "application/json" }, () => this.open(to));
+  }
+
+  async delete() {
+    await this.change("DELETE", {}, () => {
+      this.note = null;
+      fill(this.page, h("p", { class: "nothing", role: "status" }, t("The note was deleted.")));
+      this.load();
+    });
+  }
+
+  /** Change the file of the shown note, if nobody has changed it since. */
+  async change(method, body, then) {
+    try {
+      await this.api.call(method, this.address(this.note.path), { ...body, headers: { "If-Match": `"${this.note.digest}"` } });
+      await then();
+    } catch (error) {
+      this.page.prepend(h("p", { role: "alert" }, sentence(error)));
     }
   }
 
