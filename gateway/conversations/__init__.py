@@ -8,6 +8,7 @@ deletion/       The deletion of conversations.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.
+search/         Full-text search over the messages of conversations.
 titles          Titles made by a model.
 turn/           One turn: from the received messages to the durable answer.
 """

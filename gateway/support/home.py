@@ -59,6 +59,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of what people approved always."""
     pairings = _Entry("pairings.jsonl")
     """The log of the addresses that are linked to persons."""
+    messages = _Entry("messages.sqlite")
+    """The index of all messages for searches; derived."""
     deletions = _Entry("deletions.jsonl")
     """The log of deleted conversations, without their texts."""
     responses = _Entry("responses.jsonl")

@@ -40,6 +40,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.search.conversation_search import ConversationSearch
 from gateway.conversations.titles import TitleMaker
 from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.http.openai.responses.stored_responses import StoredResponses
@@ -154,6 +155,7 @@ class Application:
     dependencies: ConversationDependencies
     responses: StoredResponses
     switchboard: Switchboard
+    search: ConversationSearch
     last_hour: LastHour
 
     def channel_reports(self) -> Sequence[ChannelReport]:
@@ -191,6 +193,7 @@ class ApplicationBuilder:
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         rules = await opened(RememberedRules(stores.facts, clock.now))
         pairings = await opened(Pairings(stores.facts, clock.now))
+        search = await opened(ConversationSearch(home.messages, store))
         deletions = await opened(
             Deletions(
                 store,
@@ -199,6 +202,7 @@ class ApplicationBuilder:
                 attachments=attachments_of(self.context.home),
                 memory=knowledge.memory,
                 facts=knowledge.facts,
+                search=search,
                 now=clock.now,
             )
         )
@@ -251,6 +255,7 @@ class ApplicationBuilder:
             dependencies=dependencies,
             responses=responses,
             switchboard=switchboard,
+            search=search,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
 

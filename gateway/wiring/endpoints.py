@@ -79,7 +79,7 @@ class _LazyEndpoints:
     def conversations(self) -> ConversationEndpoints:
         from gateway.http.console.conversation_endpoints import ConversationEndpoints  # noqa: PLC0415 - not at the start
 
-        return ConversationEndpoints(self._gateway.switchboard)
+        return ConversationEndpoints(self._gateway.switchboard, self._gateway.search)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -135,6 +135,7 @@ def console_endpoints(
         Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
+        Endpoint("GET", "/api/conversations/search", _later(lambda: of.conversations.search)),
         Endpoint("GET", CONVERSATION + "/tree", _later(lambda: of.conversations.tree)),
         Endpoint("GET", CONVERSATION + "/export", _later(lambda: of.conversations.export)),
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.conversations.deletion.deletion_log import DeletionFinished, SessionDeleted
+from gateway.conversations.search.message_index import MessageIndex
 from plugins.memory.memory import Memory
 from sessions.attachments.owners import Owners
 from sessions.attachments.store import Attachments
@@ -30,10 +31,11 @@ PLACES: tuple[tuple[Any, str], ...] = (
     (Owners, "drop"),
     (Attachments, "_remove"),
     (Memory, "purge"),
+    (MessageIndex, "remove"),
 )
 """The functions that remove something; the events of the deletion are steps too."""
 
-STEPS = 9
+STEPS = 10
 """The steps of a deletion of two sessions with one file: two events, two journals, and one each of the others."""
 
 

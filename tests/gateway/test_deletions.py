@@ -61,13 +61,23 @@ async def sing(running: Gateway) -> None:
     async with deadline():
         while not await hits(running, CANARY):
             await asyncio.sleep(0.05)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        search = f"{running.url}/api/conversations/search"
+        async with running.http.get(search, params={"q": CANARY}, headers=headers) as response:
+            assert (await response.json())["hits"]
 
 
 async def test_nothing_remains_of_a_deleted_conversation(tmp_path: Path) -> None:
     async with gateway(tmp_path, settings=BY_WORDS) as running:
         await sing(running)
     before = places(tmp_path)
-    assert {path.split("/")[0] for path in before} == {"sessions", "attachments", "catalog.sqlite", "memory.sqlite"}
+    assert {path.split("/")[0] for path in before} == {
+        "sessions",
+        "attachments",
+        "catalog.sqlite",
+        "memory.sqlite",
+        "messages.sqlite",
+    }
     async with gateway(tmp_path, settings=BY_WORDS) as running:
         client, other = await running.connect(), await running.connect()
         size = sum(path.stat().st_size for path in (tmp_path / "sessions").iterdir())

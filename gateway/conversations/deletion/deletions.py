@@ -15,6 +15,7 @@ import structlog
 
 from gateway.conversations.deletion.deletion_log import DELETIONS, DeletedJournal, DeletionFinished, SessionDeleted
 from gateway.conversations.deletion.journal_findings import JournalFindings, sessions_citing
+from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.fact_values import FactsError, NoSuchFact
 from plugins.api.plugin_services import IndexUnusable
@@ -73,6 +74,7 @@ class Deletions:
         attachments: The attachments.
         memory: The memory, whose index has texts of the sessions.
         facts: The facts, some of which come from sessions.
+        search: The search, whose index has the messages of the sessions.
         now: Returns the current time in UTC.
     """
 
@@ -85,6 +87,7 @@ class Deletions:
         attachments: Blobs,
         memory: Memory,
         facts: Facts,
+        search: ConversationSearch,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -92,6 +95,7 @@ class Deletions:
         self._attachments = attachments
         self._memory = memory
         self._facts = facts
+        self._search = search
         self._log = LazyLog(DELETIONS, root, now, unusable="No conversation can be deleted")
         self._unfinished = 0
 
@@ -143,9 +147,10 @@ class Deletions:
             )
             documents = [document_of(session) for session in event.ids]
             chunks = await self._memory.purge(documents)
+            await self._search.remove(event.ids)
             citing = await asyncio.to_thread(sessions_citing, self._store, others, documents)
             facts = await self._forget_facts(event, remains)
-        except (SessionsError, OSError, IndexUnusable, FactsError) as error:
+        except (SessionsError, OSError, IndexUnusable, FactsError, SearchUnavailable) as error:
             self._unfinished += 1
             log.error("deletion_not_finished", deletion=event.deletion, reason=sentence_of(error))
             remains.append(

@@ -165,11 +165,25 @@ class Switchboard:
 
     async def tree(self, person: str, key: str) -> list[TreeNode]:
         """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
-        return related_sessions([self._as_of_now(row) for row in await self._catalog.every(person)], key)
+        return related_sessions(await self.every(person), key)
+
+    async def every(self, person: str) -> list[SessionRow]:
+        """Return all sessions of a person up to their last durable events, in no order."""
+        open_sessions = [
+            each.session for chat in self._chats.values() if chat.person == person for each in chat.conversations
+        ]
+        now = {row.session: self._as_of_now(row) for each in open_sessions if (row := self._catalog.row(each)) is not None}
+        rows = await self._catalog.every(person)
+        return await asyncio.to_thread(lambda: [now.get(row.session, row) for row in rows])
+
+    async def current(self, person: str, key: str) -> SessionRow | None:
+        """Return the current session of a person's key up to its last durable event."""
+        row = await self._catalog.current(person, key)
+        return self._as_of_now(row) if row else None
 
     async def of_key(self, person: str, key: str) -> list[SessionRow]:
         """Return all sessions of a person's key, in no order."""
-        return [self._as_of_now(row) for row in await self._catalog.every(person) if row.key == key]
+        return [row for row in await self.every(person) if row.key == key]
 
     async def row(self, session: str) -> SessionRow | None:
         """Return the catalog row of a session. For one in memory, it dates from when the session was last idle or failed."""

@@ -1,5 +1,6 @@
 """JSON endpoints for whole conversations of a person.
 
+GET /api/conversations/search?q=…      the messages with these words, newest first
 GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
 GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
 """
@@ -14,11 +15,19 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
+from gateway.conversations.search.message_index import MessageHit
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.support.errors import sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
 from sessions.events.errors import SessionsError
 from sessions.store.reading import StoredLog
+
+HITS, MOST = 20, 100
+"""Hits in one response: the default and the maximum."""
+
+LONGEST = 500
+"""Characters of a query that are used."""
 
 PIECE = 256 * 1024
 """Bytes of an export that are read and sent at once."""
@@ -30,8 +39,31 @@ _FORMATS: dict[str, ExportFormat] = {form: form for form in get_args(ExportForma
 class ConversationEndpoints:
     """The endpoints for an authenticated person's own conversations."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
+    def __init__(self, switchboard: Switchboard, search: ConversationSearch) -> None:
         self._switchboard = switchboard
+        self._search = search
+
+    async def search(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return a page of the messages and answers that have all words of the query."""
+        query, person = request.query.get("q", "").strip()[:LONGEST], admission.person.id
+        limit = min(MOST, _number(request, "limit") or HITS)
+        rows = await self._switchboard.every(person)
+        try:
+            found = await self._search.find(person, query, rows, limit=limit, offset=_number(request, "offset"))
+        except SearchUnavailable as error:
+            return refusal(503, "search_unavailable", sentence_of(error))
+        hits = [shown for hit in found.hits if (shown := await self._hit(hit)) is not None]
+        return answer(200, {"hits": hits, "more": found.more, **({"pending": found.pending} if found.pending else {})})
+
+    async def _hit(self, hit: MessageHit) -> dict[str, object] | None:
+        """Return a hit with the title of its conversation, and whether that is archived; None if it was just deleted."""
+        row = await self._switchboard.row(hit.session)
+        current = await self._switchboard.current(*row.name) if row else None
+        if row is None or current is None:
+            return None
+        shown: dict[str, object] = {"session": row.key, "session_id": hit.session, "title": current.title}
+        shown |= {"archived": True} if current.archived else {}
+        return shown | {name: getattr(hit, name) for name in ("seq", "at", "role", "snippet")}
 
     async def tree(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the sessions of a key and those that share an origin with one of them, oldest first."""
@@ -63,6 +95,12 @@ class ConversationEndpoints:
     async def _logs(self, person: str, key: str) -> list[StoredLog]:
         rows = sorted(await self._switchboard.of_key(person, key), key=lambda row: (row.opened_at, row.session))
         return [self._switchboard.log(row.session) for row in rows]
+
+
+def _number(request: web.Request, name: str) -> int:
+    """Return a number of the query; 0 if missing or invalid."""
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
 def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
