@@ -9,6 +9,7 @@ facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.
 search/         Full-text search over the messages of conversations.
+shares          Read-only links to conversations.
 titles          Titles made by a model.
 turn/           One turn: from the received messages to the durable answer.
 """

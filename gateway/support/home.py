@@ -61,6 +61,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of the addresses that are linked to persons."""
     messages = _Entry("messages.sqlite")
     """The index of all messages for searches; derived."""
+    shares = _Entry("shares.jsonl")
+    """The log of read-only links to conversations."""
     deletions = _Entry("deletions.jsonl")
     """The log of deleted conversations, without their texts."""
     responses = _Entry("responses.jsonl")

@@ -41,6 +41,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.search.conversation_search import ConversationSearch
+from gateway.conversations.shares import Shares
 from gateway.conversations.titles import TitleMaker
 from gateway.conversations.turn.tool_calls import OfferedTools
 from gateway.http.openai.responses.stored_responses import StoredResponses
@@ -156,6 +157,7 @@ class Application:
     responses: StoredResponses
     switchboard: Switchboard
     search: ConversationSearch
+    shares: Shares
     last_hour: LastHour
 
     def channel_reports(self) -> Sequence[ChannelReport]:
@@ -193,6 +195,7 @@ class ApplicationBuilder:
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         rules = await opened(RememberedRules(stores.facts, clock.now))
         pairings = await opened(Pairings(stores.facts, clock.now))
+        shares = await opened(Shares(stores.facts, clock.now))
         search = await opened(ConversationSearch(home.messages, store))
         deletions = await opened(
             Deletions(
@@ -221,6 +224,7 @@ class ApplicationBuilder:
                 *rules.problems(),
                 *pairings.problems(),
                 *deletions.problems(),
+                *shares.problems(),
                 *responses.problems(),
             ],
         )
@@ -256,6 +260,7 @@ class ApplicationBuilder:
             responses=responses,
             switchboard=switchboard,
             search=search,
+            shares=shares,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
 

@@ -46,7 +46,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder, check, log_warning
-from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints
+from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_route
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
@@ -289,7 +289,7 @@ class Daemon:
                 *console_endpoints(gateway, context, lambda: instruments.overview(server.connections), services.access),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
-            routes=[*console_routes(services), mcp_server.route, hooks.route],
+            routes=[*console_routes(services), shared_route(gateway), mcp_server.route, hooks.route],
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:

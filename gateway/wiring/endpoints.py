@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.http.console.conversation_endpoints import ConversationEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
+    from gateway.http.console.share_endpoints import ShareEndpoints
     from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
     from gateway.wiring.app import Application
@@ -80,6 +81,13 @@ class _LazyEndpoints:
         from gateway.http.console.conversation_endpoints import ConversationEndpoints  # noqa: PLC0415 - not at the start
 
         return ConversationEndpoints(self._gateway.switchboard, self._gateway.search)
+
+    @cached_property
+    def shares(self) -> ShareEndpoints:
+        from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
+
+        gateway = self._gateway
+        return ShareEndpoints(gateway.switchboard, gateway.shares, gateway.dependencies.clock)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -136,6 +144,9 @@ def console_endpoints(
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
         Endpoint("GET", "/api/conversations/search", _later(lambda: of.conversations.search)),
+        Endpoint("POST", CONVERSATION + "/shares", _later(lambda: of.shares.make)),
+        Endpoint("GET", CONVERSATION + "/shares", _later(lambda: of.shares.listed)),
+        Endpoint("DELETE", CONVERSATION + "/shares/{share:[a-z0-9]{1,32}}", _later(lambda: of.shares.revoke)),
         Endpoint("GET", CONVERSATION + "/tree", _later(lambda: of.conversations.tree)),
         Endpoint("GET", CONVERSATION + "/export", _later(lambda: of.conversations.export)),
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
@@ -162,6 +173,21 @@ def console_endpoints(
         Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),
         Endpoint("POST", "/api/doctor", owner_only(_later(lambda: of.doctor.examine))),
     ]
+
+
+def shared_route(gateway: Application) -> web.RouteDef:
+    """Return the route of links to conversations, for everybody."""
+
+    @cache
+    def shares() -> ShareEndpoints:
+        from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
+
+        return ShareEndpoints(gateway.switchboard, gateway.shares, gateway.dependencies.clock)
+
+    async def shared(request: web.Request) -> web.StreamResponse:
+        return await shares().shared(request)
+
+    return web.get("/api/shared/{secret:[A-Za-z0-9_-]{1,100}}", shared)
 
 
 def _later(method: Callable[[], Admitted]) -> Admitted:

@@ -11,5 +11,6 @@ gateway_endpoints  JSON endpoints for the gateway's health, and for the models t
 memory_endpoints   JSON endpoints for search, notes and facts.
 notes_editor       Reads and writes notes with optimistic locking.
 pages              The console's static files and public routes.
+share_endpoints    Read-only links to conversations.
 signing_in         Sign-in with a token or a one-time link.
 """
