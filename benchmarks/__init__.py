@@ -6,7 +6,7 @@ shows the processor time of each.
 
 Benchmarks of the gateway process: `start`, `memory`, `latency`, `throughput`, `restart`. They use
 `gateway_process`, `model_server`, `echo_server`, `client`, `websocket_client`, `journals` (generated logs) and `process`
-(resource usage). `floor` measures the minimal cost of a turn.
+(resource usage). `floor` measures the minimal cost of a turn. `console` measures the page in Chromium.
 
 Benchmarks of components, without a gateway process:
 

@@ -15,6 +15,7 @@ import msgspec
 from benchmarks import (
     compacting,
     compaction,
+    console,
     facts,
     index,
     latency,
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "web": web.run,
     "misbehaving-plugins": misbehaving_plugins.run,
     "sandbox": sandbox.run,
+    "console": console.run,
 }
 
 

@@ -39,3 +39,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Commands at each level of the sandbox."""
     skills: int = 500
     """Skills."""
+    transcript: int = 5000
+    """Turns of the transcript in the console, with two messages each."""
+    pieces: int = 1000
+    """Pieces of the answer that streams in the console, of 40 characters."""

@@ -105,6 +105,8 @@ def test_each_benchmark_runs_at_its_smallest(
         chunks=1000,
         commands=1,
         skills=5,
+        transcript=60,
+        pieces=25,
     )
     figures = BENCHMARKS[name](tiny)
     assert {each.benchmark for each in figures} == {name}
