@@ -175,15 +175,34 @@ def run(home: Path | None, file: Path | None, host: str | None, port: int | None
 @click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
 @click.option("--session", default="main", show_default=True, help="The name of the conversation.")
 @click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
-def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
-    """Chat with the gateway, on a terminal or in a pipe. In a pipe: `echo hi | exuvia chat --once`."""
+@click.option("--json", "as_json", is_flag=True, help="Print each answer as one line of JSON.")
+@click.argument("question", nargs=-1)
+def chat(  # noqa: PLR0917 - click passes each option by its name
+    home: Path | None,
+    url: str | None,
+    token: str | None,
+    session: str,
+    once: bool,
+    as_json: bool,
+    question: tuple[str, ...],
+) -> None:
+    """Chat with the gateway, or send one QUESTION and print only the answer.
+
+    The standard input of a QUESTION, if it is not a terminal, follows it: `git diff | exuvia chat "Review this."`
+    """
     from gateway.terminal import chat_client as terminal
     from gateway.terminal.client import local_gateway
 
     def talk() -> int:
         endpoint = local_gateway.find_gateway(home_at(home), os.environ, url=url, token=token)
         options = terminal.ChatOptions(
-            url=endpoint.url, token=endpoint.token, token_file=endpoint.token_file, session=session, once=once
+            url=endpoint.url,
+            token=endpoint.token,
+            token_file=endpoint.token_file,
+            session=session,
+            once=once,
+            as_json=as_json,
+            question=" ".join(question),
         )
         return terminal.chat(options)
 

@@ -77,11 +77,14 @@ class Output(_Frame, tag="output", frozen=True, kw_only=True):
 
 
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's current session and its last seq; `question` is that of the oldest open question about a tool call."""
+    """A key's current session, its last seq, the time of its last event (RFC 3339) and its title; `question` is the seq of
+    the oldest open question about a tool call."""
 
     session: str
     session_id: str
     head: int
+    at: str = ""
+    title: str = ""
     question: int | None = None
 
 
@@ -100,6 +103,14 @@ class SessionList(_Frame, tag="sessions", frozen=True, kw_only=True):
 
     id: str
     sessions: list[SessionSummary]
+
+
+class HistoryPage(_Frame, tag="history", frozen=True, kw_only=True):
+    """Earlier events of a session, oldest first, their JSON not decoded."""
+
+    id: str
+    session_id: str
+    events: list[msgspec.Raw]
 
 
 class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
@@ -123,7 +134,9 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     session: str | None = None
 
 
-GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | Output | Paused | SessionList | Settings | Refusal
+GatewayFrame: TypeAlias = (
+    Welcome | Accepted | EventFrame | Delta | Output | Paused | SessionList | HistoryPage | Settings | Refusal
+)
 
 
 class _Any(msgspec.Struct, frozen=True):

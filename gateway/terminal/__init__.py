@@ -5,6 +5,7 @@ answer              Incremental rendering of a streamed answer
 chat_client         The entry point of `exuvia chat`
 client/             The client side of the websocket protocol
 input_line          The history and the completions of the input line
+json_page           Answers as lines of JSON, for scripts
 keyboard            Lines from standard input, read in a thread
 local_commands      `/switch` and `/attach`, the commands of this program
 markdown_parser     The Markdown parser, and the splitting of incomplete text into blocks

@@ -11,7 +11,7 @@ from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Setti
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.printable import one_line
 from gateway.support.sentences import short_call
-from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
+from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
 from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -59,7 +59,7 @@ class Activity:
                 self._now_doing("writing", now)
             case Paused():
                 self._pause, self._again = signal, now + signal.seconds
-            case Postponed() | Refusal() | Settings() | Output():
+            case Earlier() | Postponed() | Refusal() | Settings() | Output():
                 pass
             case Happened():
                 self._event(signal, now)

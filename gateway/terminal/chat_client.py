@@ -13,6 +13,7 @@ import msgspec
 from gateway.support.printable import one_line
 from gateway.terminal.client.client import ChatClient
 from gateway.terminal.client.connection import ClientError, Uploaded, websocket_url
+from gateway.terminal.json_page import JsonPage
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.renderer import PlainRenderer
 from gateway.terminal.repl import Repl, View
@@ -29,6 +30,9 @@ PIPE_PATIENCE = 60.0
 
 STANDARD_INPUT = 0
 
+EARLIER_EVENTS = 60
+"""Events of the conversation among which its last exchanges are looked for when it is opened at a terminal."""
+
 ASSUMED_COLUMNS = 80
 """Columns of a terminal that does not report its size."""
 
@@ -36,15 +40,23 @@ ASSUMED_COLUMNS = 80
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `exuvia chat`.
 
-    `once` sends all of the input as one message. `token_file` is the file from which the token was read, if any; it
-    may change.
+    Attributes:
+        url: The address of the gateway.
+        token: The token.
+        token_file: The file from which it was read, if any; it may change.
+        session: The key of the conversation.
+        once: Send all of the input as one message.
+        as_json: Print each answer as a line of JSON.
+        question: A message to send, followed by the input if that is not a terminal; "" for none.
     """
 
     url: str
     token: str
     token_file: Path | None
     session: str
-    once: bool
+    once: bool = False
+    as_json: bool = False
+    question: str = ""
 
 
 def chat(options: ChatOptions) -> int:
@@ -71,7 +83,7 @@ class _Chat:
     def __init__(self, options: ChatOptions, url: str) -> None:
         self._options = options
         self._url = url
-        self._interactive = os.isatty(STANDARD_INPUT) and not options.once
+        self._interactive = os.isatty(STANDARD_INPUT) and not (options.once or options.as_json or options.question)
         self._styled = _wants_style()
         self._attached: list[Uploaded] = []
         self._client: ChatClient | None = None
@@ -92,8 +104,9 @@ class _Chat:
                 session=session,
                 name=CLIENT,
                 patience=patience,
+                earlier=EARLIER_EVENTS if self._interactive else 0,
             ) as client:
-                repl = Repl(client, view, keys, self._attached)
+                repl = Repl(client, view, keys, self._attached, pick=prompt_ui.suggest if prompt_ui else None)
                 self._client, self._repl = client, repl
                 code = await self._run(repl, keys)
             if repl.switch_to is None:
@@ -103,16 +116,21 @@ class _Chat:
     async def _run(self, repl: Repl, keys: PromptUI | Keyboard) -> int:
         if self._interactive:
             return await repl.run(repl.interact())
-        if self._options.once and isinstance(keys, Keyboard):
-            return await repl.run(repl.send_all(keys))
+        if isinstance(keys, Keyboard) and (self._options.once or self._options.question):
+            return await repl.run(repl.send_all(keys, after=self._options.question, reads=not self._is_bare_question()))
         return await repl.run(repl.send_lines())
 
+    def _is_bare_question(self) -> bool:
+        """Return True if a question was given and nothing can follow it."""
+        return bool(self._options.question) and os.isatty(STANDARD_INPUT)
+
     def _view(self, session: str, prompt_ui: PromptUI | None) -> View:
+        if self._options.as_json:
+            return JsonPage(sys.stdout, sys.stderr, session)
         if not sys.stdout.isatty():
             return Page(sys.stdout, sys.stderr)
-        return Screen(
-            prompt_ui or PlainRenderer(sys.stdout, styled=self._styled, columns=_columns), address=self._url, session=session
-        )
+        renderer = prompt_ui or PlainRenderer(sys.stdout, styled=self._styled, columns=_columns)
+        return Screen(renderer, address="" if self._options.question else self._url, session=session)
 
     def _prompt_ui(self) -> PromptUI:
         from gateway.terminal import prompt_ui  # noqa: PLC0415 - prompt_toolkit, which only a person at a terminal needs
@@ -121,7 +139,7 @@ class _Chat:
         return prompt_ui.on_this_terminal(
             completer=Completions(
                 commands=lambda: self._client.commands if self._client else (),
-                keys=lambda: self._client.keys if self._client else (),
+                sessions=lambda: self._client.sessions if self._client else (),
             ),
             history=InputHistory(history_file(os.environ)),
             activity=lambda: self._repl.activity() if self._repl else None,

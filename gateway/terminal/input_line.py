@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from gateway.protocol.client_frames import CommandLine
+from gateway.protocol.client_frames import CommandLine, SessionSummary
 from gateway.support.printable import one_line
 from gateway.terminal.local_commands import OWN_COMMANDS
 
@@ -20,6 +22,9 @@ KEPT = 1000
 
 LARGEST = 512 * 1024
 """The size in bytes at which the file is rewritten with the newest entries, at most half of that size."""
+
+MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)\Z")
+"""A path that is being typed after `@`."""
 
 LONGEST = 10_000
 """Characters of the longest entry that is stored."""
@@ -102,28 +107,35 @@ def _entry(line: bytes) -> str | None:
 
 
 class Completions(Completer):
-    """Completion of commands, of session keys after `/switch`, and of paths after `/attach`.
+    """Completion of commands, of conversations after `/switch`, and of paths after `/attach` and `@`.
 
-    `commands` and `keys` are called each time, since they can change.
+    `commands` and `sessions` are called each time, since they can change.
     """
 
-    def __init__(self, *, commands: Callable[[], Sequence[CommandLine]], keys: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self, *, commands: Callable[[], Sequence[CommandLine]], sessions: Callable[[], Sequence[SessionSummary]]
+    ) -> None:
         self._commands = commands
-        self._keys = keys
+        self._sessions = sessions
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield the completions at the cursor."""
         before = document.text_before_cursor
         name, space, argument = before.partition(" ")
+        if (named := MENTION.search(before)) is not None:
+            yield from self._paths.get_completions(Document(named[1]), complete_event)
         if not before.startswith("/") or "\n" in before:
             return
         if not space:
             yield from self._names(name)
         elif name == "/switch":
-            for key in self._keys():
-                if key.startswith(argument):
-                    yield Completion(key, -len(argument))
+            wanted = argument.casefold()
+            for each in self._sessions():
+                if wanted in f"{each.session} {each.title}".casefold():
+                    meta = f"{_day(each.at)}{', waits for your answer' if each.question is not None else ''}"
+                    title = one_line(each.title or each.session, 60)
+                    yield Completion(each.session, -len(argument), display=title, display_meta=meta)
         elif name == "/attach":
             yield from self._paths.get_completions(Document(argument), complete_event)
 
@@ -135,3 +147,11 @@ class Completions(Completer):
                 yield Completion(
                     text, -len(typed), display=one_line(command.usage, 40), display_meta=one_line(command.summary, 80)
                 )
+
+
+def _day(at: str) -> str:
+    """Return a time (RFC 3339) as a short local date and time; "" if it is none."""
+    try:
+        return datetime.fromisoformat(at).astimezone().strftime("%d %b %H:%M")
+    except ValueError:
+        return ""

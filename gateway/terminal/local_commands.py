@@ -9,8 +9,10 @@ from gateway.protocol.slash_commands import parse_command
 from plugins.support.suggestions import did_you_mean
 
 OWN_COMMANDS = (
-    CommandLine(name="switch", usage="/switch KEY", summary="Switch to another conversation; a new KEY starts one."),
-    CommandLine(name="attach", usage="/attach PATH", summary="Attach a file to the next message."),
+    CommandLine(
+        name="switch", usage="/switch [KEY]", summary="Pick a conversation, or switch to KEY; a new KEY starts one."
+    ),
+    CommandLine(name="attach", usage="/attach PATH", summary="Attach a file to the next message; `@PATH` in it does, too."),
 )
 
 UNFOLDING = (

@@ -40,6 +40,7 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gateway.support.printable import printable, without_escapes, wrapped
+from gateway.terminal.input_line import MENTION
 from gateway.terminal.renderer import PROMPT, coloured_diff
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ PROSE_COLUMNS = 120
 INPUT_LINES = 10
 """Lines of the input area; longer input scrolls."""
 
+FOLDED_CHARS = 2_000
+"""Characters of a pasted text from which on only its size is shown."""
+
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 BEGIN_DRAWING, END_DRAWING = "\x1b[?2026h", "\x1b[?2026l"
@@ -72,12 +76,13 @@ def key_bindings(
     interrupt: Callable[[], None],
     unfold: Callable[[], None],
     answer: Callable[[str], bool],
+    paste: Callable[[str], str],
 ) -> KeyBindings:
     """Return the key bindings.
 
     Enter sends; Alt-Enter and Ctrl-J insert a line break; Ctrl-D leaves if the input is empty; Ctrl-C interrupts; Ctrl-O
     unfolds a tool call; Ctrl-Z suspends. A letter into empty input is first passed to `answer`, which returns True if it has
-    answered a question.
+    answered a question; `paste` returns what is shown of a pasted text.
     """
     keys = KeyBindings()
 
@@ -85,6 +90,10 @@ def key_bindings(
     def _answer(event: KeyPressEvent) -> None:
         if not answer(event.data):
             buffer.insert_text(event.data * event.arg)
+
+    @keys.add(Keys.BracketedPaste)
+    def _paste(event: KeyPressEvent) -> None:
+        buffer.insert_text(paste(event.data.replace("\r\n", "\n").replace("\r", "\n")))
 
     @keys.add("enter")
     def _send(_: KeyPressEvent) -> None:
@@ -163,9 +172,11 @@ class PromptUI:
         self._held: dict[str, str] = {}
         """Entered messages that wait for their turn, rendered, by id."""
         self._changed = False
+        self._pasted: dict[str, str] = {}
+        """Long pasted texts by what is shown of them."""
         self._buffer = Buffer(
             completer=completer,
-            complete_while_typing=Condition(lambda: self._buffer.text.startswith("/")),
+            complete_while_typing=Condition(self._completes),
             history=history,
             multiline=True,
             accept_handler=self._accept,
@@ -173,7 +184,12 @@ class PromptUI:
         self._app: Application[None] = Application(
             layout=self._layout(),
             key_bindings=key_bindings(
-                self._buffer, leave=self._leave, interrupt=self._interrupted, unfold=unfold, answer=answer
+                self._buffer,
+                leave=self._leave,
+                interrupt=self._interrupted,
+                unfold=unfold,
+                answer=answer,
+                paste=self._fold_pasted,
             ),
             output=output,
             input=keyboard,
@@ -351,12 +367,44 @@ class PromptUI:
         """Accept the input; False clears the line."""
         if buffer.text.strip():
             self._entered.append(_echo(buffer.text))
+            self._unfold_pasted()  # also for the history
             self._typed.put_nowait(buffer.text)
         return False
+
+    def _unfold_pasted(self) -> None:
+        """Replace the marks in the input line by the pasted texts."""
+        text = self._buffer.text
+        for shown, pasted in self._pasted.items():
+            text = text.replace(shown, pasted)
+        self._pasted.clear()
+        self._buffer.text = text
+
+    def _completes(self) -> bool:
+        """Return True if completions are shown while the person types."""
+        return self._buffer.text.startswith("/") or MENTION.search(self._buffer.document.text_before_cursor) is not None
+
+    def _fold_pasted(self, text: str) -> str:
+        """Return what the input line shows of a pasted text: a long one is a mark, until it is sent."""
+        lines = text.count("\n") + 1
+        if len(text) < FOLDED_CHARS and lines <= INPUT_LINES:
+            return text
+        size = f"{len(text.encode('utf-8', 'replace')) / 1000:,.0f} kB" if len(text) >= FOLDED_CHARS else f"{lines} lines"
+        shown = f"[pasted {size}]"
+        if self._pasted.get(shown, text) != text:
+            shown = f"[pasted {size}, {len(self._pasted) + 1}]"
+        self._pasted[shown] = text
+        return shown
+
+    def suggest(self, text: str) -> None:
+        """Put a text into the empty input line, and show its completions."""
+        if not self._buffer.text:
+            self._buffer.insert_text(text)
+            self._buffer.start_completion()
 
     def _interrupted(self) -> None:
         """Clear the input on the first Ctrl-C and keep it in the history; interrupt if it is empty."""
         if self._buffer.text:
+            self._unfold_pasted()
             self._buffer.append_to_history()
             self._buffer.reset()
         else:

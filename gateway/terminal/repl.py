@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
@@ -19,6 +19,7 @@ from gateway.terminal.activity import Activity, Ending, PendingReplies
 from gateway.terminal.client.client import ChatClient, MessageRefused
 from gateway.terminal.client.connection import Uploaded, UploadRefused
 from gateway.terminal.client.signals import Happened
+from gateway.terminal.json_page import JsonPage
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.local_commands import own_help, own_help_of, own_hint
 from gateway.terminal.screen import Page, Screen
@@ -39,9 +40,14 @@ QUESTION_OPEN = 3
 LEFT_BY_INTERRUPT = 130
 LEFT_BY_TERMINATION = 143
 
+SWITCH_USAGE = "/switch takes the name of a conversation: 1 to 64 of A-Z a-z 0-9 . _ : -"
+
+MENTIONED = re.compile(r"(?:^|(?<=\s))@(\S+)")
+"""A path in a message, which is sent as a file if there is one."""
+
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
-View: TypeAlias = Page | Screen
+View: TypeAlias = Page | JsonPage | Screen
 
 
 class Keys(Protocol):
@@ -55,15 +61,24 @@ class Repl:
     """The loop of one session.
 
     `attached` are the files of the next message, in a list that the caller keeps. `switch_to` is the key to continue
-    with once `run` has returned.
+    with once `run` has returned. `pick` puts a text into the input line and opens its completions, if there can be any.
     """
 
-    def __init__(self, client: ChatClient, view: View, keys: Keys, attached: list[Uploaded]) -> None:
+    def __init__(
+        self,
+        client: ChatClient,
+        view: View,
+        keys: Keys,
+        attached: list[Uploaded],
+        *,
+        pick: Callable[[str], None] | None = None,
+    ) -> None:
         self.switch_to: str | None = None
         self._client = client
         self._view = view
         self._keys = keys
         self._attached = attached
+        self._pick = pick
         self._uploading = ""
         self._activity = Activity()
         self._pending = PendingReplies()
@@ -113,6 +128,7 @@ class Repl:
             if isinstance(self._view, Screen):
                 self._view.entered(self._hold(line, message_id))
             if line.strip() and not self.answer(line.strip()) and not await self._own_command(line):
+                await self._attach_mentioned(line)
                 self._submit(line, message_id)
             if self.switch_to is not None:
                 break
@@ -128,9 +144,16 @@ class Repl:
                 await self._pending.idle.wait()  # it may have approved a call, after which the turn continues
         return self._exit_code(failed=failed)
 
-    async def send_all(self, keyboard: Keyboard) -> int:
-        """Send all of the input as one message, wait for its answer, and return the exit code."""
-        text = await keyboard.read_all()
+    async def send_all(self, keyboard: Keyboard, *, after: str = "", reads: bool = True) -> int:
+        """Send one message, wait for its answer, and return the exit code.
+
+        Args:
+            keyboard: The input, all of which is part of the message.
+            after: The beginning of the message, which the input follows.
+            reads: False to leave the input alone.
+        """
+        read = await keyboard.read_all() if reads else ""
+        text = "\n\n".join(part for part in (after, read) if part.strip())
         if not text.strip():
             self._view.say("The standard input is empty; nothing was sent.")
             return 2
@@ -183,8 +206,13 @@ class Repl:
         name, _, argument = line.strip().partition(" ")
         if name == "/attach":
             await self._attach(argument.strip())
-        elif name == "/switch":
+        elif name == "/switch" and argument.strip():
             self._switch(argument.strip())
+        elif name in ("/switch", "/sessions") and not argument.strip() and self._pick is not None:
+            await self._client.list_sessions()
+            self._pick("/switch ")
+        elif name == "/switch":
+            self._view.say(SWITCH_USAGE)
         elif name == "/help" and (line_of_ours := own_help_of(argument)) is not None:
             self._view.document(line_of_ours)
         elif (hint := own_hint(line, self._client.commands)) is not None:
@@ -192,6 +220,13 @@ class Repl:
         else:
             return False
         return True
+
+    async def _attach_mentioned(self, line: str) -> None:
+        """Attach the files that a message names as `@path`; other words with an `@` are left as they are."""
+        for path in dict.fromkeys(MENTIONED.findall(line)) if not line.lstrip().startswith("/") else ():
+            named = (path, path.rstrip(".,;:!?)"))
+            if (file := await asyncio.to_thread(_first_file, named)) is not None:
+                await self._attach(file)
 
     async def _attach(self, path: str) -> None:
         if not path:
@@ -210,7 +245,7 @@ class Repl:
 
     def _switch(self, key: str) -> None:
         if not KEY.fullmatch(key):
-            self._view.say("/switch takes the name of a conversation: 1 to 64 of A-Z a-z 0-9 . _ : -")
+            self._view.say(SWITCH_USAGE)
         elif self._client.unaccepted:
             self._view.say("A message has not reached the gateway yet; try again once it has.")
         elif key != self._client.session:
@@ -339,3 +374,8 @@ class Repl:
     def _leave(self, code: int | None = None) -> None:
         if not self._left.done():
             self._left.set_result(code if code is not None else 0 if self._interactive else LEFT_BY_INTERRUPT)
+
+
+def _first_file(paths: Sequence[str]) -> str | None:
+    """Return the first path at which there is a file. Blocks."""
+    return next((path for path in paths if os.path.isfile(os.path.expanduser(path))), None)

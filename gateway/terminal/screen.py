@@ -9,8 +9,8 @@ from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Setti
 from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line
-from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
-from gateway.terminal.renderer import Renderer
+from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
+from gateway.terminal.renderer import PROMPT, Renderer
 from gateway.terminal.shown_calls import FinishedCall, ShownCalls
 from sessions.events.events import (
     ApprovalAsked,
@@ -60,6 +60,10 @@ UNFOLDED_LINES = 200
 """Lines of an argument or an output that are shown in full; of a longer one, the beginning and the end."""
 
 
+EARLIER_EXCHANGES, EARLIER_LINES = 3, 40
+"""How many exchanges are shown of a conversation that is opened, and how many lines of each text."""
+
+
 class Page:
     """Confirmed answers to this client's messages; nothing is printed twice."""
 
@@ -99,7 +103,8 @@ class Page:
 
 
 class Screen:
-    """A terminal: answers stream, a tool call is one dim line and unfolds on demand. `address` is shown at the start."""
+    """A terminal: answers stream, a tool call is one dim line and unfolds on demand. `address` is shown at the start, unless
+    it is empty."""
 
     def __init__(self, renderer: Renderer, *, address: str, session: str) -> None:
         self._renderer = renderer
@@ -129,6 +134,8 @@ class Screen:
                 self._renderer.dim(f"({one_line(signal.reason, 200)} Your messages are kept and sent later.)")
             case Refusal():
                 self.say(signal.message)
+            case Earlier():
+                self._show_earlier(signal)
             case Delta():
                 self._delta(signal)
             case Settings():
@@ -190,11 +197,28 @@ class Screen:
             return
         self._greeted = True
         self._verbose = signal.welcome.verbose
+        if not self._address:
+            return
         model = f", model {signal.welcome.model}" if signal.welcome.model else ""
         self._renderer.dim(
             f"{one_line(signal.welcome.server, 60)} at {self._address}, session {self._session}{one_line(model, 100)}."
             " /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
+
+    def _show_earlier(self, signal: Earlier) -> None:
+        """Show the last exchanges of the conversation: what was asked, and how it was answered."""
+        shown = [each for each in signal.events if isinstance(each.event, MessageReceived | ModelReplied | CommandAnswered)]
+        asked = [at for at, each in enumerate(shown) if isinstance(each.event, MessageReceived)]
+        for each in shown[asked[-EARLIER_EXCHANGES:][0] :] if asked else ():
+            match each.event:
+                case MessageReceived():
+                    self._renderer.dim(f"{PROMPT}{_shortened(printable(each.event.text), EARLIER_LINES)}")
+                case ModelReplied() if each.event.text.strip():
+                    self._renderer.document(_shortened(each.event.text, EARLIER_LINES))
+                case CommandAnswered():
+                    self._renderer.document(_shortened(each.event.answer, EARLIER_LINES))
+                case _:
+                    pass
 
     def _event(  # noqa: PLR0912 - one arm for each kind
         self, session: str, recorded: Recorded, *, ours: bool
@@ -345,10 +369,10 @@ class Screen:
         self._renderer.stream(text)
 
 
-def _shortened(text: str) -> str:
-    """Return the beginning and the end of a text with too many lines."""
+def _shortened(text: str, most: int = UNFOLDED_LINES) -> str:
+    """Return the beginning and the end of a text with more than `most` lines."""
     lines = text.rstrip("\n").split("\n")
-    if len(lines) <= UNFOLDED_LINES:
+    if len(lines) <= most:
         return "\n".join(lines)
-    half = UNFOLDED_LINES // 2
+    half = most // 2
     return "\n".join([*lines[:half], f"[… {len(lines) - 2 * half:,} lines …]", *lines[-half:]])

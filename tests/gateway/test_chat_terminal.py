@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 from collections.abc import Mapping
@@ -54,6 +55,40 @@ async def test_once_prints_the_answer_of_the_turn_that_its_message_joined(tmp_pa
         await other.until_type("delta")
         async with deadline():
             assert await chat(g.url, "two", "--once") == (0, "All of that.\n", "")
+
+
+async def test_a_question_is_sent_with_what_is_piped_in(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        assert await chat(g.url, "one\ntwo\n", "Review", "this.") == (0, "Review this.\n\none\ntwo\n", "")
+        assert await chat(g.url, "", "Only", "that.") == (0, "Only that.\n", "")
+        assert received(g.journals()) == ["Review this.\n\none\ntwo", "Only that."]
+
+
+async def test_a_question_at_a_terminal_prints_only_the_answer(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Terminal(80, 24) as terminal:
+        process = await terminal.chat(g.url, "What is it?")
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+        await terminal.sees("What is it?\n")
+        assert terminal.shown.strip() == "What is it?"
+
+
+async def test_answers_as_json(tmp_path: Path) -> None:
+    calls = [{"tool": "read", "arguments": {"path": "."}}]
+    script: list[dict[str, Any]] = [{"text": "I look.", "calls": calls}, {"text": "Empty."}, {"error": "bad_request"}]
+    async with gateway(tmp_path, script=script) as g:
+        code, out, complaints = await chat(g.url, "What is there?\n/whoami\nAnd?\n", "--json")
+        (session,) = g.journals()
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert (code, complaints) == (1, "")
+    assert [(each["outcome"], each["session"]) for each in answers] == [
+        ("replied", "main"),
+        ("replied", "main"),
+        ("failed", "main"),
+    ]
+    assert (answers[0]["text"], answers[0]["calls"]) == ("I look.\n\nEmpty.", ["read"])
+    assert (answers[0]["model"], answers[0]["session_id"]) == ("scripted:script", session)
+    assert answers[0]["usage"]["output"] > 0
+    assert answers[2]["error"]["sentence"] == "The script says bad_request."
 
 
 async def test_once_without_input_sends_nothing(tmp_path: Path) -> None:

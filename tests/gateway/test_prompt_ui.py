@@ -199,7 +199,7 @@ async def test_a_terminal_is_left_as_it_was_found_when_the_program_is_ended(tmp_
 async def test_commands_are_completed(tmp_path: Path) -> None:
     async with prompt_ui(tmp_path) as (_, terminal):
         terminal.types("/sw")
-        await terminal.sees("/switch KEY")
+        await terminal.sees("/switch [KEY]")
         terminal.types(TAB + "other" + ENTER)
         await terminal.sees("session other")
         terminal.types("hello there" + ENTER)
@@ -208,17 +208,60 @@ async def test_commands_are_completed(tmp_path: Path) -> None:
         await terminal.sees("/switch takes the name of a conversation")
 
 
+async def test_a_conversation_is_picked_and_shows_its_last_exchanges(tmp_path: Path) -> None:
+    async with prompt_ui(tmp_path) as (g, terminal):
+        other = await g.connect()
+        for number in range(5):
+            await other.chat(f"bees {number}", session="garden")
+        terminal.types("/sessions" + ENTER)
+        await terminal.sees("garden")
+        terminal.types("gar")
+        await terminal.sees("› /switch gar")
+        terminal.types(TAB)
+        await terminal.sees("› /switch garden")
+        terminal.types(ENTER)
+        await terminal.sees("session garden")
+        await terminal.sees("› bees 4\n")
+        assert "bees 1" not in terminal.shown
+        assert terminal.shown.count("bees 2") == 2, "the message and its answer"
+        terminal.types("and now?" + ENTER)
+        await terminal.sees("\nand now?\n")
+
+
+async def test_a_long_pasted_text_is_folded_until_it_is_sent(tmp_path: Path) -> None:
+    text = "".join(f"line {number}\n" for number in range(500))
+    async with prompt_ui(tmp_path, {"text": "Long."}) as (g, terminal):
+        terminal.types("see " + PASTE.format(text))
+        await terminal.sees("› see [pasted 4 kB]")
+        terminal.types(" please" + ENTER)
+        await terminal.sees("Long.")
+        assert received(g.journals()) == [f"see {text} please"]
+        terminal.types(UP)
+        await terminal.sees("line 499")
+        terminal.types(CTRL_C)
+
+
+async def test_a_file_that_a_message_names_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("the file")
+    async with prompt_ui(tmp_path, {"text": "Seen."}) as (g, terminal):
+        terminal.types(f"Read @{tmp_path / 'notes.md'}, not @nobody." + ENTER)
+        await terminal.sees("Seen.")
+        (journal,) = g.journals().values()
+        (message,) = [event for event in journal if event["kind"] == "message_received"]
+    assert [file["name"] for file in message["attachments"]] == ["notes.md"]
+
+
 async def test_help_tells_of_the_commands_of_this_program_too(tmp_path: Path) -> None:
     async with prompt_ui(tmp_path, columns=120, rows=60) as (g, terminal):
         terminal.types("/help" + ENTER)
-        await terminal.sees("/attach PATH: Attach a file to the next message.")
+        await terminal.sees("/attach PATH: Attach a file to the next message;")
         assert (
             terminal.shown.index("/stop: ")
             < terminal.shown.index("In this terminal")
-            < terminal.shown.index("/switch KEY: ")
+            < terminal.shown.index("/switch [KEY]: ")
         )
         terminal.types("/help /switch" + ENTER)
-        await terminal.sees("› /help /switch\n/switch KEY: Switch to another conversation; a new KEY starts one.\n")
+        await terminal.sees("› /help /switch\n/switch [KEY]: Pick a conversation, or switch to KEY; a new KEY starts one.\n")
         terminal.types("/attach" + ENTER)
         await terminal.sees("/attach takes the path of a file: /attach PATH\n")
         assert received(g.journals()) == ["/help"]

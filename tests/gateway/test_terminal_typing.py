@@ -12,7 +12,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from gateway.protocol.client_frames import CommandLine, Delta, Paused, Welcome
+from gateway.protocol.client_frames import CommandLine, Delta, Paused, SessionSummary, Welcome
 from gateway.terminal.activity import Activity
 from gateway.terminal.client.signals import Connected, Disconnected, Happened
 from gateway.terminal.input_line import KEPT, LARGEST, LONGEST, Completions, InputHistory, history_file
@@ -34,7 +34,11 @@ from tests.waiting import until
 
 def completed(typed: str) -> list[str]:
     commands = (CommandLine(name="status", usage="/status"), CommandLine(name="model", usage="/model [NAME]"))
-    completions = Completions(commands=lambda: commands, keys=lambda: ("main", "other", "office"))
+    listed = [
+        SessionSummary(session=key, session_id="", head=1, title=title)
+        for key, title in (("main", ""), ("other", "Bees"), ("office", ""))
+    ]
+    completions = Completions(commands=lambda: commands, sessions=lambda: listed)
     return [each.text for each in completions.get_completions(Document(typed), CompleteEvent())]
 
 
@@ -43,6 +47,9 @@ def test_commands_sessions_and_paths_are_completed_where_they_belong(tmp_path: P
     assert completed("/") == ["/attach ", "/model ", "/status", "/switch "]
     assert completed("/st") == ["/status"]
     assert completed("/switch o") == ["other", "office"]
+    assert completed("/switch bee") == ["other"], "by its title"
+    assert completed(f"look at @{tmp_path}/no") == ["tes.md"]
+    assert completed("ana@example.org") == []
     assert completed(f"/attach {tmp_path}/no") == ["tes.md"]
     assert completed("say /st") == completed("/st\n/st") == completed("") == []
 

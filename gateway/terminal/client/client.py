@@ -25,10 +25,12 @@ from gateway.protocol.client_frames import (
     Delta,
     EventFrame,
     GatewayFrame,
+    HistoryPage,
     Output,
     Paused,
     Refusal,
     SessionList,
+    SessionSummary,
     Settings,
     Welcome,
 )
@@ -43,7 +45,7 @@ from gateway.terminal.client.connection import (
     websocket_url,
 )
 from gateway.terminal.client.local_gateway import TokenMissing, read_token
-from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
+from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import ApprovalScope, Decision, SessionClosed
 
@@ -55,6 +57,9 @@ DELAYS = (0.1, 5.0)
 
 BUSY_SECONDS = 1.0
 """Seconds before a message is sent again to a busy gateway that names no delay."""
+
+LIST_SECONDS = 10.0
+"""Seconds for which the list of sessions is awaited."""
 
 WAITING_SIGNALS = 10_000
 """Maximum signals in the queue; the connection is not read while it is full."""
@@ -136,6 +141,7 @@ class ChatClient:
     Args:
         session: The key.
         patience: Seconds for which a lost gateway is tried before the client fails.
+        earlier: How many events from before the first connection are reported, as `Earlier`; 0 for none.
         token_file: The file from which the token is read again if it is refused; an unchanged token fails.
 
     `signals` must be consumed while the client is open.
@@ -150,6 +156,7 @@ class ChatClient:
         session: str = "main",
         name: str = "exuvia client",
         patience: float = 60.0,
+        earlier: int = 0,
     ) -> None:
         self.session = session
         self._url = websocket_url(url)
@@ -157,13 +164,15 @@ class ChatClient:
         self._token_file = token_file
         self._name = name
         self._patience = patience
+        self._earlier = earlier
         self._dedup = EventDedup()
         self._catching_up = False
         self._requested: tuple[str, int] | None = None
         """The position in the last `subscribe`."""
         self._subscription = ""
-        self.keys: tuple[str, ...] = ()
-        """The keys of this person's sessions at the time of the connection."""
+        self.sessions: tuple[SessionSummary, ...] = ()
+        """This person's sessions at the last request for the list, the newest first."""
+        self._listed = asyncio.Event()
         self.commands: tuple[CommandLine, ...] = ()
         """The commands that the gateway listed."""
         self._reported = ""
@@ -228,6 +237,17 @@ class ChatClient:
     async def upload(self, file: Path) -> Uploaded:
         """Upload a file for the next message; raise UploadRefused on failure."""
         return await upload(self._http, self._url, self._token, file)
+
+    async def list_sessions(self) -> bool:
+        """Request the list of sessions again, and return once `sessions` has it; return False without a connection."""
+        if self._connection is None:
+            return False
+        self._listed.clear()
+        self._connection.send("sessions", id=self._number())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIST_SECONDS):
+                await self._listed.wait()
+        return self._listed.is_set()
 
     @property
     def unaccepted(self) -> int:
@@ -323,14 +343,15 @@ class ChatClient:
         connection.send("sessions", id=self._number())
         if self._dedup.position is None and not self._unaccepted:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
-            await self._find_head(frames)
+            await self._find_head(connection, frames)
         self._subscribe(connection)
         self._postponed.clear()
         for message in self._unaccepted.values():
             connection.send("send", **message.fields)
 
-    async def _find_head(self, frames: AsyncIterator[GatewayFrame]) -> None:
-        """Find the head of the session before any event was seen, so that nothing after it is missed."""
+    async def _find_head(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
+        """Find the head of the session before any event was seen, so that nothing after it is missed, and request what was
+        before it."""
         async for frame in frames:
             if isinstance(frame, SessionList):
                 self._list(frame)
@@ -339,10 +360,14 @@ class ChatClient:
                         # From an open question on, if there is one: it waits for whoever comes.
                         seen = listed.head if listed.question is None else min(listed.head, listed.question - 1)
                         self._dedup.start(listed.session_id, seen)
+                        if self._earlier and seen:
+                            page = {"session_id": listed.session_id, "before": seen + 1, "limit": self._earlier}
+                            connection.send("history", id=self._number(), session=self.session, **page)
                 return
 
     def _list(self, frame: SessionList) -> None:
-        self.keys = tuple(listed.session for listed in frame.sessions)
+        self.sessions = tuple(sorted(frame.sessions, key=lambda listed: listed.at, reverse=True))
+        self._listed.set()
 
     def _subscribe(self, connection: Connection) -> None:
         if (position := self._dedup.position) is not None:
@@ -370,6 +395,8 @@ class ChatClient:
                 return await self._refused(frame)
             case SessionList():
                 self._list(frame)
+            case HistoryPage():
+                await self._signals.put(Earlier(tuple(decode(bytes(event)) for event in frame.events)))
             case Welcome():
                 pass
             case _:

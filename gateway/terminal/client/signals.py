@@ -35,4 +35,10 @@ class Happened(msgspec.Struct, frozen=True):
     recorded: Recorded
 
 
-Signal: TypeAlias = Connected | Disconnected | Postponed | Happened | Delta | Output | Paused | Settings | Refusal
+class Earlier(msgspec.Struct, frozen=True):
+    """The last events before those that are reported, in order."""
+
+    events: tuple[Recorded, ...]
+
+
+Signal: TypeAlias = Connected | Disconnected | Postponed | Earlier | Happened | Delta | Output | Paused | Settings | Refusal
