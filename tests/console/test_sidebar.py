@@ -161,6 +161,98 @@ async def test_a_search_finds_titles_and_is_left_by_escape(tmp_path: Path, brows
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
+async def test_a_search_finds_messages_in_all_conversations_and_opens_them_at_their_place(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        for number in range(60):
+            await client.chat(f"Message {number} is about plants.", session="garden")
+        await client.chat("Lobsters <b>walk</b> sideways, too.", session="sea")
+        await client.chat("Nothing of it.", session="other")
+        page = await begin(visit)
+        search = page.get_by_role("searchbox", name="Search conversations")
+        await search.fill("sideways lobst")
+        hits = page.get_by_role("list", name="Messages").get_by_role("link")
+        await expect(hits).to_have_count(2)
+        await expect(hits.first).to_contain_text("Lobsters <b>walk</b> sideways, too.")
+        await expect(hits.first.locator("mark")).to_have_text(["Lobsters", "sideways"])
+        await search.fill("message")
+        await expect(hits).to_have_count(20)
+        await page.get_by_role("button", name="More results").press("Enter")
+        await expect(hits).to_have_count(40)
+        await expect(hits.nth(20)).to_be_focused()
+        assert await faults(page) == []
+        await search.fill("message 3 plants")
+        await expect(hits.last).to_contain_text("Message 3 is about plants.")
+        await expect(hits.last).to_contain_text("You")
+        await hits.last.press("Enter")
+        await expect(page.locator(".sought")).to_contain_text("Message 3 is about plants.")
+        await expect(page.locator(".sought")).to_be_in_viewport()
+        await search.fill("unheard-of")
+        await expect(page.get_by_text("Nothing was found.")).to_be_visible()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_conversation_is_exported_and_deleted_with_its_versions(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        await client.chat("Keep this", session="kept")
+        await client.chat("Hello", session="garden")
+        await client.chat("Hello again", session=await fork(client, "garden", 1))
+        page = await begin(visit)
+        second = await visit.tab()
+        await page.goto(f"{visit.url}/#/chat/garden")
+        await expect(heading(page)).to_have_text("garden")
+        await page.get_by_role("button", name="Actions for this conversation").click()
+        await page.get_by_role("menuitem", name="Export…").click()
+        async with page.expect_download() as downloading:
+            await page.get_by_role("link", name="Markdown").click()
+        download = await downloading.value
+        assert download.suggested_filename == "garden.md"
+        assert "Hello" in Path(await download.path()).read_text()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+        await rows(page).filter(has_text="garden").press("Delete")
+        dialog = page.get_by_role("dialog", name="Delete “garden”?")
+        await expect(dialog).to_contain_text("All of its 2 versions are deleted.")
+        await expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        assert await faults(page) == []
+        await page.keyboard.press("Escape")
+        await expect(rows(page)).to_have_count(2)
+        await rows(page).filter(has_text="garden").press("Delete")
+        await dialog.get_by_role("button", name="Delete").press("Enter")
+        done = page.get_by_role("dialog", name="Deleted")
+        await expect(done).to_contain_text("“garden” was deleted")
+        await expect(done).to_contain_text("backups, are unchanged")
+        await expect(done).not_to_contain_text("fork")
+        await done.get_by_role("button", name="Close").press("Enter")
+        await expect(heading(page)).to_have_text("New conversation")
+        for each in (page, second):
+            await expect(rows(each)).to_have_text(["kept"])
+        assert [each["text"] for events in running.journals().values() for each in events if "text" in each][:1] == [
+            "Keep this"
+        ]
+        assert len(running.journals()) == 1
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_conversation_is_not_deleted_while_it_is_answered(tmp_path: Path, browser: Browser) -> None:
+    script = [{"text": "one " * 2000, "delay_ms": 100}]
+    async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
+        page = await begin(visit)
+        await say(page, "Count")
+        await expect(entries(page, "assistant.live")).to_contain_text("one")
+        await rows(page).press("Delete")
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
+        await expect(page.get_by_role("dialog").get_by_role("alert")).not_to_be_empty()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await page.get_by_role("button", name="Stop").click()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
 async def test_running_conversations_and_new_answers_are_marked(tmp_path: Path, browser: Browser) -> None:
     counting = Counting()
     async with (

@@ -143,6 +143,13 @@ class App {
     return this.shell.sessions;
   }
 
+  /** A conversation was deleted. */
+  forget(key) {
+    if (this.lastKey === key) localStorage.removeItem(LAST);
+    if (OF_A_SESSION.includes(this.route.page) && this.route.key === key) this.go(`#/chat/${FRESH}`);
+    for (const kind of ["draft", "unsent"]) localStorage.removeItem(`exuvia.${kind}.${key}`);
+  }
+
   get lastKey() {
     return localStorage.getItem(LAST) || "main";
   }

@@ -4,6 +4,7 @@ import { askLine } from "../controls.js";
 import { readable } from "../elements.js";
 import { sentence } from "../format.js";
 import { t } from "../language.js";
+import { deletion, exporting } from "./dialogs.js";
 import { openMenu } from "./menu.js";
 
 const LONGEST_TITLE = 100;
@@ -22,6 +23,9 @@ export class Actions {
       { label: pinned ? t("Unpin") : t("Pin"), icon: "pin", act: () => this.pin(conversation, !pinned) },
       ...(conversation.rows.length > 1 ? [{ label: t("Versions…"), icon: "fork", act: () => this.tree(conversation) }] : []),
       { label: archived ? t("Unarchive") : t("Archive"), icon: "archive", act: () => this.archive(conversation, !archived) },
+      { label: t("Export…"), icon: "download", act: () => exporting(conversation) },
+      null,
+      { label: t("Delete…"), icon: "bin", danger: true, act: () => this.delete(conversation) },
     ]);
   }
 
@@ -43,6 +47,10 @@ export class Actions {
 
   async archive(conversation, archived) {
     await this.each(conversation.rows, (row) => ({ type: "archive", session: row.session, archived }));
+  }
+
+  delete(conversation) {
+    deletion(this.app, conversation);
   }
 
   /** Send a frame for each of these rows; true if all were accepted. */

@@ -39,7 +39,7 @@ function conversationOf(key, rows, open, unread) {
   let newest = rows[0];
   for (const row of rows) if (usedAt(row) > usedAt(newest)) newest = row;
   const shown = rows.find((row) => row.session === open) ?? newest;
-  if (rows.length > 1) rows.sort((one, other) => (one.session_id < other.session_id ? -1 : 1));
+  if (rows.length > 1) rows.sort((one, other) => (one.created < other.created ? -1 : 1));
   return {
     key, shown, rows, at: usedAt(newest),
     name: nameOf(shown, rows),

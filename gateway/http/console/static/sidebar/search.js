@@ -1,29 +1,65 @@
-// The search of the sidebar: the titles that have the words.
+// The search of the sidebar: titles at once, then the texts of all messages and answers.
 import { fill, h, readable } from "../elements.js";
+import { ago, sentence } from "../format.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
 
-const TITLES = 100; // conversations whose titles match
+const PAUSE = 150; // milliseconds without a key before the gateway is asked
+const AGAIN = 500; // milliseconds until it is asked again while it indexes
+const TITLES = 6; // conversations whose titles match
+const HITS = 20;
 
 export class Search {
   constructor(app, sidebar) {
     this.app = app;
     this.sidebar = sidebar;
     this.wanted = ""; // what is searched for
+    this.hits = [];
+    this.more = false;
+    this.state = ""; // "", "searching", or a sentence about a failure
+    this.asked = null; // aborts the running request
     this.input = h("input", { type: "search", placeholder: t("Search"), "aria-label": t("Search conversations"), autocomplete: "off",
       maxLength: 200, on: { input: () => this.onInput(), keydown: (event) => this.onKeydown(event) } });
     this.field = h("span", { class: "field" }, icon("search"), this.input);
     this.titles = h("ul", { "aria-label": t("Conversations with this title") });
+    this.texts = h("ul", { "aria-label": t("Messages") });
     this.count = h("p", { class: "faint small", role: "status" });
+    this.further = h("button", { type: "button", class: "worded", hidden: true, on: { click: () => this.ask(this.hits.length) } },
+      t("More results"));
     this.results = h("div", { class: "results", hidden: true, on: { keydown: (event) => this.onArrow(event) } },
-      this.titles, this.count);
+      this.titles, this.count, this.texts, this.further);
   }
 
   onInput() {
     const wanted = this.input.value.trim();
     if (wanted === this.wanted) return;
     this.wanted = wanted;
+    this.asked?.abort();
+    clearTimeout(this.timer);
+    this.hits = [];
+    this.more = false;
+    this.state = wanted ? "searching" : "";
+    if (wanted) this.timer = setTimeout(() => this.ask(0), PAUSE);
     this.sidebar.drawNow();
+  }
+
+  /** Ask the gateway for hits from `offset` on. */
+  async ask(offset) {
+    const asked = (this.asked = new AbortController());
+    try {
+      const query = new URLSearchParams({ q: this.wanted, limit: HITS, offset });
+      const { hits, more, pending = 0 } = await this.app.api.get(`/api/conversations/search?${query}`, { signal: asked.signal });
+      if (asked.signal.aborted) return;
+      const focused = document.activeElement === this.further;
+      Object.assign(this, { hits: [...this.hits.slice(0, offset), ...hits], more, state: pending ? "searching" : "" });
+      this.draw();
+      if (pending && !offset) this.timer = setTimeout(() => this.ask(0), AGAIN); // the first search builds an index
+      if (focused) this.texts.children[offset]?.firstChild.focus();
+    } catch (error) {
+      if (asked.signal.aborted) return;
+      this.state = sentence(error);
+      this.draw();
+    }
   }
 
   draw() {
@@ -33,7 +69,15 @@ export class Search {
     const titled = this.sidebar.conversations.filter(({ name }) => name.toLowerCase().includes(needle)).slice(0, TITLES);
     fill(this.titles, titled.map((conversation) => this.titleRow(conversation, needle)));
     this.titles.hidden = !titled.length;
-    this.count.textContent = titled.length ? "" : t("Nothing was found.");
+    fill(this.texts, this.hits.map((hit) => this.hitRow(hit)));
+    this.texts.hidden = !this.hits.length;
+    this.further.hidden = !this.more;
+    this.count.textContent = this.state === "searching" ? t("Searching…") : this.state || this.found(titled);
+  }
+
+  found(titled) {
+    if (this.hits.length) return t("In messages");
+    return titled.length ? "" : t("Nothing was found.");
   }
 
   titleRow({ name, shown, archived }, needle) {
@@ -42,6 +86,15 @@ export class Search {
     const marked = at < 0 ? [text] : [text.slice(0, at), h("mark", {}, text.slice(at, at + needle.length)), text.slice(at + needle.length)];
     return h("li", {}, h("a", { href: `#/chat/${encodeURIComponent(shown.session)}` }, h("span", { class: "name" }, marked),
       archived ? h("span", { class: "faint small" }, t("archived")) : null));
+  }
+
+  hitRow({ session, session_id, seq, at, role, title, snippet, archived }) {
+    const name = this.sidebar.conversationOf(session)?.name || title || session;
+    const who = role === "person" ? t("You") : t("Assistant");
+    const text = snippet.map(([piece, matched]) => (matched ? h("mark", {}, readable(piece)) : readable(piece)));
+    return h("li", {}, h("a", { class: "hit", href: `#/chat/${[session, session_id, seq].map(encodeURIComponent).join("/")}` },
+      h("span", { class: "head" }, h("span", { class: "name" }, readable(name)), h("time", { class: "faint", dateTime: at }, ago(at))),
+      h("span", { class: "snippet" }, h("span", { class: "faint" }, archived ? `${who} · ${t("archived")}: ` : `${who}: `), text)));
   }
 
   // --- keys ------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,10 @@ export class Seen {
     this.keep();
   }
 
+  forget(key) {
+    if (this.marks.delete(key)) this.keep();
+  }
+
   keep() {
     try {
       localStorage.setItem(this.place, JSON.stringify({ since: this.since, marks: [...this.marks] }));

@@ -44,6 +44,7 @@ export class Sessions extends EventTarget {
     app.socket.on("accepted", (frame) => this.rowOf(frame.session) || this.refresh());
     app.socket.on("forked", () => this.refresh());
     app.socket.on("settings", (frame) => this.onSettings(frame));
+    app.socket.on("deleted", (frame) => this.onDeleted(frame));
     app.socket.on("event", (frame) => this.onEvent(frame));
     document.addEventListener("visibilitychange", () => this.draw());
     setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
@@ -108,6 +109,14 @@ export class Sessions extends EventTarget {
     const row = this.rowOf(session);
     if (!row) return;
     Object.assign(row, { title, pinned, archived });
+    this.draw();
+  }
+
+  /** A conversation was deleted, in this tab or elsewhere: leave its page, and keep nothing of it in this browser. */
+  onDeleted({ session }) {
+    this.rows = this.rows.filter((row) => row.session !== session);
+    this.seen.forget(session);
+    this.app.forget(session);
     this.draw();
   }
 
@@ -223,9 +232,10 @@ class Row {
   }
 
   onKeydown(event) {
-    if (event.key !== "F2") return;
+    const act = { F2: "rename", Delete: "delete" }[event.key];
+    if (!act) return;
     event.preventDefault();
-    this.sidebar.actions.rename(this.conversation);
+    this.sidebar.actions[act](this.conversation);
   }
 
   update({ conversation, position, size }) {
