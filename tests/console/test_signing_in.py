@@ -409,6 +409,19 @@ async def test_the_frame_of_diagrams_runs_its_own_scripts_only_and_loads_nothing
     assert [frame.count(b"<script>%b</script>" % script) for script in scripts] == [1, 1]
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_every_module_of_the_first_page_is_loaded_at_once(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.page.goto(visit.url)
+        await visit.page.get_by_label("Token").wait_for()
+        loaded, named = await visit.page.evaluate(
+            "[performance.getEntriesByType('resource').map(({ name }) => name).filter((name) => name.endsWith('.js')),"
+            " [...document.querySelectorAll('script, link[rel=modulepreload]')].map(({ src, href }) => src ?? href)]"
+        )
+    assert set(loaded) == set(named)  # none is found only by reading another
+    assert len(loaded) > 10
+
+
 async def test_no_path_escapes_the_consoles_folder(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with running.http.get(f"{running.url}/") as response:

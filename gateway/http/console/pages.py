@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import posixpath
+import re
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from gateway.http.responses import HEADERS, refusal
 from gateway.http.websocket_connection import ConnectionServices
 
 FOLDER = Path(__file__).parent / "static"
-PAGE, WORKER = "index.html", "service_worker.js"
+PAGE, SCRIPT, WORKER = "index.html", "app.js", "service_worker.js"
 
 POLICY = "; ".join(
     (
@@ -68,6 +71,8 @@ FRAME_POLICY = "; ".join(
 runs the scripts that it contains, by their digests, and loads nothing."""
 
 KEPT = "public, max-age=31536000, immutable"
+_IMPORT = re.compile(rb'^(?:im|ex)port\b[^;"]*"(\.[^"]+)";', re.MULTILINE)
+_PRELOAD = '<link rel="modulepreload" href="/console/{digest}/%s">'
 _SMALLEST_PACKED = 1024
 _LARGEST_OFFLINE = 256 * 1024
 _MEDIA = {
@@ -111,6 +116,8 @@ def read_files(folder: Path = FOLDER) -> Files:
     }
     digest = sha256(b"".join(name.encode() + sha256(body).digest() for name, body in bodies.items())).hexdigest()[:16]
     scripts = [bodies.pop(name) for name in FRAME_SCRIPTS]
+    modules = "\n".join(_PRELOAD % name for name in imported(bodies, SCRIPT))
+    bodies[PAGE] = bodies[PAGE].replace(b"{modules}", modules.encode())
     offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
     for name in (PAGE, WORKER):
         bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
@@ -119,6 +126,18 @@ def read_files(folder: Path = FOLDER) -> Files:
         scripts=" ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in scripts)
     )
     return Files({name: File(body, _MEDIA[Path(name).suffix]) for name, body in bodies.items()}, digest, policy)
+
+
+def imported(bodies: Mapping[str, bytes], script: str) -> list[str]:
+    """Return the modules that a script imports when it starts, directly or not."""
+    found = [script]
+    for name in found:  # which grows
+        paths = (
+            posixpath.normpath(posixpath.join(posixpath.dirname(name), path.decode()))
+            for path in _IMPORT.findall(bodies[name])
+        )
+        found += [path for path in dict.fromkeys(paths) if path not in found]
+    return found[1:]
 
 
 def _is_kept_offline(name: str, body: bytes) -> bool:
