@@ -110,7 +110,7 @@ class Files(msgspec.Struct, frozen=True):
 def read_files(folder: Path = FOLDER) -> Files:
     """Read all files of a folder that browsers use. In the page and the worker, `{digest}` becomes the digest of all,
     and `{files}` the paths of those that the page needs without a connection; in the frame, `{scripts}` becomes its
-    scripts."""
+    scripts. `{modules}` become links that load the page's modules at once, not one after the other as they are found."""
     bodies = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix in _MEDIA
     }
