@@ -44,6 +44,8 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
         reaction: An emoji with which the sender reacted to a post of ours. 👍 and ✅ approve the call of an open question
             once, 👎 and ❌ deny it; others are ignored.
         reacts_to: The receipt that `Channel.deliver` returned for that post.
+        at: The time at which it was sent, in seconds since the epoch, or 0. Messages that the service kept while the gateway
+            was stopped count against the sender's limit for this time, and not for the one at which they arrive.
     """
 
     id: str
@@ -61,6 +63,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     deletes: str = ""
     reaction: str = ""
     reacts_to: str = ""
+    at: float = 0.0
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

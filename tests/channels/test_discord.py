@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -393,6 +394,7 @@ async def test_messages_of_a_server_say_whether_they_address_the_bot(bot: Bot, s
         ("@Ben not you @everyone", False),
     ]  # fmt: skip
     assert arrived[3].reply == "A post."
+    assert {abs(each.at - time.time()) < 600 for each in arrived} == {True}
     assert {each.group for each in arrived} == {True}
     assert (posted["id"], arrived[0].name) == (post, "Ana")
 

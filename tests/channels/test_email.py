@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,10 @@ async def sent(servers: MailServers) -> bytes:
 
 async def test_a_thread_is_a_conversation_and_answers_stay_in_it(servers: MailServers, tmp_path: Path) -> None:
     async with opened(servers, tmp_path) as on:
-        servers.post(mail("Is there any?", subject="Tea", Message_ID="<first@people.test>"))
+        date = "Mon, 23 Nov 2026 12:00:00 +0100"
+        servers.post(mail("Is there any?", subject="Tea", Message_ID="<first@people.test>", Date=date))
         first = await on.arrival()
+        assert first.at == datetime(2026, 11, 23, 11, tzinfo=UTC).timestamp()
         assert (first.id, first.sender, first.chat, first.text) == ("first@people.test", ANA, ANA, "Tea\n\nIs there any?")
 
         receipt = await on.channel.deliver(OutboundMessage(id="s/1", chat=ANA, thread=first.thread, text="Yes, **green**."))
@@ -86,6 +89,7 @@ async def test_a_thread_is_a_conversation_and_answers_stay_in_it(servers: MailSe
 
         servers.post(reply_to(answer.as_bytes(), "How much?\n\nOn Monday Exuvia wrote:\n> Yes, **green**.\n"))
         second = await on.arrival()
+        assert second.at == 0.0  # it has no date
         assert (second.text, second.thread) == ("How much?", first.thread)
         servers.post(reply_to(answer.as_bytes(), "A client without References.", References=""))
         assert (await on.arrival()).thread == first.thread

@@ -508,6 +508,7 @@ async def test_what_was_said_meanwhile_is_fetched_from_the_history(tmp_path: Pat
     assert texts == [f"missed {number}" for number in range(250)]
     assert [each.text for each in arrived if each.chat == "ana"] == ["private two"]
     assert len({each.id for each in arrived} | set(first)) == 253
+    assert min(each.at for each in arrived) > 1_700_000_000
     assert not irc.inbox.arrived.qsize()
 
 

@@ -286,6 +286,43 @@ def test_a_message_that_comes_again_does_not_count() -> None:
         limits.give_back("lines", "ana")
 
 
+def test_messages_that_the_service_kept_count_for_the_time_at_which_they_were_sent() -> None:
+    clock = ManualClock()
+    limits = SenderLimits(clock.monotonic)
+
+    def kept(*ages: float) -> list[bool]:
+        return [accepts(limits, age) for age in ages]
+
+    assert kept(*range(3600, 0, -20)) == [True] * 180  # three a minute, for an hour, all received at once
+    assert kept(0, 0, 0, 0) == [True, True, True, False]
+    clock.move(7200)
+    assert kept(*[3600] * 4, 3580) == [True, True, True, False, True]  # four in the same minute
+    clock.move(60)
+    assert kept(*[-5, -1e9, 1e300], 0) == [True, True, True, False]  # clocks that are wrong give no more
+    clock.move(10 * 86_400)
+    assert kept(*(1e9 - 20 * n for n in range(10))) == [True, True, True, *[False] * 7]  # nor do invented times of long ago
+
+
+def accepts(limits: SenderLimits, age: float) -> bool:
+    try:
+        limits.take("lines", "ana", 3, age=age)
+    except MessageRejected:
+        return False
+    return True
+
+
+async def test_the_time_of_a_message_counts_and_not_when_it_was_received(tmp_path: Path) -> None:
+    clock = ManualClock()
+    configured = settings(channels={"lines": {"kind": "lines", "people": {"77": "owner"}, "messages_per_minute": 2}})
+    async with senders(tmp_path, configured, clock) as known:
+        now = clock.now().timestamp()
+        for number in range(10):
+            assert await known.person_of("lines", message(id=str(number), at=now - 600 + 30 * number)) == "owner"
+        assert await known.person_of("lines", message(id="a", at=now)) == "owner"
+        assert await known.person_of("lines", message(id="b")) == "owner"
+        assert (await rejection(known, message(id="c", at=now))).tell
+
+
 def test_another_limit_counts_at_once() -> None:
     limits = SenderLimits(ManualClock().monotonic)
     for _ in range(10):

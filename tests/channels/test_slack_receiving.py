@@ -57,6 +57,7 @@ async def test_a_direct_message_has_its_sender_name_and_text(stage: Stage) -> No
         chat="D1",
         text="Is <tea> & [milk](https://a.example/?q=1) with @ben in #lab @here?",
         name="Ana \u202e",
+        at=float(ts),
     )
 
 

@@ -211,7 +211,7 @@ async def test_a_message_is_confirmed_only_once_it_is_received(
         durable.set()
         found = await arrived(on)
         assert (found.id, found.sender, found.name, found.chat) == (f"{ANA}/{said['message_id']}", "11", "Ana Bell", "11")
-        assert (found.text, found.group, found.mentioned) == ("hello", False, True)
+        assert (found.text, found.group, found.mentioned, found.at) == ("hello", False, True, said["date"])
         await nothing_else(on, telegram)
 
 

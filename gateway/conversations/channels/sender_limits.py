@@ -15,6 +15,9 @@ MOST_SENDERS = 1000
 
 WINDOW_SECONDS = 60.0
 
+LONGEST_KEPT = 86_400.0
+"""Seconds that a message may be old, at most, to count for the time at which it was sent. Older ones count for this one."""
+
 
 class _Bucket(msgspec.Struct):
     """The messages that a sender may still send, as of a time; `told` is True once they know that they sent too many."""
@@ -34,14 +37,22 @@ class SenderLimits:
         self._monotonic = monotonic
         self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
-    def take(self, channel: str, sender: str, per_minute: int) -> None:
-        """Count a message of a sender.
+    def take(self, channel: str, sender: str, per_minute: int, *, age: float = 0.0) -> None:
+        """Count a message of a sender, for the time at which it was sent: those that a service kept while the gateway was
+        stopped come all at once.
+
+        Args:
+            channel: The channel.
+            sender: The channel's name for the sender.
+            per_minute: The limit.
+            age: Seconds since the message was sent.
 
         Raises:
             MessageRejected: They have sent more than `per_minute`. They are told once, until they are heard again.
         """
-        now, key = self._monotonic(), (channel, sender)
+        now, key = self._monotonic() - min(max(age, 0.0), LONGEST_KEPT), (channel, sender)
         bucket = self._buckets.setdefault(key, _Bucket(per_minute, now))
+        now = max(now, bucket.at)
         self._buckets.move_to_end(key)
         if len(self._buckets) > MOST_SENDERS:
             self._buckets.popitem(last=False)

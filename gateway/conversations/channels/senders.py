@@ -70,6 +70,7 @@ class Senders:
     ) -> None:
         self._settings = settings
         self._pairings = pairings
+        self._clock = clock
         self._opened = opened
         self._requests = PairingRequests(clock.monotonic)
         self._limits = SenderLimits(clock.monotonic)
@@ -88,7 +89,8 @@ class Senders:
         if sender is None:
             raise self._rejected(channel, message)
         if (keys := self._settings.current.channels.get(channel)) is not None:
-            self._limits.take(channel, message.sender, keys.messages_per_minute)
+            age = self._clock.now().timestamp() - message.at if message.at else 0.0
+            self._limits.take(channel, message.sender, keys.messages_per_minute, age=age)
         return sender.person
 
     def not_received(self, channel: str, sender: str) -> None:

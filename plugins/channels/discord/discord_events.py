@@ -17,6 +17,9 @@ THREADS = frozenset({10, 11, 12})
 NOT_FETCHED = frozenset({4, 14, 15, 16})
 """The types of channels that have no messages of their own: categories, directories, forums and media channels."""
 
+EPOCH = 1_420_070_400_000
+"""The beginning of Discord's time in Unix milliseconds: an id has the milliseconds since then, and 22 further bits."""
+
 COMPONENT = 3
 """The type of an interaction that is a press of a button."""
 
@@ -281,4 +284,5 @@ def inbound(
         mentioned=is_addressed(message, me, roles),
         reply=quoted_text(message, me),
         attachments=files,
+        at=0.0 if edited else ((int(message.id) >> 22) + EPOCH) / 1000,
     )

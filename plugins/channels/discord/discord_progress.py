@@ -13,13 +13,11 @@ from typing import Any
 import msgspec
 
 from plugins.api.context import Clock
+from plugins.channels.discord.discord_events import EPOCH
 from plugins.support.state_file import StateFile
 
 CHANNELS = 1000
 """Channels whose last message is remembered: direct messages, and those in which somebody has spoken to the bot."""
-
-EPOCH = 1_420_070_400_000
-"""The beginning of Discord's time in Unix milliseconds: an id has the milliseconds since then, and 22 further bits."""
 
 SLACK = 60_000 << 22
 """A minute, in ids: messages of different channels arrive about in their order, and clocks differ."""

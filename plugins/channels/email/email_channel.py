@@ -70,6 +70,7 @@ class _Incoming(msgspec.Struct, frozen=True, kw_only=True):
     references: tuple[str, ...]
     group: bool
     mentioned: bool
+    at: float
 
     @property
     def is_reply(self) -> bool:
@@ -268,6 +269,7 @@ class EmailChannel:
             references=tuple(dict.fromkeys(references)),
             group=bool(others),
             mentioned=self._address in to or not others,
+            at=headers.sent_at(),
         )
 
     def _thread_of(self, references: list[str], own_id: str) -> str:
@@ -293,6 +295,7 @@ class EmailChannel:
             mentioned=incoming.mentioned,
             thread=incoming.thread,
             name=incoming.author.name,
+            at=incoming.at,
         )
 
     # --- limits and notes ---------------------------------------------------------------------------------------------

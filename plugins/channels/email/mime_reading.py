@@ -17,7 +17,7 @@ from contextlib import suppress
 from email import policy
 from email.message import Message
 from email.parser import BytesHeaderParser, BytesParser
-from email.utils import getaddresses
+from email.utils import getaddresses, parsedate_to_datetime
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -99,6 +99,13 @@ class Headers:
         return [
             (one_line(decoded_words(name)), address.strip().lower()) for name, address in getaddresses(values) if address
         ]
+
+    def sent_at(self) -> float:
+        """Return the time in the field `Date`, in seconds since the epoch; 0 if it has none."""
+        try:
+            return parsedate_to_datetime(self.get("date")).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
 
     def message_ids(self, *names: str) -> list[str]:
         """Return the ids in these fields, without angle brackets."""

@@ -14,6 +14,7 @@ import secrets
 import ssl
 from collections import OrderedDict
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -236,6 +237,7 @@ class IrcChannel:
             text=text,
             group=group,
             mentioned=mentioned,
+            at=_seconds(line.tags.get("time", "")),
         )
         self._senders[message.id] = line.nick
         if len(self._senders) > REMEMBERED:
@@ -390,6 +392,14 @@ def _addressed(text: str, nick: str) -> tuple[str, bool]:
     if found := re.match(rf"@?{name}(?:[:,]\s*|\s+|$)", text, re.IGNORECASE):
         return text[found.end() :] or text, True
     return text, re.search(rf"(?<![\w\[\]\\`^{{|}}-]){name}(?![\w\[\]\\`^{{|}}-])", text, re.IGNORECASE) is not None
+
+
+def _seconds(time: str) -> float:
+    """Return a time of a server in seconds since the epoch; 0 if it does not say one."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _refusal(chat: str, error: Refused, *, is_channel: bool) -> PluginError:

@@ -182,6 +182,7 @@ class EventReader:
             text=text,
             group=room.is_group,
             name=room.names.get(event["sender"], ""),
+            at=_seconds(event.get("origin_server_ts")),
             **more,
         )
 
@@ -273,6 +274,11 @@ def _body(content: Mapping[str, Any], sender: str, *, has_reply: bool) -> str:
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _seconds(millis: Any) -> float:
+    """Return a time stamp of a server in seconds; 0 if it is none."""
+    return millis / 1000 if isinstance(millis, int) and 0 < millis < 10**15 else 0.0
 
 
 def _text(value: Any) -> str:

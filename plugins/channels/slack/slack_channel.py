@@ -299,6 +299,7 @@ class SlackChannel:
             deletes=message.deletes,
             reaction=message.reaction,
             reacts_to=reacts_to,
+            at=message.at,
         )
 
     async def _name(self, user: str) -> str:

@@ -67,6 +67,11 @@ class SlackMessage(msgspec.Struct, frozen=True, kw_only=True):
     reaction: str = ""
     reacts_to: str = ""
 
+    @property
+    def at(self) -> float:
+        """The time of the message in seconds since the epoch; 0 for an edit, which has that of the message."""
+        return float(self.ts) if _TS.fullmatch(self.ts) and not self.edits else 0.0
+
 
 def message_id(channel: str, ts: str) -> str:
     """Return the id of a message."""

@@ -118,6 +118,7 @@ class UpdateReader:
             group=group,
             mentioned=not group or addresses_bot(message, self._bot),
             reply=quoted_text(message),
+            at=0.0 if ids["edits"] else float(message.date),
         )
 
     async def _pass_on(self, inbound: InboundMessage) -> tuple[bool, str]:
