@@ -1,5 +1,8 @@
 """Reads and writes a person's notes with optimistic locking: a note is written only over the content that was read.
 
+The operator's instructions, `AGENTS.md` and `SOUL.md`, are read and written in the same way: everybody reads them, the owner
+writes them.
+
 Everything here blocks: call it in a thread.
 """
 
@@ -15,7 +18,7 @@ from gateway.support.errors import GatewayError
 from plugins.api.memory.scope import Scope
 from plugins.memory.sources.notes import Notes, is_markdown, is_note
 from plugins.support.safe_open import OutsideFolder
-from plugins.support.workspace import why_refused
+from plugins.support.workspace import STANDING, why_refused
 from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target, plain_parts
 
 
@@ -36,8 +39,10 @@ class NoteChanged(GatewayError):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A note; `digest` is the SHA-256 of its bytes. It is not `editable` if it is not UTF-8 or only the owner may change
-    it."""
+    """A note. `digest` is the SHA-256 of its bytes, empty if the file does not exist yet.
+
+    It is not `editable` if it is not UTF-8 or only the owner may change it.
+    """
 
     path: str
     text: str
@@ -80,7 +85,7 @@ def read_note(workspace: Path, path: str, person: str) -> Note:
             content = place.content()
     except (OutsideFolder, OSError, NoteRefused) as error:
         raise NoSuchNote(f"The note {path} cannot be shown: {_reason(error)}") from error
-    if content is None:
+    if content is None and "/".join(parts) not in STANDING:
         raise NoSuchNote(f"There is no note {path}.")
     note = _note("/".join(parts), content)
     fixed = bool(why_refused(parts, person, group=False, writes=True))
@@ -188,8 +193,8 @@ def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
         OutsideFolder: The path is outside the workspace.
     """
     parts = plain_parts(workspace, path, person)
-    if not is_note("/".join(parts)) or not is_markdown(parts[-1]):
-        raise NoteRefused("Notes are MEMORY.md and the Markdown files in memory/.")
+    if "/".join(parts) not in STANDING and (not is_note("/".join(parts)) or not is_markdown(parts[-1])):
+        raise NoteRefused("Notes are MEMORY.md and the Markdown files in memory/; AGENTS.md and SOUL.md can be edited, too.")
     return parts
 
 
@@ -214,7 +219,9 @@ def _bytes(text: str, before: bytes | None) -> bytes:
     return content
 
 
-def _note(path: str, content: bytes) -> Note:
+def _note(path: str, content: bytes | None) -> Note:
+    if content is None:
+        return Note(path=path, text="", digest="", editable=True)
     try:
         text, editable = content.decode(), True
     except UnicodeDecodeError:

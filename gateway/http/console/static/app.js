@@ -5,7 +5,7 @@
 //   sign_in       the form, and the one-time link
 //   preferences   theme, notifications; installing: the service worker, which starts the page offline
 //   chat          the page of a conversation; lists its own modules
-//   context/, memory/, health/   their pages, each with its style sheet
+//   context/, memory/, health/, settings/   their pages, each with its style sheet
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
 //   format, theme   numbers, durations and times in words; light and dark
@@ -38,6 +38,7 @@ const PAGES = {
   context: () => import("./context/context.js"),
   memory: () => import("./memory/memory.js"),
   health: () => import("./health/health.js"),
+  settings: () => import("./settings/settings.js"),
 };
 const OF_A_SESSION = ["chat", "context"];
 const FRESH = "~"; // in place of a key: a session that has none yet

@@ -10,6 +10,7 @@ const PLACES = [
   ["context", t("Context")],
   ["memory", t("Memory")],
   ["health", t("Health")],
+  ["settings", t("Settings")],
 ];
 const STATES = { open: t("Connected"), connecting: t("Connecting…"), closed: t("Not connected") };
 

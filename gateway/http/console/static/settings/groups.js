@@ -1,0 +1,113 @@
+// The groups in which the keys are shown. A key belongs to the group that names it, or else to the one that names the longest
+// beginning of its path; a key of no group is shown with those of the gateway.
+
+import { t } from "../language.js";
+
+export const GROUPS = [
+  {
+    id: "instructions",
+    icon: "edit",
+    title: t("Instructions"),
+    about: t("What the assistant is told before every conversation."),
+    keys: ["agent.instructions", "agent.language", "agent.timezone"],
+  },
+  {
+    id: "models",
+    icon: "chat",
+    title: t("Models and keys"),
+    about: t("Which model answers, which ones stand in for it, and the accounts that they need. Keys can be replaced, and never read."),
+    keys: ["agent", "providers"],
+  },
+  {
+    id: "conversations",
+    icon: "context",
+    title: t("Conversations"),
+    about: t("Messages that arrive during an answer, and what happens before a conversation exceeds the model's window."),
+    keys: ["sessions", "compaction", "pruning", "agent.verbose"],
+  },
+  {
+    id: "memory",
+    icon: "memory",
+    title: t("Memory"),
+    about: t("Notes, facts and earlier conversations: how they are indexed, searched and recalled."),
+    keys: ["memory"],
+  },
+  {
+    id: "tools",
+    icon: "tool",
+    title: t("Tools and skills"),
+    about: t("What the model may read, write, run and look up."),
+    keys: ["tools", "sandbox", "skills", "agent.workspace", "agent.workspace_access", "agent.protected_files", "agent.tool_rounds"],
+  },
+  {
+    id: "approvals",
+    icon: "tick",
+    title: t("Approvals"),
+    about: t("Which tool calls wait for your decision, and which are decided by a rule."),
+    keys: ["approvals"],
+  },
+  {
+    id: "mcp",
+    icon: "fork",
+    title: t("MCP"),
+    about: t("Servers of the Model Context Protocol whose tools the model may call, and programs that use this gateway."),
+    keys: ["mcp", "mcp_access"],
+    sections: [
+      { section: "mcp", add: t("Add a server"), name: t("Name of the server"), none: t("No servers yet.") },
+      { section: "mcp_access", add: t("Add a program"), name: t("Name of the program"), none: t("No programs yet.") },
+    ],
+  },
+  {
+    id: "channels",
+    icon: "send",
+    title: t("Channels"),
+    about: t("Messaging services whose chats become conversations. Their state and who was paired are on the page Health."),
+    keys: ["channels", "plugins.senders"],
+    sections: [{ section: "channels", add: t("Add a channel"), name: t("Name of the channel"), none: t("No channels yet.") }],
+  },
+  {
+    id: "people",
+    icon: "people",
+    title: t("People"),
+    about: t("Everybody besides you who has a token, with private conversations, notes and files."),
+    keys: ["people"],
+    sections: [{ section: "people", add: t("Add a person"), name: t("Name of the person"), none: t("Nobody yet: only you use this gateway.") }],
+  },
+  {
+    id: "gateway",
+    icon: "health",
+    title: t("Gateway"),
+    about: t("The address, access, plugins and the log."),
+    keys: ["gateway", "log", "plugins"],
+  },
+];
+
+/** The id of the group of a key. */
+export function groupOf(key) {
+  let [best, length] = ["gateway", 0];
+  for (const { id, keys } of GROUPS) {
+    for (const each of keys) {
+      if (each.length > length && (key === each || key.startsWith(`${each}.`))) [best, length] = [id, each.length];
+    }
+  }
+  return best;
+}
+
+const NAMES = {
+  api: "API", ca: "CA", id: "ID", imap: "IMAP", ipv6: "IPv6", irc: "IRC", lm: "LM", mcp: "MCP", mmr: "MMR", oauth: "OAuth", smtp: "SMTP",
+  tls: "TLS", ttl: "TTL", url: "URL", openai: "OpenAI", llama: "llama", qmd: "qmd", argv: "command", cwd: "working folder", env: "environment",
+};
+
+/** A name of the configuration as words: "base_url" as "Base URL". */
+export function words(name) {
+  const found = name.split("_").map((word) => NAMES[word] ?? word).join(" ");
+  return found[0].toUpperCase() + found.slice(1);
+}
+
+/** The path of a table as words, without the section that its group is about. */
+export function titleOf(table) {
+  const names = table.split(".");
+  if (names.length === 1) return table === "agent" ? t("Assistant") : words(table);
+  const own = ["providers", "tools", "plugins", "memory", "pruning", "compaction"].includes(names[0]) ? names.slice(1) : names;
+  return own.map(words).join(" · ");
+}
