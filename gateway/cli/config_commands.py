@@ -15,6 +15,7 @@ from gateway.cli.options import PROBLEM, SUCCESS, print_json
 from gateway.config.documented_keys import EXAMPLE
 from gateway.config.keys import Sections
 from gateway.config.rendering import as_toml, shown, sources_of
+from gateway.config.sources import split_key
 from gateway.config.validation import typed_as
 from gateway.doctor.config_check import check
 from gateway.support.errors import ConfigRefused
@@ -78,11 +79,11 @@ def initial(wishes: Mapping[str, str]) -> str:
     text = EXAMPLE.read_text()
     if not wishes:
         return text
-    from gateway.config.toml_editing import KEY, edited  # noqa: PLC0415 - tomlkit, which other commands do not need
+    from gateway.config.toml_editing import edited  # noqa: PLC0415 - tomlkit, which other commands do not need
 
     values = {key: _value(key, value) for key, value in wishes.items()}
     for key, value in values.items():
-        if not KEY.fullmatch(key) or isinstance(value, dict):
+        if len(split_key(key)) < 2 or isinstance(value, dict):
             raise ConfigRefused(f"{key!r} cannot be set with --set; write it into the file.")
     return edited(text, values)
 

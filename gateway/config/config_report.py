@@ -10,10 +10,10 @@ import msgspec
 
 from gateway.config.documented_keys import DocumentedKey, documented_keys
 from gateway.config.key_kinds import Field, ValueKind, tables_of
-from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, Sections
-from gateway.config.rendering import CheckedConfig, Tree, given_value, plain_value, shown
+from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
+from gateway.config.rendering import CheckedConfig, Tree, plain_value, shown
 from gateway.config.settings import AFTER_RESTART
-from gateway.config.sources import NAMED, Sources
+from gateway.config.sources import NAMED, Sources, join_key, split_key
 from plugins.api.context import NoSettings
 from plugins.host.hooks import Hooks
 from plugins.host.loading import built_in_channels, channel_kinds
@@ -26,6 +26,7 @@ _ENTRIES: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "people": (PersonKeys, "people.ana"),
     "mcp": (ServerKeys, "mcp.files"),
     "mcp_access": (McpAccessKeys, "mcp_access.editor"),
+    "prices": (PriceKeys, 'prices."openai:gpt-4.1"'),
 }
 """The sections in which each table has a name that people choose, with the table of the example."""
 
@@ -116,10 +117,11 @@ def tables_of_config(checked: CheckedConfig, hooks: Hooks) -> list[Table]:
         tables += _tables(form, name, name)
     for section, (form, example) in _ENTRIES.items():
         for name in getattr(config, section):
-            tables += _tables(form, f"{section}.{name}", example, entry=f"{section}.{name}")
+            path = join_key((section, name))
+            tables += _tables(form, path, example, entry=path)
     kinds = channel_kinds(hooks, {keys.kind for keys in config.channels.values()})
     for name, keys in config.channels.items():
-        path = f"channels.{name}"
+        path = join_key(("channels", name))
         tables += _channel_tables(path, path, keys.kind, channel_settings(kinds[keys.kind]) if keys.kind in kinds else None)
     return tables
 
@@ -181,8 +183,9 @@ def _in_order(kind: ValueKind, told: DocumentedKey | None) -> ValueKind:
 def _with_value(report: KeyReport, values: Tree, sources: Sources) -> KeyReport:
     """Return a key with its value in force and the source of that."""
     key = report.key
-    value = _at(values, key.split("."))
-    if given_value(sources, key) is None:
+    names = split_key(key)
+    value = _at(values, names)
+    if _at(sources.tree, names) is None:
         return msgspec.structs.replace(report, value=value)
     origin, line = sources.origin(key), re.search(r", line (\d+)\Z", sources.place(key))
     return msgspec.structs.replace(

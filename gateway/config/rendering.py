@@ -77,7 +77,7 @@ def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= sources_of(value, sources, f"{key}.")
         else:
-            found[key] = DEFAULT if given_value(sources, key) is None else sources.place(key)
+            found[key] = DEFAULT if _given(sources, key) is None else sources.place(key)
     return found
 
 
@@ -123,7 +123,7 @@ def _plain(value: Any, sources: Sources | None, key: str) -> Any:
 
 def _references(sources: Sources, key: str) -> str | list[str]:
     """Return the references for a list of secrets, or for a single secret in its place."""
-    given = given_value(sources, key)
+    given = _given(sources, key)
     if not isinstance(given, list):
         return _reference(sources, key)
     return [inner if isinstance(inner, str) and is_reference(inner) else HIDDEN for inner in given]
@@ -131,13 +131,13 @@ def _references(sources: Sources, key: str) -> str | list[str]:
 
 def _reference(sources: Sources, key: str) -> str:
     """Return what is shown for a secret: its reference, the name of its variable, or a placeholder."""
-    given = given_value(sources, key)
+    given = _given(sources, key)
     if isinstance(given, str) and is_reference(given):
         return str(given)
     return f"env:{sources.origin(key)}" if isinstance(given, RawConfig | Secret) else HIDDEN
 
 
-def given_value(sources: Sources, key: str) -> Any:
+def _given(sources: Sources, key: str) -> Any:
     """Return the value that a source gave for a key, as written; None if there is none."""
     tree: Any = sources.tree
     for name in key.split("."):

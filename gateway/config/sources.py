@@ -86,6 +86,22 @@ _LONGEST_VALUE = 200
 """Lines of the longest value whose line is reported."""
 
 
+_NAME = r'[A-Za-z0-9_-]+|"[^"\\\x00-\x1f\x7f]+"'
+_DOTTED = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
+
+
+def split_key(key: str) -> KeyPath:
+    """Return the names of a dotted key as in TOML, in which names with other characters are quoted; () if it is none."""
+    if not _DOTTED.fullmatch(key):
+        return ()
+    return tuple(name.strip('"') for name in re.findall(_NAME, key))
+
+
+def join_key(keys: Sequence[str]) -> str:
+    """Return the dotted key of these names, as in TOML."""
+    return ".".join(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"' for name in keys)
+
+
 def line_of(text: str, keys: Sequence[str]) -> int | None:
     """Return the 1-based line on which the key begins in a valid document; None if it cannot be determined.
 

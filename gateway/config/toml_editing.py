@@ -19,11 +19,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item
 
 from gateway.config.documented_keys import DocumentedKey, documented_keys
-from gateway.config.sources import KeyPath
+from gateway.config.sources import KeyPath, join_key, split_key
 from gateway.support.errors import ConfigRefused
-
-KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
-"""A key that can be changed: its names need no quotes."""
 
 LINE_LENGTH = 100
 """Characters above which a list is written with one item per line."""
@@ -40,15 +37,14 @@ def edited(text: str, changes: Mapping[str, Any]) -> str:
     Raises:
         ConfigRefused: A key cannot be changed in this text.
     """
-    for key, value in sorted(changes.items(), key=lambda change: change[0].count(".")):  # tables before the tables in them
-        text = _edited(text, key, value)
+    for key in sorted(changes, key=lambda key: len(split_key(key))):  # tables before the tables in them
+        text = _edited(text, key, changes[key])
     return text
 
 
 def _edited(text: str, key: str, value: Any) -> str:
-    if not KEY.fullmatch(key):
+    if len(keys := split_key(key)) < 2:
         raise ConfigRefused(f"{key!r} can only be changed in the file itself.", key=key)
-    keys = tuple(key.split("."))
     before = tomllib.loads(text)
     if (wanted := _normal(_with_value(before, keys, value))) == _normal(before):
         return text
@@ -95,7 +91,7 @@ def _normal(tree: Any) -> Any:
 
 
 def _shipped(keys: KeyPath) -> DocumentedKey | None:
-    section, name = ".".join(keys[:-1]), keys[-1]
+    section, name = join_key(keys[:-1]), keys[-1]
     return next((each for each in documented_keys() if (each.section, each.name) == (section, name)), None)
 
 
@@ -162,7 +158,7 @@ def _statement_end(lines: Sequence[str], first: int) -> int:
 
 def _insert_by_lines(text: str, keys: KeyPath, value: Any) -> str:
     """Set a key that has no value: in its shipped commented line, else below the last key of its table."""
-    table, name = ".".join(keys[:-1]), keys[-1]
+    table, name = join_key(keys[:-1]), join_key(keys[-1:])
     line, lines, shipped = f"{name} = {toml_value(value)}", text.split("\n"), _shipped(keys)
     found = next(_table_lines(lines, table), None)
     if found is None:
@@ -193,7 +189,7 @@ def _restore_by_lines(text: str, keys: KeyPath, _: Any) -> str:
 def _remove_by_lines(text: str, keys: KeyPath, _: Any) -> str:
     """Remove a table with the tables in it, but no comments."""
     lines = text.split("\n")
-    inside = re.compile(rf"\A\s*\[{re.escape('.'.join(keys))}[.\]]")
+    inside = re.compile(rf"\A\s*\[{re.escape(join_key(keys))}[.\]]")
     for first in reversed([at for at, line in enumerate(lines) if inside.match(line)]):
         end = next((at for at in range(first + 1, len(lines)) if lines[at].startswith("[")), len(lines))
         last = max(at for at in range(first, end) if lines[at].strip() and not lines[at].startswith("#"))

@@ -21,6 +21,7 @@ import pytest
 from gateway.config import config_writing
 from gateway.config.config_writing import ConfigChanged, digest_of, write_config
 from gateway.config.documented_keys import documented_keys
+from gateway.config.sources import split_key
 from sessions.files.fsync import write_new
 from tests.console.asked import Answered, ask
 from tests.gateway.gateways import TOKEN, Gateway, gateway
@@ -73,10 +74,9 @@ async def test_every_key_has_its_sentence_its_default_and_its_value(tmp_path: Pa
     assert [key for key, each in found.items() if not each.get("sentence")] == []
     templates = {f"{table['name']}.{key['name']}" for table in report["templates"] for key in table["keys"]}
     for key in documented_keys():
-        section, _, rest = key.section.partition(".")
-        named = section in ("people", "mcp", "mcp_access", "channels")
-        below = rest.partition(".")[2]
-        path = ".".join(filter(None, (section, below, key.name))) if named else f"{key.section}.{key.name}"
+        section, *below = split_key(key.section)
+        named = section in ("people", "mcp", "mcp_access", "channels", "prices")
+        path = ".".join((section, *below[1:], key.name)) if named else f"{key.section}.{key.name}"
         assert path in (templates if named else found), path
     model = found["agent.model"]
     assert (model["value"], model["default"], model["origin"]) == ("scripted:echo", "auto", "file")

@@ -181,7 +181,7 @@ def test_a_note_that_changes_while_it_is_moved_stays(tmp_path: Path, monkeypatch
         "..%2ftoken",
         "/etc/passwd",
         "%2fetc%2fpasswd",
-        "SOUL.md",
+        "SOUL.txt",
         "memory/tune.txt",
         "memory/.hidden.md",
         "memory/.git/hook.md",

@@ -31,6 +31,10 @@ token = "{BEN}"
 url = "http://127.0.0.1:9/mcp"
 headers = {{ X-Key = "{KEY}" }}
 
+[prices."scripted:echo"]
+input = 2.0
+output = 8.0
+
 [channels.home]
 kind = "irc"
 server = "127.0.0.1:9"
@@ -180,11 +184,16 @@ async def test_rules_lists_and_tables_are_edited_in_place(tmp_path: Path, browse
         await windows.get_by_role("button", name="Add an entry").click()
         await windows.get_by_label("Name").fill("openai:qwen3")
         await windows.get_by_label("Value").fill("40960")
+        await page.get_by_role("textbox", name="provider:model").fill("openai:gpt-4.1")
+        await page.get_by_role("button", name="Set a price").click()
+        await row(page, 'prices.\\"openai:gpt-4.1\\".input').get_by_role("textbox").fill("1.5")
+        await row(page, 'prices.\\"openai:gpt-4.1\\".output').get_by_role("textbox").fill("6")
         await go(page, visit, "memory")
         await row(page, "memory.sources").get_by_label("sessions").uncheck()
-        await expect(page.get_by_text("3 unsaved changes")).to_be_visible()
+        await expect(page.get_by_text("5 unsaved changes")).to_be_visible()
         await save(page)
         await expect(said(page)).to_have_text("Saved, and in force from the next turn on.")
+        assert running.daemon.config.prices["openai:gpt-4.1"].output == 6
     tree = tomllib.loads((tmp_path / "config.toml").read_text())
     assert tree["approvals"]["rules"] == [
         {"tool": "shell", "decision": "deny", "argv": ["git", "status"]},

@@ -47,6 +47,7 @@ def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
         ({"people.ben.token": "env:BEN", "people.ben.name": "B"}, [], ["[people.ben]", 'token = "env:BEN"', 'name = "B"']),
         ({"agent.model": "scripted:echo"}, [], []),
         ({"sessions.queue": None}, [], []),
+        ({'prices."openai:gpt-4.1".input': 2.0}, [], ['[prices."openai:gpt-4.1"]', "input = 2.0"]),
     ],
 )
 def test_a_change_changes_only_its_lines(changes: dict[str, Any], gone: list[str], new: list[str]) -> None:
@@ -161,8 +162,10 @@ def without_empty(tree: Any) -> Any:
     return {name: inner for name, value in tree.items() if (inner := without_empty(value)) != {}}
 
 
-@pytest.mark.parametrize("key", ["model", "agent.", ".model", "agent.mo del", 'people."x.y".token', "agent\n.model", ""])
-def test_a_name_that_needs_quotes_is_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["model", "agent.", ".model", "agent.mo del", 'people."x.y.token', 'people."x\\y".token', "agent\n.model", ""]
+)
+def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(ConfigRefused, match="can only be changed in the file itself"):
         edited(MINE, {key: "x"})
 

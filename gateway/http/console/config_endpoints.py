@@ -36,7 +36,7 @@ from gateway.config.keys import Config
 from gateway.config.rendering import CheckedConfig
 from gateway.config.secret_references import is_reference
 from gateway.config.settings import after_restart
-from gateway.config.sources import read_file
+from gateway.config.sources import join_key, read_file, split_key
 from gateway.config.toml_editing import edited
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
@@ -304,7 +304,7 @@ def _key_in(sentence: str, changes: Mapping[str, Any]) -> str:
 
 def _kind_at(tables: list[Table], key: str) -> ValueKind | None:
     """Return the kind of a key, of an entry of a key that is a table, or of a whole table; None if it is unknown."""
-    above = key.rpartition(".")[0]
+    above = join_key(split_key(key)[:-1])
     for table in tables:
         for field in table.fields:
             path = f"{table.name}.{field.name}"

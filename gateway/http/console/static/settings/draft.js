@@ -2,6 +2,7 @@
 // since there may be secrets among them, and survive a visit to another page.
 
 import { Refused } from "../api.js";
+import { quoted } from "./groups.js";
 
 const TYPING = 250; // milliseconds without a further change before the changes are checked
 
@@ -70,13 +71,13 @@ class Draft extends EventTarget {
 
   add(section, name, kind) {
     this.added.push({ section, name, kind });
-    if (kind) this.changes.set(`${section}.${name}.kind`, kind);
+    if (kind) this.changes.set(`${section}.${quoted(name)}.kind`, kind);
     this.changed();
   }
 
   /** Undo the addition of a table. */
   drop(entry) {
-    this.added = this.added.filter(({ section, name }) => `${section}.${name}` !== entry);
+    this.added = this.added.filter(({ section, name }) => `${section}.${quoted(name)}` !== entry);
     this.undo(entry);
   }
 

@@ -16,7 +16,10 @@ export const GROUPS = [
     icon: "chat",
     title: t("Models and keys"),
     about: t("Which model answers, which ones stand in for it, and the accounts that they need. Keys can be replaced, and never read."),
-    keys: ["agent", "providers"],
+    keys: ["agent", "providers", "prices"],
+    sections: [{
+      section: "prices", add: t("Set a price"), name: "provider:model", none: t("The prices are the shipped ones."), pattern: /^[^\s"\\]{1,200}$/, last: true,
+    }],
   },
   {
     id: "conversations",
@@ -97,6 +100,9 @@ const NAMES = {
   api: "API", ca: "CA", id: "ID", imap: "IMAP", ipv6: "IPv6", irc: "IRC", lm: "LM", mcp: "MCP", mmr: "MMR", oauth: "OAuth", smtp: "SMTP",
   tls: "TLS", ttl: "TTL", url: "URL", openai: "OpenAI", llama: "llama", qmd: "qmd", argv: "command", cwd: "working folder", env: "environment",
 };
+
+/** A name as it stands in a key: quoted if it has other characters than letters, digits, _ and -. */
+export const quoted = (name) => (/^[A-Za-z0-9_-]+$/.test(name) ? name : `"${name}"`);
 
 /** A name of the configuration as words: "base_url" as "Base URL". */
 export function words(name) {

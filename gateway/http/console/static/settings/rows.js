@@ -4,7 +4,7 @@ import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
 import { editorOf, isLong } from "./fields.js";
-import { titleOf, words } from "./groups.js";
+import { quoted, titleOf, words } from "./groups.js";
 
 const NAME = /^[a-z][a-z0-9_-]{0,31}$/;
 
@@ -14,7 +14,7 @@ export function tablesOf(draft, filter) {
   const added = draft.added.flatMap(({ section, name, kind }) =>
     templates.filter((each) => (each.name === section || each.name.startsWith(`${section}.`)) && (each.kind ?? "") === (kind ?? "")).map((each) => ({
       name: moved(each.name, section, name),
-      entry: `${section}.${name}`,
+      entry: moved(section, section, name),
       added: true,
       keys: each.keys.map((spec) => ({ ...spec, key: moved(spec.key, section, name) })),
     })));
@@ -28,7 +28,7 @@ export function tablesOf(draft, filter) {
   return [...merged.values()];
 }
 
-const moved = (path, section, name) => `${section}.${name}${path.slice(section.length)}`;
+const moved = (path, section, name) => `${section}.${quoted(name)}${path.slice(section.length)}`;
 
 /** Whether a key has all words of a search, in its path, its label or its sentence. */
 export function matches(spec, query) {
@@ -85,7 +85,7 @@ export class TableRows {
   }
 
   /** A section of tables whose names people choose, with a form that adds one. */
-  static section({ section, add, name: label, none }, tables, draft, again) {
+  static section({ section, add, name: label, none, pattern }, tables, draft, again) {
     const kinds = [...new Set(draft.report.templates.filter((each) => each.name === section && each.kind).map((each) => each.kind))];
     const name = h("input", { type: "text", placeholder: label, "aria-label": label, autocomplete: "off", spellcheck: false });
     const kind = kinds.length ? h("select", { "aria-label": t("Kind") }, kinds.map((each) => h("option", { value: each }, words(each)))) : null;
@@ -93,10 +93,10 @@ export class TableRows {
     const submit = (event) => {
       event.preventDefault();
       const chosen = name.value.trim();
-      const taken = tables.some(({ table }) => table.entry === `${section}.${chosen}`);
+      const taken = tables.some(({ table }) => table.entry === moved(section, section, chosen));
       fault.textContent = "";
       if (taken) fault.textContent = t("{name} exists already.", { name: chosen });
-      else if (!NAME.test(chosen)) fault.textContent = t("A name has up to 32 lower-case letters, digits, _ and -, and begins with a letter.");
+      else if (!(pattern ?? NAME).test(chosen)) fault.textContent = t("A name has up to 32 lower-case letters, digits, _ and -, and begins with a letter.");
       else (draft.add(section, chosen, kind?.value), again());
     };
     const form = draft.report.locked ? null : h("form", { class: "add", on: { submit } }, name, kind, h("button", { type: "submit" }, icon("plus"), add), fault);
@@ -105,7 +105,7 @@ export class TableRows {
 }
 
 function title(table) {
-  return readable(table.entry ? table.name.split(".").slice(1).map((part, at) => (at ? words(part) : part)).join(" · ") : titleOf(table.name));
+  return readable(table.entry ? [table.entry.slice(table.entry.indexOf(".") + 1).replaceAll('"', ""), ...table.name.slice(table.entry.length + 1).split(".").filter(Boolean).map(words)].join(" · ") : titleOf(table.name));
 }
 
 /** A key with its editor. */

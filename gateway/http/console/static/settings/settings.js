@@ -14,7 +14,7 @@ import { sentence } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
 import { draftOf } from "./draft.js";
-import { GROUPS, groupOf } from "./groups.js";
+import { GROUPS, groupOf, titleOf } from "./groups.js";
 import { Instructions } from "./instructions.js";
 import { matches, TableRows, tablesOf } from "./rows.js";
 import { SaveBar } from "./save_bar.js";
@@ -134,7 +134,8 @@ class SettingsPage {
       const own = found.filter(({ table }) => table.entry?.startsWith(`${section.section}.`));
       return TableRows.section(section, own, this.draft, () => this.show());
     });
-    return [...(group?.sections ? [sections, plain] : [plain, found.filter(({ table }) => table.entry).map(({ element }) => element)])];
+    const first = group?.sections?.filter(({ last }) => !last).length;
+    return [...(group?.sections ? (first ? [sections, plain] : [plain, h("h3", { class: "part" }, titleOf(group.sections[0].section)), sections]) : [plain, found.filter(({ table }) => table.entry).map(({ element }) => element)])];
   }
 
   showFound(query) {
