@@ -23,6 +23,7 @@ OPEN = {
     ("GET", "/readyz"),
     ("POST", "/hooks/{name}"),  # channels check signatures: tests/channels/test_webhook_channel.py
     ("GET", "/"),
+    ("GET", "/service-worker.js"),
     ("GET", "/console/{digest}/{path}"),
     ("GET", "/api/session"),
     ("POST", "/api/sign-in"),

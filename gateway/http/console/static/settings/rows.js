@@ -201,7 +201,16 @@ function explained(sentence, query) {
 
 /** A text with the words of a search marked. */
 function marked(text, query) {
-  const found = query.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  if (!found.length) return text;
-  return text.split(new RegExp(`(${found.join("|")})`, "i")).map((piece, index) => (index % 2 ? h("mark", {}, piece) : piece));
+  const wanted = query.split(/\s+/).filter(Boolean);
+  const lower = text.toLowerCase();
+  const pieces = [];
+  let from = 0;
+  while (wanted.length) {
+    const hits = wanted.map((word) => [lower.indexOf(word, from), word]).filter(([at]) => at >= 0);
+    if (!hits.length) break;
+    const [at, word] = hits.reduce((first, other) => (other[0] < first[0] ? other : first));
+    pieces.push(text.slice(from, at), h("mark", {}, text.slice(at, at + word.length)));
+    from = at + word.length;
+  }
+  return [...pieces, text.slice(from)];
 }
