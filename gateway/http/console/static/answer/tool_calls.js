@@ -1,8 +1,9 @@
 // Tool calls: each is one line (tool, main argument, result, time) that unfolds to its arguments, output and changes.
 import { files } from "../chat/attachments.js";
 import { fill, h, readable, withoutEscapes } from "../elements.js";
-import { count, counted, duration } from "../format.js";
+import { count, duration } from "../format.js";
 import { icon } from "../icons.js";
+import { t, tn } from "../language.js";
 import { LongText } from "../long_text.js";
 
 const MAIN = ["command", "path", "url", "query", "code"]; // gateway/support/sentences.py has the same list
@@ -10,7 +11,7 @@ const GIVEN = 200; // characters of the arguments on the line of a call
 const BRIEF = 60; // characters of the longest argument beside its name, and of the longest result on the line of its call
 const LIVE = 20_000; // characters of a running tool's output that are shown
 const DIFF_LINES = 400; // lines of a diff that are shown at once
-const OUTCOMES = { failed: "failed", refused: "refused", unknown: "outcome unknown" };
+const OUTCOMES = { failed: t("failed"), refused: t("refused"), unknown: t("outcome unknown") };
 
 /** One call. `call` is that of a transcript: `tool, arguments, state`; once it runs `since` (milliseconds) and `live` (the
  * output so far); once it has returned `output, cutFrom, whole, millis, exitCode, diff, attachments`. */
@@ -79,7 +80,7 @@ export class ToolCall {
   }
 
   drawLive() {
-    this.label("Output so far");
+    this.label(t("Output so far"));
     this.live = h("pre", { class: "long", tabIndex: 0 });
     this.inside.append(this.live);
     this.grow();
@@ -89,12 +90,12 @@ export class ToolCall {
   drawResult() {
     const { tool, output, diff, cutFrom, whole } = this.call;
     if (diff) {
-      this.label("Changes");
+      this.label(t("Changes"));
       drawDiff(this.inside, diff);
     }
-    this.label(cutFrom ? `Result (the head and tail of ${count(cutFrom)} bytes)` : "Result");
-    new LongText(this.inside).show(withoutEscapes(output) || "(nothing)");
-    if (whole) this.inside.append(h("a", { class: "file", href: `/attachments/${whole}`, download: `${readable(tool)}.txt` }, icon("attach"), "The whole result"));
+    this.label(cutFrom ? t("Result (the head and tail of {count} bytes)", { count: count(cutFrom) }) : t("Result"));
+    new LongText(this.inside).show(withoutEscapes(output) || t("(nothing)"));
+    if (whole) this.inside.append(h("a", { class: "file", href: `/attachments/${whole}`, download: `${readable(tool)}.txt` }, icon("attach"), t("The whole result")));
   }
 
   label(text) {
@@ -113,7 +114,7 @@ function resultOf({ state, output, diff, exitCode }) {
   if (state === "asked" || state === "running") return [];
   const parts = [];
   if (OUTCOMES[state]) parts.push(OUTCOMES[state]);
-  if (exitCode !== undefined && exitCode !== null) parts.push(`exit ${exitCode}`);
+  if (exitCode !== undefined && exitCode !== null) parts.push(t("exit {code}", { code: exitCode }));
   if (diff) {
     const { added, removed } = sizeOf(diff);
     parts.push(h("span", {}, h("span", { class: "added" }, `+${added}`), " ", h("span", { class: "removed" }, `−${removed}`)));
@@ -122,9 +123,9 @@ function resultOf({ state, output, diff, exitCode }) {
 }
 
 function sizeOrLine(text) {
-  if (!text) return "nothing";
+  if (!text) return t("nothing");
   const lines = text.split("\n").length;
-  return lines === 1 && text.length <= BRIEF ? text : counted(lines, "line");
+  return lines === 1 && text.length <= BRIEF ? text : tn(lines, "{count} line", "{count} lines");
 }
 
 function sizeOf(diff) {
@@ -153,7 +154,7 @@ export function drawDiff(element, diff) {
   const show = () => {
     place.append(...rows.slice(shown, (shown += DIFF_LINES)).map(({ sign, line }) => h("span", { class: CLASSES[sign] }, readable(line) || " ")));
     more.hidden = shown >= rows.length;
-    more.textContent = `Show more (${count(rows.length - shown)} lines left)`;
+    more.textContent = tn(rows.length - shown, "Show more (one line left)", "Show more ({count} lines left)");
   };
   show();
   element.append(place, more);
@@ -162,7 +163,7 @@ export function drawDiff(element, diff) {
 /** The arguments of a call as pairs of name and text; one without a name if they are not a JSON object. */
 function argumentsOf(text) {
   const given = parsed(text);
-  if (given === null || typeof given !== "object" || Array.isArray(given)) return [["Arguments", text]];
+  if (given === null || typeof given !== "object" || Array.isArray(given)) return [[t("Arguments"), text]];
   return Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
 }
 
