@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -36,6 +36,19 @@ PREVIEW_CHARACTERS = 60
 """Characters of an item's beginning that are shown."""
 
 
+_SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    "Conversation": (
+        *("new", "reset", "stop", "undo", "history", "title", "sessions", "archive", "delete"),
+        *("model", "effort", "temperature", "queue", "verbose"),
+    ),
+    "Context": ("context", "compact", "compactions", "revert", "usage"),
+    "Memory": ("memory", "remember", "forget", "pin", "unpin", "why", "distill", "clear"),
+    "Tools": ("approve", "deny", "approvals", "jobs", "skills", "mcp"),
+    "Gateway": ("status", "whoami", "pair", "help"),
+}
+"""The commands of the gateway by subject, in the order of `/help`."""
+
+
 class Help:
     """The `/help` command, which lists all commands or explains one."""
 
@@ -48,13 +61,24 @@ class Help:
         """Answer with a line for each command, or for the one that `argument` names, with or without its slash."""
         commands = conversation.commands()
         if not argument:
-            return "\n".join(["**Commands**", "", *(f"- {_help_line(command)}" for command in commands)])
+            return _help_of(commands)
         wanted = argument.removeprefix("/").lower()
         for command in commands:
             if command.name == wanted:
                 return _help_line(command)
         meant = did_you_mean(wanted, [command.name for command in commands], before="/", mark="`") or "."
         raise CommandFailed(f"Unknown command{meant} `/help` lists all commands.")
+
+
+def _help_of(commands: Sequence[CommandHelp]) -> str:
+    """Return the list of all commands, by subject."""
+    rest = {command.name: command for command in commands}
+    parts = []
+    for subject, names in (*_SUBJECTS.items(), ("From plugins", tuple(rest))):
+        lines = [f"- {_help_line(command)}" for name in names if (command := rest.pop(name, None)) is not None]
+        if lines:
+            parts.append("\n".join([f"**{subject}**", "", *lines]))
+    return "\n\n".join(parts)
 
 
 def _help_line(command: CommandHelp) -> str:

@@ -63,9 +63,21 @@ def entry(seq: int, text: str) -> HistoryEntry:
     return HistoryEntry(seq=seq, at="2026-11-21T03:12:41.000Z", who="person", text=text)
 
 
-async def test_help_lists_every_command_with_usage_and_summary() -> None:
+async def test_help_lists_every_command_once_by_subject() -> None:
     answer = await Help().run("", Conversation())
-    assert answer.splitlines() == ["**Commands**", "", *(f"- `{c.usage}`: {c.summary}" for c in ALL)]
+    lines = [line for line in answer.splitlines() if line.startswith("- ")]
+    assert sorted(lines) == sorted(f"- `{c.usage}`: {c.summary}" for c in ALL)
+    subjects = [line for line in answer.splitlines() if line.startswith("**")]
+    assert subjects == ["**Conversation**", "**Context**", "**Memory**", "**Gateway**"], "these have no tools"
+    assert answer.index("`/new`") < answer.index("**Context**") < answer.index("`/compact")
+
+
+async def test_help_lists_the_commands_of_plugins_last() -> None:
+    class WithPlugin(Conversation):
+        def commands(self) -> Sequence[CommandHelp]:
+            return [CommandHelp(name="dance", usage="/dance", summary="Dance."), *super().commands()]
+
+    assert (await Help().run("", WithPlugin())).endswith("**From plugins**\n\n- `/dance`: Dance.")
 
 
 @pytest.mark.parametrize("argument", ["stop", "/stop", "STOP"])
