@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
-from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.titles import TitleMaker
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
@@ -349,6 +349,7 @@ class Stage:
             catalog=catalog,
             settings=self.settings,
             begin=_no_context,
+            others=cast("Conversations", None),
         )
         self.conversation = ConversationFactory(dependencies).build(chat, self.recorder)
         self.streaming, self.turn, self.compacting = (

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from plugins.api.command import CompactionEntry as CompactionEntry
     from plugins.api.command import ContextItem as ContextItem
     from plugins.api.command import ContextReport as ContextReport
+    from plugins.api.command import ConversationEntry as ConversationEntry
     from plugins.api.command import ConversationView as ConversationView
     from plugins.api.command import FactsView as FactsView
     from plugins.api.command import HistoryEntry as HistoryEntry
@@ -222,9 +223,9 @@ _NAMES = {
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
     "plugins.api.command": "AdmittedSender ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry"
-    " ContextItem ContextReport ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView MemoryMatches"
-    " MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport QueueState"
-    " RememberedApproval SamplingState ShownChanges ShownSkill SkillEntry SkillsView",
+    " ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView"
+    " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
+    " QueueState RememberedApproval SamplingState ShownChanges ShownSkill SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

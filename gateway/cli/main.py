@@ -266,6 +266,33 @@ def export_session(session: str, home: Path | None, person: str | None, form: Ex
     end(lambda: session_commands.export_session(existing_home(home), session, sys.stdout.buffer, person=person, form=form))
 
 
+@sessions.command("archive")
+@click.argument("key")
+@home_option
+@click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+@click.option("--undo", is_flag=True, help="Bring it back.")
+def archive_conversation(key: str, home: Path | None, person: str, undo: bool) -> None:
+    """Archive the conversation KEY. The gateway must be stopped."""
+    from gateway.cli import session_commands
+
+    end(
+        lambda: session_commands.archive_conversation(existing_home(home), key, sys.stdout, person=person, archived=not undo)
+    )
+
+
+@sessions.command("delete")
+@click.argument("key")
+@home_option
+@click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+@click.option("--facts", is_flag=True, help="Forget the facts that came from it too.")
+@click.confirmation_option(prompt="This deletes the conversation with all its sessions and files. Continue?")
+def delete_conversation(key: str, home: Path | None, person: str, facts: bool) -> None:
+    """Delete the conversation KEY for good. The gateway must be stopped."""
+    from gateway.cli import session_commands
+
+    end(lambda: session_commands.delete_conversation(existing_home(home), key, sys.stdout, person=person, facts=facts))
+
+
 @sessions.command("verify")
 @click.argument("session", required=False)
 @home_option

@@ -20,7 +20,7 @@ from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_export import ExportFormat, exported
-from gateway.support.storage import attachments_of, session_logs
+from gateway.support.storage import attachments_of, fact_logs, session_logs
 from gateway.support.stored_sessions import (
     Entry,
     SessionListing,
@@ -33,13 +33,15 @@ from plugins.api.command import CompactionEntry
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
-from sessions.events.events import ContextCompacted
+from sessions.events.events import ContextCompacted, SessionArchived
 from sessions.files.home_lock import HomeLock
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
 from sessions.store.header import new_session_id
+from sessions.store.lazy_log import LazyLog
 from sessions.store.reading import StoredLog
+from sessions.store.recorder import Recorder, open_session
 
 TOOL_CHARACTERS = 200
 """Characters of a tool's output in a transcript; `--json` and `export` have all of it."""
@@ -218,6 +220,70 @@ def _paragraph(entry: Entry) -> str:
             return "\n".join([head, *filter(None, (entry.text, entry.detail))])
         case _:
             return f"{head}\n{entry.text}"
+
+
+# --- archiving and deleting -----------------------------------------------------------------------------------------------
+
+
+def archive_conversation(home: Home, key: str, out: TextIO, *, person: str, archived: bool) -> int:
+    """Archive a conversation, or bring it back.
+
+    Raises HomeLocked (a gateway runs on the home), SessionUnknown, SessionsError.
+    """
+    import asyncio  # noqa: PLC0415 - for this command only
+
+    with HomeLock(home.lock):
+        asyncio.run(_archive(home, _sessions_of(home, key, person)[-1], person, archived=archived))
+    out.write(f"{key} is {'archived' if archived else 'in the list again'}.\n")
+    return SUCCESS
+
+
+async def _archive(home: Home, session: str, person: str, *, archived: bool) -> None:
+    from gateway.wiring.open_stores import open_catalog, open_log_stores  # noqa: PLC0415 - the writers, as above
+
+    async with open_log_stores(home) as stores, open_catalog(home, stores.sessions) as catalog:
+        opened = await open_session(stores.sessions, catalog, session)
+        recorder = Recorder(opened.log, opened.position, opened.transcript, lambda: datetime.now(UTC))
+        try:
+            await recorder.append_durable(SessionArchived(archived=archived, by=person))
+        finally:
+            await recorder.close()
+
+
+def delete_conversation(home: Home, key: str, out: TextIO, *, person: str, facts: bool) -> int:
+    """Delete the journals of a conversation and what the catalog has of them. The next start removes the rest.
+
+    Raises HomeLocked (a gateway runs on the home), SessionUnknown, SessionsError.
+    """
+    import asyncio  # noqa: PLC0415 - for this command only
+
+    with HomeLock(home.lock):
+        sessions = _sessions_of(home, key, person)
+        asyncio.run(_delete(home, sessions, person, facts=facts))
+    count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
+    out.write(f"{key} is deleted, {count}. The next start of the gateway removes what was derived from it.\n")
+    return SUCCESS
+
+
+async def _delete(home: Home, sessions: Sequence[str], person: str, *, facts: bool) -> None:
+    from gateway.conversations.deletion.deletion_log import DELETIONS, finish_removals  # noqa: PLC0415 - as above
+    from gateway.conversations.deletion.journal_findings import planned_deletion  # noqa: PLC0415
+    from gateway.wiring.open_stores import open_log_stores  # noqa: PLC0415
+
+    async with open_log_stores(home) as stores:
+        event, _ = planned_deletion(stores.sessions, sessions, person=person, by=person, facts=facts)
+        log = LazyLog(DELETIONS, stores.facts, lambda: datetime.now(UTC), unusable="No conversation can be deleted")
+        await (await log.writer()).append_durable(event)
+        await log.close()
+        await finish_removals(fact_logs(home), stores.sessions, home.catalog)
+
+
+def _sessions_of(home: Home, key: str, person: str) -> list[str]:
+    """Return the ids of a person's sessions with a key, oldest first. Raises SessionUnknown."""
+    listings = [each for each in session_listings(session_logs(home)) if (each.key, each.person) == (key, person)]
+    if not listings:
+        raise SessionUnknown(f"{person} has no conversation {key!r}; `exuvia sessions list` lists all sessions.")
+    return [each.session for each in sorted(listings, key=lambda each: (each.opened, each.session))]
 
 
 # --- compactions ------------------------------------------------------------------------------------------------------

@@ -75,6 +75,26 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class ConversationEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation of the person.
+
+    Attributes:
+        key: Its name.
+        title: Its title, or "".
+        at: The time of its last event.
+        pinned: It is pinned in lists.
+        archived: It is archived.
+        running: A turn runs in it.
+    """
+
+    key: str
+    title: str
+    at: str
+    pinned: bool = False
+    archived: bool = False
+    running: bool = False
+
+
 class JobEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A command that runs, or ran, in the background of the session.
 
@@ -694,6 +714,26 @@ class ConversationView(Protocol):
 
     async def start_anew(self) -> str:
         """Start a new session for this conversation and return its id."""
+        ...
+
+    def title(self) -> str:
+        """Return the title of the conversation, or ""."""
+        ...
+
+    async def rename(self, title: str) -> None:
+        """Set the title of the conversation; an empty one removes it."""
+        ...
+
+    async def archive(self, *, archived: bool) -> None:
+        """Archive the conversation, or bring it back."""
+        ...
+
+    async def conversations(self) -> Sequence[ConversationEntry]:
+        """Return all conversations of the person, sorted by key."""
+        ...
+
+    async def delete(self, *, facts: bool) -> None:
+        """Have the conversation deleted once nothing runs or waits in it; with `facts`, also the facts that came from it."""
         ...
 
 

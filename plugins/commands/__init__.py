@@ -3,6 +3,7 @@
 approval_commands    `/approve`, `/deny` and `/approvals`
 builtin              The built-in plugin, which registers them and all other built-in parts
 compaction_commands  `/compact`, `/compactions` and `/revert`
+conversation_commands  `/sessions`, `/title`, `/archive` and `/delete`
 markdown             Escaping of untrusted text in Markdown
 mcp_commands         `/mcp`
 memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`

@@ -17,6 +17,7 @@ from plugins.api.plugin_services import AskModel
 from plugins.api.tool import Tool
 from plugins.commands.approval_commands import Approvals, Approve, Deny
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
+from plugins.commands.conversation_commands import Archive, Delete, Sessions, Title
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.pairing_commands import Pair
@@ -115,10 +116,12 @@ def register_commands() -> Sequence[type[Command]]:
     return [
         Approvals,
         Approve,
+        Archive,
         Clear,
         Compact,
         Compactions,
         Context,
+        Delete,
         Deny,
         Distill,
         Effort,
@@ -136,10 +139,12 @@ def register_commands() -> Sequence[type[Command]]:
         Remember,
         Reset,
         Revert,
+        Sessions,
         SkillsCommand,
         Status,
         Stop,
         Temperature,
+        Title,
         Unpin,
         Usage,
         Verbose,

@@ -24,6 +24,7 @@ from plugins.api.command import (
     CompactionEntry,
     ContextItem,
     ContextReport,
+    ConversationEntry,
     ConversationView,
     FactsView,
     HistoryEntry,
@@ -181,6 +182,8 @@ class StaticConversation:
         self.reserve: int | None = None
         self.made: tuple[CompactionEntry, ...] = ()
         self.background: tuple[JobEntry, ...] = ()
+        self.titled = ""
+        self.others: tuple[ConversationEntry, ...] = ()
         self.approvals = StaticApprovals(self.done)
 
     def commands(self) -> Sequence[CommandHelp]:
@@ -337,6 +340,21 @@ class StaticConversation:
     async def start_anew(self) -> str:
         self.done.append("anew")
         return "20261121-031242-aaaaaa"
+
+    def title(self) -> str:
+        return self.titled
+
+    async def rename(self, title: str) -> None:
+        self.titled = title
+
+    async def archive(self, *, archived: bool) -> None:
+        self.done.append(("archive", archived))
+
+    async def conversations(self) -> Sequence[ConversationEntry]:
+        return self.others
+
+    async def delete(self, *, facts: bool) -> None:
+        self.done.append(("delete", facts))
 
 
 ODD = (

@@ -23,14 +23,17 @@ from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.token_counts import o200k
+from gateway.protocol.frames import TITLE_CHARACTERS
 from gateway.protocol.slash_commands import command_help, parse_command
 from gateway.support.errors import GatewayError
+from gateway.support.printable import one_line
 from gateway.support.session_status import SessionStatus, describe, span
 from plugins.api.command import (
     CommandFailed,
     CommandHelp,
     CompactionEntry,
     ContextReport,
+    ConversationEntry,
     HistoryEntry,
     JobEntry,
     McpView,
@@ -359,6 +362,31 @@ class CommandContext(MemoryView):
             await jobs.stop(await jobs.find(self.session, number))
         except ToolFailed as error:
             raise CommandFailed(str(error)) from error
+
+    def title(self) -> str:
+        return self._conversation.title
+
+    async def rename(self, title: str) -> None:
+        await self._conversation.rename(one_line(title, TITLE_CHARACTERS), self.person)
+
+    async def archive(self, *, archived: bool) -> None:
+        await self._conversation.archive(self.person, archived=archived)
+
+    async def conversations(self) -> Sequence[ConversationEntry]:
+        return [
+            ConversationEntry(
+                key=each.session,
+                title=each.title,
+                at=each.at,
+                pinned=each.pinned,
+                archived=each.archived,
+                running=each.running,
+            )
+            for each in await self._chat.others.conversations(self.person)
+        ]
+
+    async def delete(self, *, facts: bool) -> None:
+        self._chat.others.delete_when_idle(self._chat, facts=facts)
 
     async def start_anew(self) -> str:
         with as_command_failure():

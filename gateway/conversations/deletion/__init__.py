@@ -2,5 +2,5 @@
 
 deletion_log      The log of deletions, and finishing one before the catalog is opened.
 deletions         Removes everything that a conversation has left.
-journal_findings  What a journal says about other places that hold something of its conversation.
+journal_findings  The plan of a deletion, and what the journals say about other places.
 """

@@ -7,14 +7,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import msgspec
 import structlog
 
-from gateway.conversations.deletion.deletion_log import DELETIONS, DeletedJournal, DeletionFinished, SessionDeleted
-from gateway.conversations.deletion.journal_findings import JournalFindings, sessions_citing
+from gateway.conversations.deletion.deletion_log import DELETIONS, DeletionFinished, SessionDeleted
+from gateway.conversations.deletion.journal_findings import JournalFindings, planned_deletion, sessions_citing
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.fact_values import FactsError, NoSuchFact
@@ -24,7 +25,6 @@ from plugins.memory.memory import Memory
 from plugins.memory.sources.transcripts import document_of
 from sessions.events.errors import SessionsError
 from sessions.store.catalog import Catalog, SessionRow
-from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog
 from sessions.store.protocols import Blobs, Store
 
@@ -116,17 +116,10 @@ class Deletions:
 
     async def begin(self, rows: Sequence[SessionRow], by: str, *, facts: bool) -> BegunDeletion:
         """Record durably that the sessions of a conversation, which is closed, are to be deleted. Raises StorageFailed."""
-        findings, journals = await asyncio.to_thread(self._inspected, [row.session for row in rows])
-        person = rows[0].person
+        person, sessions = rows[0].person, [row.session for row in rows]
+        plan = partial(planned_deletion, self._store, sessions, person=person, by=by, facts=facts)
+        event, findings = await asyncio.to_thread(plan)
         remains = _remains(findings, await self._catalog.every(person), rows)
-        event = SessionDeleted(
-            deletion=random_suffix() + random_suffix(),
-            person=person,
-            by=by,
-            sessions=tuple(journals),
-            attachments=tuple(sorted(findings.attachments)),
-            facts=facts,
-        )
         await (await self._log.writer()).append_durable(event)
         log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
         return BegunDeletion(event=event, findings=findings, remains=remains)
@@ -177,13 +170,6 @@ class Deletions:
                 except SessionsError as error:
                     self._unfinished += 1
                     log.error("deletion_not_finished", deletion=event.deletion, **error_fields(error))
-
-    def _inspected(self, sessions: Sequence[str]) -> tuple[JournalFindings, list[DeletedJournal]]:
-        findings, journals = JournalFindings(), []
-        for session in sessions:
-            head, digest = findings.add(self._store, session)
-            journals.append(DeletedJournal(session=session, head=head, sum=digest))
-        return findings, journals
 
     async def _forget_facts(self, event: SessionDeleted, remains: list[str]) -> int:
         """Forget the facts that came from the sessions if that was requested, except pinned ones; return their number."""

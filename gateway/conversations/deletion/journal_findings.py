@@ -1,12 +1,13 @@
-"""What a journal says about other places that hold something of its conversation."""
+"""The plan of a deletion, and what the journals say about other places that hold something of the conversation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
 
+from gateway.conversations.deletion.deletion_log import DeletedJournal, SessionDeleted
 from sessions.attachments.attachment_refs import digests_in
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import SessionsError
@@ -19,6 +20,7 @@ from sessions.events.events import (
     ToolCalled,
     kind_of,
 )
+from sessions.store.header import random_suffix
 from sessions.store.protocols import START, LogReader
 
 _MARKS = tuple(
@@ -76,3 +78,22 @@ class JournalFindings(msgspec.Struct, kw_only=True):
                 self.tools = True
             case ApprovalGiven(scope="always", decision="approve"):
                 self.rules = True
+
+
+def planned_deletion(
+    logs: LogReader, sessions: Sequence[str], *, person: str, by: str, facts: bool
+) -> tuple[SessionDeleted, JournalFindings]:
+    """Return the event that records a deletion, and the findings of the journals. Blocks."""
+    findings, journals = JournalFindings(), []
+    for session in sessions:
+        head, digest = findings.add(logs, session)
+        journals.append(DeletedJournal(session=session, head=head, sum=digest))
+    event = SessionDeleted(
+        deletion=random_suffix() + random_suffix(),
+        person=person,
+        by=by,
+        sessions=tuple(journals),
+        attachments=tuple(sorted(findings.attachments)),
+        facts=facts,
+    )
+    return event, findings

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.routing.conversation_list import ListedConversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
@@ -46,6 +48,18 @@ class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool
 
 
+class Conversations(Protocol):
+    """What a chat can do with all conversations of the gateway."""
+
+    async def conversations(self, person: str) -> list[ListedConversation]:
+        """Return a person's conversations, in the order of their keys."""
+        ...
+
+    def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
+        """Delete a conversation in the background, once nothing runs or waits in it."""
+        ...
+
+
 class Chat:
     """One person's key while it is open, with its current session and earlier ones.
 
@@ -55,6 +69,7 @@ class Chat:
         store: The logs of all sessions.
         catalog: The catalog of all sessions.
         settings: The configuration in force.
+        others: All conversations, for commands about them.
         begin: Begins a session of this key, optionally as the successor of another, and returns its running conversation.
     """
 
@@ -67,11 +82,13 @@ class Chat:
         catalog: Catalog,
         settings: Settings,
         begin: Callable[[Chat, Succession | None], Awaitable[Conversation]],
+        others: Conversations,
     ) -> None:
         self.claim = claim
         self.name = claim.name
         self.person, self.key = claim.name
         self.receipts = receipts
+        self.others = others
         self.current: Conversation | None = None
         self.earlier: dict[str, Conversation] = {}
         """The earlier sessions that still answer what they received, by id."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -222,6 +222,26 @@ class Switchboard:
         # Shielded: if the caller is cancelled, the rest must be removed nevertheless.
         return await asyncio.shield(self._spawn(self._delete(person, key, by, facts=facts)))
 
+    def delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
+        """Delete a chat in the background, once nothing runs or waits in it."""
+        self._spawn(self._delete_when_idle(chat, facts=facts))
+
+    async def _delete_when_idle(self, chat: Chat, *, facts: bool) -> None:
+        changed = asyncio.Event()
+        chat.watch(changed.set)
+        try:
+            while True:
+                changed.clear()
+                if chat.idle or not chat.is_open:
+                    with suppress(Conflict):  # a message came meanwhile
+                        await self._delete(chat.person, chat.key, chat.person, facts=facts)
+                        return
+                await changed.wait()
+        except SessionsError as error:
+            log.error("conversation_not_deleted", reason=str(error))
+        finally:
+            chat.unwatch(changed.set)
+
     async def _delete(self, person: str, key: str, by: str, *, facts: bool) -> DeletedConversation:
         async with self._closed(person, key) as rows:
             begun = await self._deletions.begin(rows, by, facts=facts)
@@ -331,6 +351,7 @@ class Switchboard:
             catalog=self._catalog,
             settings=self._settings,
             begin=self._runner.begin,
+            others=self,
         )
         chat.last_activity = self._clock.monotonic()
         return chat
