@@ -22,7 +22,7 @@ export class SaveBar {
     this.save = button(t("Save"), () => this.write(false), { class: "primary" });
     this.said = h("div", { class: "said", role: "status" });
     this.work = h("div", { class: "work" }, h("div", { class: "what" }, this.count, this.rest, this.more), h("div", { class: "choices" }, this.discard, this.save));
-    this.element = h("div", { class: "save-bar" }, this.said, this.work);
+    this.element = h("div", { class: "save-bar", hidden: true }, this.said, this.work);
   }
 
   update() {
