@@ -150,6 +150,8 @@ def console_endpoints(
         Endpoint("GET", CONVERSATION + "/tree", _later(lambda: of.conversations.tree)),
         Endpoint("GET", CONVERSATION + "/export", _later(lambda: of.conversations.export)),
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
+        Endpoint("GET", "/api/prompts", _later(lambda: of.composer.prompts)),
+        Endpoint("GET", "/api/files", _later(lambda: of.composer.files)),
         Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
         Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
         Endpoint("GET", NOTE, _later(lambda: of.memory.note)),

@@ -49,3 +49,70 @@ async def test_people_see_the_models_and_strangers_do_not(tmp_path: Path) -> Non
         assert (await ask(running, "/api/models", token="wrong")).status == 401
     assert told["default"] == "scripted:echo"
     assert {"id": "scripted:echo", "provider": "scripted", "vision": False, "temperature": [0.0, 2.0]} in told["models"]
+
+
+BOB = "a-token-for-bob-that-is-long-enough"
+
+
+def write(folder: Path, *names: str, text: str = "x") -> None:
+    """Write files into a folder."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+async def test_files_are_found_by_their_paths_the_best_first(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    write(workspace, "MEMORY.md", "memory/garden.md", "plans/garden/tulips.txt", "garden.csv", ".git/garden", "my garden.md")
+    (workspace / "garden-link").symlink_to("/etc/passwd")
+    async with gateway(tmp_path) as running:
+        found = (await ask(running, "/api/files?q=GARDEN")).json["files"]
+        assert found == [
+            {"path": "memory/garden.md", "note": True},
+            {"path": "garden.csv"},
+            {"path": "my garden.md"},
+            {"path": "plans/garden/tulips.txt"},
+        ]
+        assert {"path": "MEMORY.md", "note": True} in (await ask(running, "/api/files")).json["files"]
+        assert (await ask(running, "/api/files?q=../../etc")).json["files"] == []
+        assert (await ask(running, "/api/files", token="wrong")).status == 401
+
+
+async def test_people_find_their_own_files_and_everybodys_and_no_others(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    write(
+        workspace,
+        "secret.md",
+        "AGENTS.md",
+        "shared/rules.md",
+        "people/bob/own.md",
+        "people/bob/MEMORY.md",
+        "people/ana/anas.md",
+    )
+    async with gateway(tmp_path, settings={"people.bob.token": BOB}) as running:
+        bobs = [each["path"] for each in (await ask(running, "/api/files", token=BOB)).json["files"]]
+        owners = [each["path"] for each in (await ask(running, "/api/files")).json["files"]]
+    assert sorted(bobs) == ["AGENTS.md", "MEMORY.md", "own.md", "shared/rules.md"]
+    assert sorted(owners) == ["AGENTS.md", "secret.md", "shared/rules.md"]
+
+
+async def test_templates_are_those_of_the_person_and_of_everybody(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    write(workspace, "prompts/review.md", text='---\ntitle: "Review"\nx: y\n---\n\nReview {{text}}.\n')
+    write(workspace, "shared/prompts/plain.md", "people/bob/prompts/bobs.md", text="Say {{what}}.\r\n")
+    write(workspace, "shared/prompts/review.md", "prompts/no name.md", "prompts/other.txt", text="Everybody's.")
+    (workspace / "prompts" / "link.md").symlink_to("/etc/passwd")
+    async with gateway(tmp_path, settings={"people.bob.token": BOB}) as running:
+        assert (await ask(running, "/api/prompts")).json["prompts"] == [
+            {"name": "plain", "title": "plain", "text": "Say {{what}}."},
+            {"name": "review", "title": "Review", "text": "Review {{text}}."},
+        ]
+        bobs = (await ask(running, "/api/prompts", token=BOB)).json["prompts"]
+    assert [each["name"] for each in bobs] == ["bobs", "plain", "review"]
+
+
+async def test_a_model_that_may_not_read_files_is_offered_none(tmp_path: Path) -> None:
+    write(tmp_path / "workspace", "MEMORY.md", "prompts/review.md")
+    async with gateway(tmp_path, settings={"agent.workspace_access": "none"}) as running:
+        assert (await ask(running, "/api/files")).json == {"files": []}
+        assert (await ask(running, "/api/prompts")).json == {"prompts": []}

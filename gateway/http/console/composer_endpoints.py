@@ -1,21 +1,28 @@
 """JSON endpoints for what a message can be sent to and contain.
 
-GET /api/models   the models that can answer, with their windows, prices, levels of effort and temperatures
+GET /api/models      the models that can answer, with their windows, prices, levels of effort and temperatures
+GET /api/prompts     the prompt templates of the workspace
+GET /api/files?q=…   files that the person may read and whose paths contain the query
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
+from gateway.http.console.workspace_files import Prompt, WorkspaceFile, find_files, read_prompts
 from gateway.http.responses import answer
 from gateway.models.listings import Listing
 from gateway.models.prices import Price, price_of
 from gateway.models.registry import ModelRegistry
 from gateway.status.instruments import GatewayContext
+
+LONGEST_QUERY = 200
+"""The maximum length of a query in characters."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +53,26 @@ class ComposerEndpoints:
         failures = [{"provider": name, "reason": each.failed} for name, each in listings.items() if each.failed]
         models = [self._model(*name.split(":", 1)) for name in dict.fromkeys(self._names(listings))]
         return answer(200, {"default": self._models.configured(), "models": models, "failures": failures})
+
+    async def prompts(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the person's templates and everybody's."""
+        prompts: list[Prompt] = []
+        if self._shows_files:
+            prompts = await asyncio.to_thread(read_prompts, self._context.workspace, admission.person.id)
+        return answer(200, {"prompts": prompts})
+
+    async def files(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return files for a message to name."""
+        query = request.query.get("q", "")[:LONGEST_QUERY]
+        files: list[WorkspaceFile] = []
+        if self._shows_files:
+            files = await asyncio.to_thread(find_files, self._context.workspace, admission.person.id, query)
+        return answer(200, {"files": files})
+
+    @property
+    def _shows_files(self) -> bool:
+        """True if the model, which is to read what a message names, may read files."""
+        return self._context.config.agent.workspace_access != "none"
 
     def _names(self, listings: Mapping[str, Listing]) -> Iterator[str]:
         """Yield the default model of each provider, the configured ones, and those that are listed."""

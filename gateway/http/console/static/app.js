@@ -20,6 +20,7 @@
 //   go(hash)                navigate to another page
 //   head(title, ...actions) set the page's heading, and elements next to it
 //   attention(questions)    show in the browser's title how many questions wait for the person
+//   composer                the input of the page, null if it has none
 //   announce(sentence)      announce to screen readers; nothing is shown
 //   notice(sentence, button) show a sentence for some seconds, or with a button for as long as the page is open
 //   styles(name)            load a style sheet once; await it before filling
@@ -54,6 +55,7 @@ class App {
     this.socket.on("expelled", () => this.expelled());
     this.socket.on("state", (state) => state === "open" && this.connected());
     this.leave = null;
+    this.composer = null; // that of the page, if it has one
     this.signingOut = false;
     this.title = "Exuvia";
     this.questions = 0;
@@ -61,6 +63,7 @@ class App {
     this.tabs = new BroadcastChannel("exuvia"); // announces who is signed in, "" for nobody: all tabs share the cookie
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
     addEventListener("hashchange", () => this.shell && this.onHashChange());
+    addEventListener("keydown", (event) => this.shell && this.onKeydown(event));
     install(this);
   }
 
@@ -89,6 +92,18 @@ class App {
       this.notice(error.message);
     }
     this.show();
+  }
+
+  /** Open the palette by Ctrl+K, and the list of keys by ? where nothing is typed. */
+  async onKeydown(event) {
+    if (event.defaultPrevented || event.isComposing || event.altKey) return;
+    const palette = (event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k";
+    const writes = event.target.closest?.("input, textarea, select, dialog, [contenteditable]");
+    if (!palette && (event.key !== "?" || event.ctrlKey || event.metaKey || writes)) return;
+    event.preventDefault();
+    const { openKeys, openPalette } = await import("./composer/palette.js");
+    if (palette) await openPalette(this);
+    else await openKeys(this);
   }
 
   /** Tell the other tabs about a new sign-in. */

@@ -3,11 +3,13 @@
 //   conversation   follows a session key: reads, sends, reconnects
 //   transcript     reduces its events to entries; timeline draws them, with tool_calls, question and attachments
 //   markdown, verbatim, code, long_text   texts as elements
-//   composer       the input; announcer reads answers to screen readers
+//   composer/      the input; announcer reads answers to screen readers
 //   versions       ‹2/3› where a message was edited or answered again
 //   welcome        the content of an empty conversation
 import { Announcer } from "../announcer.js";
-import { Composer } from "../composer.js";
+import { Composer } from "../composer/composer.js";
+import { receiveFiles } from "../composer/dropping.js";
+import { Settings } from "../composer/settings.js";
 import { Conversation, Unsent } from "./conversation.js";
 import { h } from "../elements.js";
 import { icon } from "../icons.js";
@@ -29,13 +31,15 @@ export function mount(element, app, route) {
 /** A session that is created by its first message, which also determines its key. */
 function mountFresh(element, app) {
   app.head(t("New conversation"));
-  const composer = new Composer(app, FRESH, { stop() {}, send });
+  const settings = new Settings(app);
+  const composer = new Composer(app, FRESH, { stop() {}, send, settings });
   element.append(welcome(app, composer), composer.element);
   composer.focus();
+  return composing(app, element, composer);
 
   function send(text, attachments) {
     const key = keyFor(text);
-    new Unsent(key).add(app.socket, text, attachments);
+    new Unsent(key).add(app.socket, text, attachments, settings.changed);
     app.go(`#/chat/${encodeURIComponent(key)}`);
   }
 }
@@ -52,6 +56,7 @@ function mountKey(element, app, key, [session, seq]) {
       timeline.toEnd();
     },
     stop: () => conversation.stop(),
+    settings: conversation.choices,
   });
   const timeline = new Timeline(conversation, actsOf(app, conversation, composer));
   const versions = new Versions(app, conversation, (node, seq, from) => {
@@ -64,7 +69,7 @@ function mountKey(element, app, key, [session, seq]) {
   let wanted = session ? { session, seq: Number(seq) } : null;
   let empty = null;
   element.append(timeline.element, timeline.newest, composer.element);
-  dropInto(element, composer);
+  const leaveComposer = composing(app, element, composer);
 
   const draw = () => {
     versions.mark();
@@ -145,10 +150,21 @@ function mountKey(element, app, key, [session, seq]) {
 
   return () => {
     document.removeEventListener("keydown", pressed);
+    leaveComposer();
     app.conversations.removeEventListener("change", onList);
     conversation.close();
     timeline.close();
     app.attention(0);
+  };
+}
+
+/** Let the whole page use its composer; returns a function that stops. */
+function composing(app, element, composer) {
+  const ignoreFiles = receiveFiles(element, composer);
+  app.composer = composer;
+  return () => {
+    ignoreFiles();
+    app.composer = null;
   };
 }
 
@@ -212,22 +228,6 @@ function tools(app, conversation) {
       on: { click: ({ currentTarget }) => app.conversations.menu(currentTarget, key) } }, icon("more")),
     h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: words, "aria-label": words }, icon("context")),
   ];
-}
-
-function dropInto(element, composer) {
-  const over = (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
-    event.preventDefault();
-    element.classList.add("over");
-  };
-  element.addEventListener("dragover", over);
-  element.addEventListener("dragleave", () => element.classList.remove("over"));
-  element.addEventListener("drop", (event) => {
-    element.classList.remove("over");
-    if (!event.dataTransfer.files.length) return;
-    event.preventDefault();
-    composer.attach([...event.dataTransfer.files]);
-  });
 }
 
 /** A key from the first words of a message, if their letters allow it: "plan-the-garden-x7f2". */

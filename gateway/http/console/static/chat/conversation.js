@@ -2,6 +2,7 @@
 //
 // A message stays in this browser, with an id of its own, until the gateway has accepted it. So it can be sent again after
 // a lost connection or a reload, and is still answered only once.
+import { Settings } from "../composer/settings.js";
 import { Transcript } from "./transcript.js";
 
 const PAGE = 100;
@@ -24,6 +25,7 @@ export class Conversation extends EventTarget {
     this.title = "";
     this.absent = false; // true if the session does not exist
     this.unsent = new Unsent(key);
+    this.choices = new Settings(app, (name, value) => this.configure(name, value)); // model, effort and so on
     this.loading = null;
     this.paused = null; // while the provider accepts no request: turn, until (milliseconds), reason
     const mine = (act) => (frame) => frame.session === key && act(frame);
@@ -179,8 +181,9 @@ export class Conversation extends EventTarget {
     if (entry) this.emit("output", entry);
   }
 
-  settings({ title }) {
-    this.title = title;
+  settings(frame) {
+    this.title = frame.title;
+    this.choices.take(frame);
     this.emit("settings");
   }
 
@@ -200,6 +203,11 @@ export class Conversation extends EventTarget {
     this.post(message);
   }
 
+  /** Change a setting of the session, which is created if it does not exist. Throws FrameError. */
+  configure(name, value) {
+    return this.app.socket.ask({ type: "configure", session: this.key, name, value });
+  }
+
   /** Answer a question about a tool call. Throws FrameError. */
   approve(approval, decision, scope) {
     return this.app.socket.ask({ type: "approve", session: this.key, approval, decision, scope });
@@ -212,6 +220,9 @@ export class Conversation extends EventTarget {
 
   post(message) {
     const frame = frameOf(this.key, message);
+    for (const [name, value] of Object.entries(message.settings ?? {})) {
+      this.configure(name, value).catch((error) => error.code !== "closed" && this.emit("fault", error.message));
+    }
     if (this.app.socket.takes(frame)) this.app.socket.say(frame);
     else this.giveBack(message, TOO_LONG); // stored by an older page that did not check
   }
@@ -260,9 +271,10 @@ export class Unsent {
     this.messages = read(this.place);
   }
 
-  /** Store a message. Throws an Error with a sentence if it is too long or the storage is full. */
-  add(socket, text, attachments) {
-    const message = { id: newId(), text, attachments, at: new Date().toISOString() };
+  /** Store a message; `settings` are those that a new session begins with. Throws an Error with a sentence if it is too long or
+   * the storage is full. */
+  add(socket, text, attachments, settings = {}) {
+    const message = { id: newId(), text, attachments, settings, at: new Date().toISOString() };
     if (!socket.takes(frameOf(this.key, message))) throw new Error(TOO_LONG);
     this.messages.push(message);
     try {

@@ -1,39 +1,60 @@
 // The composer: the input for messages. Drafts stay in this browser until they are sent.
-import { fill, h, readable } from "./elements.js";
-import { icon } from "./icons.js";
+//
+//   completions    commands and their arguments, prompt templates, and after an @ notes and files
+//   model_picker, options, settings, popup, models   the model of the conversation, and how it is asked
+//   dropping       files that are dropped or pasted anywhere in the page
+import { fill, h, readable } from "../elements.js";
+import { icon } from "../icons.js";
+import { t } from "../language.js";
+import { Completions } from "./completions.js";
+import { ModelPicker } from "./model_picker.js";
+import { Options } from "./options.js";
 
 const COARSE = matchMedia("(pointer: coarse)");
+const VARIABLE = /\{\{[^{}\n]{1,60}\}\}/g;
 
 export class Composer {
-  /** `send(text, attachments)` and `stop()` are the actions of its buttons; if `send` throws, the draft stays. */
-  constructor(app, key, { send, stop }) {
+  /** `send(text, attachments)` and `stop()` are the actions of its buttons; if `send` throws, the draft stays. `settings` are
+   * those of the conversation. */
+  constructor(app, key, { send, stop, settings }) {
     this.app = app;
     this.place = `exuvia.draft.${key}`;
     this.send = send;
+    this.settings = settings;
     this.files = [];
-    this.chips = h("ul", { class: "chips", hidden: true, "aria-label": "Files of this message" });
-    this.commands = new Commands(app, { choose: (text) => this.complete(text), mark: (id) => this.mark(id) });
-    this.area = h("textarea", { rows: 1, placeholder: "Write a message, or / for commands", "aria-label": "Message",
-      "aria-controls": "commands", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
-      on: { input: () => this.onInput(), keydown: (event) => this.onKeydown(event), paste: (event) => this.onPaste(event),
+    this.chips = h("ul", { class: "chips", hidden: true, "aria-label": t("Files of this message") });
+    const refocus = () => this.focus();
+    this.models = new ModelPicker(app, settings, refocus);
+    this.options = new Options(settings, this.models, refocus);
+    const drawSettings = () => {
+      this.models.draw();
+      this.options.draw();
+    };
+    settings.addEventListener("change", drawSettings);
+    this.models.ready.then(drawSettings);
+    this.area = h("textarea", { rows: 1, placeholder: t("Write a message, / for commands, @ for files"), "aria-label": t("Message"),
+      "aria-controls": "completions", "aria-describedby": "completions-hint", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
+      on: { input: () => this.onInput(), keydown: (event) => this.onKeydown(event), click: () => this.completions.show(),
         blur: () => setTimeout(() => this.onBlur(), 150) } });
-    this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files", tabIndex: -1,
+    this.completions = new Completions(app, this.area, { models: this.models, changed: () => this.onInput(), template: () => this.nextVariable(0) });
+    this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files"), tabIndex: -1,
       on: { change: () => this.attach([...this.picker.files]), cancel: () => this.refocus() } });
-    this.attachButton = button("attach", "Attach files", () => this.picker.click());
-    this.stopButton = button("stop", "Stop (Escape)", () => {
+    this.attachButton = button("attach", t("Attach files"), () => this.picker.click());
+    this.stopButton = button("stop", t("Stop (Escape)"), () => {
       stop();
       this.refocus();
     });
-    this.sendButton = button("send", "Send", () => this.submit());
+    this.sendButton = button("send", t("Send"), () => this.submit());
     this.stopButton.classList.add("stop");
     this.sendButton.classList.add("send");
     this.stopButton.hidden = true;
     this.fault = h("p", { class: "fault small", role: "alert" });
     this.element = h("form", { class: "composer", on: { submit: (event) => { event.preventDefault(); this.submit(); } } },
-      this.commands.element,
+      this.completions.element, this.models.popup.panel, this.options.popup.panel,
       h("div", { class: "box", on: { click: (event) => event.target === event.currentTarget && this.area.focus() } },
         this.chips, this.area,
-        h("div", { class: "tools" }, this.attachButton, this.picker, this.stopButton, this.sendButton)),
+        h("div", { class: "tools" }, this.attachButton, this.picker, this.models.popup.button, this.options.popup.button,
+          h("span", { class: "space" }), this.stopButton, this.sendButton)),
       this.fault);
     requestAnimationFrame(() => this.fit());
     this.enable();
@@ -43,9 +64,9 @@ export class Composer {
     this.area.focus();
   }
 
-  /** Hide the commands a moment after the input has lost the focus, unless it has it again. */
+  /** Hide the completions a moment after the input has lost the focus, unless it has it again. */
   onBlur() {
-    if (document.activeElement !== this.area) this.commands.show("");
+    if (document.activeElement !== this.area) this.completions.hide();
   }
 
   /** Focus the input, unless that would open an on-screen keyboard. */
@@ -55,6 +76,13 @@ export class Composer {
 
   running(runs) {
     this.stopButton.hidden = !runs;
+  }
+
+  /** Replace the draft, as if it was typed. */
+  write(text) {
+    this.area.value = text;
+    this.area.focus();
+    this.onInput();
   }
 
   /** Insert a text and files before the draft. */
@@ -74,7 +102,7 @@ export class Composer {
   onInput() {
     this.fault.textContent = "";
     keep(this.place, this.area.value);
-    this.commands.show(this.area.value);
+    this.completions.show();
     this.fit();
     this.enable();
   }
@@ -94,24 +122,22 @@ export class Composer {
 
   onKeydown(event) {
     if (event.isComposing) return;
-    if (this.commands.onKeydown(event)) event.preventDefault();
+    if (this.completions.onKeydown(event)) event.preventDefault();
+    else if (event.key === "Tab" && !event.shiftKey && this.nextVariable(this.area.selectionEnd)) event.preventDefault();
     else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       this.submit();
     }
   }
 
-  /** Tell screen readers which command is selected; none for an empty id. */
-  mark(id) {
-    if (id) this.area.setAttribute("aria-activedescendant", id);
-    else this.area.removeAttribute("aria-activedescendant");
-  }
-
-  complete(text) {
-    this.area.value = text;
-    this.onInput();
-    this.commands.show("");
+  /** Select the first variable of a template from an offset on; return whether there is one. */
+  nextVariable(from) {
+    VARIABLE.lastIndex = from;
+    const found = VARIABLE.exec(this.area.value);
+    if (!found) return false;
     this.area.focus();
+    this.area.setSelectionRange(found.index, found.index + found[0].length);
+    return true;
   }
 
   /** Send the draft once its files are uploaded. */
@@ -135,13 +161,6 @@ export class Composer {
 
   // --- files -----------------------------------------------------------------------------------------------------------
 
-  onPaste(event) {
-    const files = [...event.clipboardData.files];
-    if (!files.length) return;
-    event.preventDefault();
-    this.attach(files);
-  }
-
   /** Upload files at once; the message waits for them. */
   attach(files) {
     for (const file of files) {
@@ -164,74 +183,16 @@ export class Composer {
   chip(file) {
     const source = file.preview ?? `/attachments/${file.sha256}`;
     const picture = file.media?.startsWith("image/") ? h("img", { src: source, alt: "" }) : icon("attach");
-    const remove = button("close", `Remove ${readable(file.name || "file")}`, () => {
+    const remove = button("close", t("Remove {name}", { name: readable(file.name || t("file")) }), () => {
       this.files = this.files.filter((each) => each !== file);
       if (file.preview) URL.revokeObjectURL(file.preview);
       this.drawChips();
       this.enable();
       this.area.focus();
     });
-    const state = file.fault ?? (file.done || !file.preview ? "" : "uploading…");
-    return h("li", { class: file.fault ? "chip failed" : "chip" }, picture, h("span", { class: "name" }, readable(file.name || "file")),
+    const state = file.fault ?? (file.done || !file.preview ? "" : t("uploading…"));
+    return h("li", { class: file.fault ? "chip failed" : "chip" }, picture, h("span", { class: "name" }, readable(file.name || t("file"))),
       state ? h("span", { class: "faint small", role: "status" }, state) : null, remove);
-  }
-}
-
-/** The commands that match the text after a slash. `choose(text)` inserts one, `mark(id)` reports the selected one. */
-class Commands {
-  constructor(app, { choose, mark }) {
-    this.app = app;
-    this.choose = choose;
-    this.mark = mark;
-    this.found = [];
-    this.at = 0;
-    this.element = h("ul", { id: "commands", class: "commands", role: "listbox", "aria-label": "Commands", hidden: true });
-  }
-
-  show(text) {
-    const typed = /^\/([a-z]*)$/i.exec(text)?.[1];
-    const known = this.app.socket.welcome?.commands ?? [];
-    this.found = typed === undefined ? [] : known.filter(({ name }) => name.startsWith(typed.toLowerCase()));
-    this.at = 0;
-    this.draw();
-  }
-
-  /** Handle a key; return whether it was for the list. */
-  onKeydown({ key, shiftKey }) {
-    if (!this.found.length) return false;
-    const step = { ArrowDown: 1, ArrowUp: -1 }[key];
-    if (step) {
-      this.at = (this.at + step + this.found.length) % this.found.length;
-      this.draw();
-    } else if (key === "Escape") this.show("");
-    else if ((key === "Tab" && !shiftKey) || key === "Enter") return this.take(key);
-    else return false;
-    return true;
-  }
-
-  /** Complete the text; a whole command without an argument is sent by Enter as it is. */
-  take(key) {
-    const chosen = this.found[this.at];
-    if (key === "Enter" && this.typedWhole(chosen)) {
-      this.show("");
-      return false;
-    }
-    this.choose(`/${chosen.name}${chosen.usage.includes(" ") ? " " : ""}`);
-    return true;
-  }
-
-  typedWhole({ name }) {
-    return document.activeElement.value?.trim().toLowerCase() === `/${name}`;
-  }
-
-  draw() {
-    this.element.hidden = !this.found.length;
-    this.mark(this.found.length ? `command-${this.at}` : "");
-    fill(this.element, this.found.map((command, at) =>
-      h("li", { id: `command-${at}`, role: "option", "aria-selected": String(at === this.at),
-        on: { mousedown: (event) => { event.preventDefault(); this.at = at; this.take("Tab"); } } },
-        h("code", {}, command.usage), h("span", { class: "faint" }, command.summary.replaceAll("`", "")))));
-    this.element.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }
 }
 
