@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.console.browser import visiting
 from tests.gateway.gateways import gateway
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -122,6 +125,32 @@ async def test_elements_stay_while_a_text_grows(page: Page) -> None:
         }"""
     )
     assert stayed == []
+
+
+async def test_marks_that_are_not_closed_yet_are_not_shown(page: Page) -> None:
+    shown = await page.evaluate(
+        """() => {
+            const { element, markdown } = window.answers.drawing();
+            const texts = ["It is **bo", "It is **bold", "It is **bold** and `co",
+                "2 ** 3 and x**2", "```\\na **b", "**"];
+            const shown = texts.map((text) => {
+                markdown.show(text, false);
+                return element.querySelector(".block").lastChild.innerHTML;
+            });
+            markdown.show("It is **bo", true);
+            shown.push(element.querySelector("p").innerHTML);
+            element.remove();
+            return shown;
+        }"""
+    )
+    assert shown[:4] == [
+        "It is <strong>bo</strong>",
+        "It is <strong>bold</strong>",
+        "It is <strong>bold</strong> and <code>co</code>",
+        "2 ** 3 and x**2",
+    ]
+    assert "a **b" in shown[4]
+    assert shown[5:] == ["**", "It is **bo"]
 
 
 async def test_a_long_text_that_grows_is_parsed_only_at_its_end(page: Page) -> None:
@@ -375,3 +404,32 @@ async def test_a_diagram_is_drawn_once_it_is_complete_and_its_source_can_be_show
     await page.evaluate("document.documentElement.dataset.theme = 'dark'")
     await expect(picture.first).not_to_have_attribute("src", before or "")
     await page.evaluate("delete document.documentElement.dataset.theme")
+
+
+async def test_a_frame_that_does_not_answer_is_replaced(tmp_path: Path, browser: Browser) -> None:
+    """A diagram that takes too long is shown as its source, and the next one is drawn."""
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        mute = asyncio.Event()
+
+        async def answer(route: Route) -> None:
+            if mute.is_set():
+                await route.continue_()
+            else:
+                mute.set()
+                await route.fulfill(body="<!doctype html>", content_type="text/html")
+
+        await page.route("**/diagram_frame.html", answer)
+        await page.clock.install()
+        await visit.sign_in()
+        await page.evaluate(HARNESS)
+        await drawn(page, "```mermaid\nflowchart LR\n  A --> B\n```\n\n```mermaid\nflowchart LR\n  C --> D\n```")
+        async with deadline():
+            await mute.wait()
+        await page.clock.fast_forward(10_000)
+        await expect(page.locator("#answer .problem:visible")).to_have_text(
+            ["The diagram cannot be drawn: It takes too long."]
+        )
+        await expect(page.locator("#answer .diagram:visible")).to_have_count(1)
+        await expect(page.locator("#answer pre:visible")).to_have_count(1)
+        await expect(page.locator("iframe")).to_have_count(1)

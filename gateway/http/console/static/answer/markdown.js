@@ -49,6 +49,7 @@ export class Markdown {
     const grown = open && text.startsWith(this.text.slice(0, open.start));
     const [first, start] = grown ? [this.open, open.start] : [0, 0];
     const found = topLevel(text.slice(start));
+    if (!whole && found.length) complete(found, text.slice(start));
     for (const gone of this.blocks.splice(first + found.length)) gone.element.remove();
     if (!this.blocks.length) this.element.replaceChildren();
     const lastLine = text.lastIndexOf("\n") + 1;
@@ -78,6 +79,18 @@ function topLevel(text) {
     part = [];
   }
   return found;
+}
+
+/** Close what the last line of a text that is being written leaves open, so that it is not shown as marks until it is closed. */
+function complete(found, text) {
+  const last = found.at(-1);
+  if (/^(?:fence|code_block|formula_block)$/.test(last.tokens.at(-1).type)) return;
+  const line = text.slice(text.lastIndexOf("\n") + 1);
+  const [code, bold] = [line.split("`").length - 1, line.split("**")];
+  const mark = code % 2 ? "`" : !code && bold.length % 2 === 0 && /^\S/.test(bold.at(-1)) ? "**" : "";
+  if (!mark || text.endsWith(mark[0])) return;
+  const [closed] = topLevel(text.slice(last.start) + mark);
+  last.tokens = closed.tokens;
 }
 
 /** The inline tokens of a token; the box of a task is one of its own. */
