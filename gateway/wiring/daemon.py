@@ -52,6 +52,7 @@ from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
 from sessions.events.errors import HomeLocked, StorageFailed
 from sessions.files.home_lock import HomeLock
+from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
 
 DISCOVERY_SECONDS = 2.0
@@ -192,15 +193,17 @@ class Daemon:
     # --- serving ------------------------------------------------------------------------------------------------------
 
     def _channel_inbox(self, channel: str, gateway: Application) -> GatewayChannelInbox:
+        counters = self.context.counters
         return GatewayChannelInbox(
             channel,
             gateway.switchboard,
             self.context.settings,
             gateway.dependencies.attachments,
             senders=gateway.dependencies.command_services.senders,
-            count=lambda outcome: self.context.counters.channel_messages.add(channel, outcome),
+            count=lambda outcome: counters.channel_messages.add(channel, outcome),
             questions=gateway.dependencies.command_services.questions,
             report=lambda problem: gateway.plugins.channels.report(channel, problem),
+            bounced=lambda reason: counters.count_reply_delivery(channel, stamp(self.context.clock.now()), reason),
         )
 
     @contextlib.asynccontextmanager

@@ -202,6 +202,15 @@ class ChannelInbox(Protocol):
         """
         ...
 
+    def bounced(self, chat: str, reason: str) -> None:
+        """Report that a post which the service had accepted did not reach its chat, for the operator to see.
+
+        Args:
+            chat: The chat.
+            reason: Why, in the words of the service.
+        """
+        ...
+
 
 @runtime_checkable
 class Channel(Protocol):

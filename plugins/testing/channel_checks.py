@@ -105,6 +105,10 @@ class RecordingInbox:
         """Record the report."""
         self.reported.put_nowait(problem)
 
+    def bounced(self, chat: str, reason: str) -> None:
+        """Record the report as a sentence."""
+        self.reported.put_nowait(f"{chat}: {reason}")
+
 
 class Opened(NamedTuple):
     """A running channel, between the service and the inbox."""

@@ -125,6 +125,9 @@ class NamedInbox:
     async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
         return await self._inbox.knows(sender, mentioned=mentioned)
 
+    def bounced(self, chat: str, reason: str) -> None:
+        self._inbox.bounced(chat, reason)
+
     def report(self, problem: str = "") -> None:
         self._inbox.report(problem)
 

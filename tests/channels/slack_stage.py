@@ -54,6 +54,9 @@ class Inbox:
     async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
         return mentioned and sender not in self.strangers
 
+    def bounced(self, chat: str, reason: str) -> None:
+        raise AssertionError(f"Slack reports no bounces: {chat}, {reason}")
+
     def report(self, problem: str = "") -> None:
         self.reports.put_nowait(problem)
 

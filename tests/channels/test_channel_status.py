@@ -135,13 +135,25 @@ async def test_a_closed_channel_is_shown_with_the_reason_and_what_waits(tmp_path
         sent = await invoke(g, "channels", "send", "lines", "kitchen", "hello")
         assert closed["since"] == state["since"] >= before["since"]  # also after several attempts
         assert (listed.exit_code, checked.exit_code, sent.exit_code) == (1, 1, 2)
-        assert listed.output.startswith("lines (lines): closed since ")
+        assert "lines (lines): closed since " in listed.output
         assert "\n  1 waiting: It is not open.\n" in listed.output
         assert "FAILED" in checked.output
         assert "The channel 'lines' is not open" in sent.stderr
         await elsewhere.open()
         await until_state(g, "connected")
         await elsewhere.until_heard(text="hello")
+
+
+async def test_what_the_service_returned_is_shown_as_never_delivered(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with running(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("", room="ana@x.org", bounced="550 No such\x1b[31m user\n")
+        await elsewhere.say("hello", id_="2")
+        await elsewhere.until_heard(ok="2")
+        listed = await invoke(g, "channels", "list")
+        status = (await channels(g))[0]
+    assert (status["abandoned"], status["abandoned_because"]) == (1, "ana@x.org: 550 No such[31m user")
+    assert "  1 never delivered, the last at " in listed.output
+    assert "UTC: ana@x.org: 550 No such[31m user\n" in listed.output
 
 
 async def test_an_open_channel_is_checked_and_sends_a_post(tmp_path: Path, elsewhere: Elsewhere) -> None:

@@ -20,6 +20,7 @@ from plugins.testing.channel_checks import ChannelConformance, Opened, Recording
 from plugins.testing.contexts import make_context
 from tests.channels.link import Link
 from tests.channels.mail_stage import PEOPLE, MailService, NamedChannel, mail, parsed, reply_to, settings_for, text_of
+from tests.channels.test_mail_reading import REPORT
 from tests.servers.mail_servers import AUTHSERV, OURS, MailServers, mail_servers
 from tests.waiting import deadline, until
 
@@ -245,6 +246,18 @@ async def test_what_no_server_has_verified_and_what_programs_send_does_not_arriv
         servers.post(mail("true"))
         assert (await on.arrival()).text == "true"
         assert on.inbox.arrived.empty()
+
+
+async def test_an_answer_that_came_back_is_reported(servers: MailServers, tmp_path: Path) -> None:
+    async with opened(servers, tmp_path) as on:
+        receipt = await on.channel.deliver(OutboundMessage(id="s/1", chat=ANA, text="Hello."))
+        await sent(servers)
+        report = REPORT.format(action="failed", id=receipt if receipt.startswith("<") else f"<{receipt}>")
+        head = f"From: mailer-daemon@{PEOPLE}\nContent-Type: multipart/report; report-type=delivery-status; boundary=b\n\n"
+        servers.post((head + report).encode())
+        async with deadline():
+            assert await on.inbox.reported.get() == "ana@x.org: 550 No such user"
+        assert servers.mails[ANA][1:] == []  # and never answered
 
 
 async def test_without_verification_every_sender_is_believed_only_if_it_is_switched_off(

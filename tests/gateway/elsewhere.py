@@ -38,6 +38,9 @@ class Lines:
     async def run(self, desk):
         while line := await self._reader.readline():
             said = json.loads(line)
+            if bounced := said.pop("bounced", ""):
+                desk.bounced(said["room"], bounced)
+                continue
             files = tuple(InboundFile(name=name, content=text.encode()) for name, text in said.pop("files", {}).items())
             named = {"sender": said.pop("from"), "chat": said.pop("room"), "attachments": files}
             arrival = InboundMessage(**said, **named)

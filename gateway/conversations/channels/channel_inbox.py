@@ -20,7 +20,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.errors import Busy, GatewayError, sentence_of
-from gateway.support.printable import sanitized_name
+from gateway.support.printable import one_line, sanitized_name
 from plugins.api.channel import InboundFile, InboundMessage, MessageRejected
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
@@ -47,8 +47,8 @@ channel keeps, `unknown` those of unknown senders."""
 
 
 class GatewayChannelInbox:
-    """The inbox of one channel. `count` is called with the outcome of each message, and `report` with the problems of the
-    connection."""
+    """The inbox of one channel. `count` is called with the outcome of each message, `report` with the problems of the
+    connection, and `bounced` with what did not arrive and why."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class GatewayChannelInbox:
         count: Callable[[Outcome], None] = lambda _: None,
         questions: OpenQuestions,
         report: Callable[[str], None] = lambda _: None,
+        bounced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._channel = channel
         self._switchboard = switchboard
@@ -70,10 +71,15 @@ class GatewayChannelInbox:
         self._count = count
         self._questions = questions
         self._report = report
+        self._bounced = bounced
 
     def report(self, problem: str = "") -> None:
         """Note the state of the connection, see `ChannelInbox.report`."""
         self._report(problem)
+
+    def bounced(self, chat: str, reason: str) -> None:
+        """Count a post that did not arrive, see `ChannelInbox.bounced`."""
+        self._bounced(one_line(f"{chat}: {reason}", RECEIPT_CHARS))
 
     async def knows(self, sender: str, *, mentioned: bool = True) -> bool:
         """Return True for a person, see `ChannelInbox.knows`."""

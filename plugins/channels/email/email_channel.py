@@ -334,6 +334,7 @@ class EmailChannel:
             mail = await asyncio.to_thread(read_mail, fetched.content) if fetched is not None else Mail()
             for bounce in bounces(mail, self._ours):
                 log.warning("mail_bounced", recipient=bounce.recipient, reason=bounce.reason, message_id=bounce.message_id)
+                self._inbox.bounced(bounce.recipient, bounce.reason)
 
     async def _tell(self, incoming: _Incoming, sentence: str) -> None:
         """Send a sentence about a mail that was not accepted, once, and at most as often as mails are accepted."""
