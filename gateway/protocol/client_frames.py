@@ -65,6 +65,18 @@ class Delta(_Frame, tag="delta", frozen=True, kw_only=True):
     text: str
 
 
+class Reasoning(_Frame, tag="reasoning", frozen=True, kw_only=True):
+    """A piece of the reasoning before an answer: `text` begins `offset` code points into that of reply number `reply` of
+    `turn`."""
+
+    session: str
+    session_id: str
+    turn: int
+    reply: int
+    offset: int
+    text: str
+
+
 class Output(_Frame, tag="output", frozen=True, kw_only=True):
     """A piece of a running tool's output: `text` begins `offset` code points into what `call` of `turn` has shown."""
 
@@ -135,7 +147,7 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
 
 
 GatewayFrame: TypeAlias = (
-    Welcome | Accepted | EventFrame | Delta | Output | Paused | SessionList | HistoryPage | Settings | Refusal
+    Welcome | Accepted | EventFrame | Delta | Reasoning | Output | Paused | SessionList | HistoryPage | Settings | Refusal
 )
 
 

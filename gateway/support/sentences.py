@@ -73,6 +73,11 @@ def returned_line(call: RequestedCall | None, event: ToolReturned) -> str:
     return f"{mark} {' · '.join(parts)}"
 
 
+def thought_line(millis: int) -> str:
+    """Return how long a model reasoned: `✻ thought for 12 s`."""
+    return f"✻ thought for {duration(millis)}" if millis >= 1000 else "✻ thought"
+
+
 def _result(event: ToolReturned) -> Iterator[str]:
     if event.exit_code is not None:
         yield f"exit {event.exit_code}"

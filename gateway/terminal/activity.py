@@ -7,7 +7,7 @@ import math
 from enum import Enum
 from typing import assert_never
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
+from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.printable import one_line
 from gateway.support.sentences import short_call
@@ -57,6 +57,9 @@ class Activity:
             case Delta():
                 self._pause = None
                 self._now_doing("writing", now)
+            case Reasoning():
+                self._pause = None
+                self._now_doing("thinking", now)
             case Paused():
                 self._pause, self._again = signal, now + signal.seconds
             case Earlier() | Postponed() | Refusal() | Settings() | Output():

@@ -16,8 +16,8 @@ OWN_COMMANDS = (
 )
 
 UNFOLDING = (
-    "- `Ctrl-O`: Show the last tool call with its arguments, changes and output; again, the one before it. While a tool"
-    " runs: show its output as it comes, or hide it."
+    "- `Ctrl-O`: Show the last tool call with its arguments, changes and output, or the model's reasoning; again, the one"
+    " before it. While a tool runs or the model reasons: show that as it comes, or hide it."
 )
 
 

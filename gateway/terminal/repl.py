@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
-from gateway.protocol.client_frames import Accepted, Delta, Output
+from gateway.protocol.client_frames import Accepted, Delta, Output, Reasoning
 from gateway.support.approval_text import SCOPES
 from gateway.support.printable import one_line
 from gateway.terminal.activity import Activity, Ending, PendingReplies
@@ -317,7 +317,7 @@ class Repl:
                 self._pending.fold(received.session_id, received.recorded)
                 self._complete_help()
                 self._show_early()
-            if not isinstance(received, Delta | Output):
+            if not isinstance(received, Delta | Reasoning | Output):
                 self._prompt()
 
     def _is_early(self, delta: Delta) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings
+from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings
 from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
-from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line
+from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line, thought_line
 from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
 from gateway.terminal.renderer import PROMPT, Renderer
-from gateway.terminal.shown_calls import FinishedCall, ShownCalls
+from gateway.terminal.shown_calls import FinishedCall, FinishedThought, ShownCalls
 from sessions.events.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -120,10 +120,12 @@ class Screen:
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
+        self._thought: tuple[str, int | None, int] | None = None
+        """Session, turn and reply of the last reasoning whose duration is on the screen."""
         self._done: dict[str, tuple[int, float]] = {}
         """For each session, the turn and reply up to which deltas are outdated."""
 
-    def show(self, signal: Signal, *, ours: bool) -> None:
+    def show(self, signal: Signal, *, ours: bool) -> None:  # noqa: PLR0912 - one arm for each kind
         """Print a signal."""
         match signal:
             case Connected():
@@ -137,7 +139,12 @@ class Screen:
             case Earlier():
                 self._show_earlier(signal)
             case Delta():
+                self._answering(signal)
                 self._delta(signal)
+            case Reasoning():
+                if not self._is_outdated(signal):
+                    self._calls.reasoning(signal)
+                    self._show_running()
             case Settings():
                 self._verbose = signal.verbose
             case Output():
@@ -166,15 +173,15 @@ class Screen:
         self._renderer.flush()
 
     def unfold(self) -> None:
-        """Show the output of the running tool, or hide it again; if none runs, show the last call in full, and when called
-        again the one before it."""
+        """Show the output of the running tool, or what the model thinks, or hide it again; if there is none, show the last
+        call or thought in full, and when called again the one before it."""
         if self._calls.running:
             self._toggled = not self._toggled
             self._show_running()
         elif (finished := self._calls.next_unfolded()) is not None:
             self._unfold(finished)
         else:
-            self.say("There is no other tool call to show.")
+            self.say("There is no other tool call or reasoning to show.")
         self._renderer.flush()
 
     def prompt(self) -> None:
@@ -289,8 +296,12 @@ class Screen:
     def _show_running(self) -> None:
         self._renderer.running(self._calls.tail() if self._verbose != self._toggled else "")
 
-    def _unfold(self, finished: FinishedCall) -> None:
-        """Print a call with its arguments, its changes and its output."""
+    def _unfold(self, finished: FinishedCall | FinishedThought) -> None:
+        """Print a call with its arguments, its changes and its output; or what a model thought."""
+        if isinstance(finished, FinishedThought):
+            self._renderer.line(f"\n{thought_line(finished.millis)}")
+            self._renderer.verbatim(_shortened(finished.text))
+            return
         call, result = finished.call, finished.result
         self._renderer.line(f"\n{returned_line(call, result)}")
         for name, text in arguments_of(call) if call is not None else ():
@@ -310,6 +321,8 @@ class Screen:
             )
 
     def _replied(self, session: str, turn: int | None, event: ModelReplied) -> None:
+        if event.reasoning and self._thought != (session, turn, event.reply):
+            self._renderer.dim(thought_line(event.reasoning_millis))
         self._confirm((session, turn, event.reply), event.text)
         self._done[session] = (turn or 0, event.reply)
         if not self._verbose:
@@ -323,9 +336,19 @@ class Screen:
         if (sentence := ending_sentence(event)) is not None:
             self._renderer.line(sentence)
 
+    def _answering(self, delta: Delta) -> None:
+        """Say above an answer how long the model reasoned before it."""
+        if (millis := self._calls.answering()) is not None:
+            self._show_running()
+            self._thought = (delta.session_id, delta.turn, delta.reply)
+            self._renderer.dim(thought_line(millis))
+
+    def _is_outdated(self, piece: Delta | Reasoning) -> bool:
+        """Return True if a piece was repeated after a reconnect: its text is already on the screen."""
+        return (piece.turn, piece.reply) <= self._done.get(piece.session_id, (0, 0))
+
     def _delta(self, delta: Delta) -> None:
-        if (delta.turn, delta.reply) <= self._done.get(delta.session_id, (0, 0)):
-            # It was repeated after a reconnect; its text is already on the screen.
+        if self._is_outdated(delta):
             return
         self._begin((delta.session_id, delta.turn, delta.reply))
         if delta.offset > len(self._text):

@@ -402,7 +402,7 @@ async def test_a_running_tools_output_is_shown_below_the_chat_and_a_finished_cal
         )
         assert b"\x1b[32m+new\x1b[0m" in terminal.bytes
         terminal.types(CTRL_O)
-        await terminal.sees("There is no other tool call to show.\n")
+        await terminal.sees("There is no other tool call or reasoning to show.\n")
         terminal.types(CTRL_D)
         assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.client_frames import Delta, Output, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Delta, Output, Reasoning, Refusal, Settings, Welcome
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import call_line, returned_line
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Signal
@@ -200,7 +200,39 @@ def test_a_call_unfolds_to_its_arguments_changes_and_output_and_then_the_one_bef
     assert "output, shortened from 9,000 bytes:" in shown_first
     assert (shown_first.count("fine\n"), shown_first.count("[… 100 lines …]\n")) == (200, 1)
     screen.unfold()
-    assert out.getvalue().endswith("There is no other tool call to show.\n")
+    assert out.getvalue().endswith("There is no other tool call or reasoning to show.\n")
+
+
+# --- reasoning --------------------------------------------------------------------------------------------------------
+
+
+def thought(text: str, offset: int) -> Reasoning:
+    return Reasoning(session="main", session_id="s", turn=1, reply=1, offset=offset, text=text)
+
+
+def reasoned(text: str, reasoning: str) -> Happened:
+    event = ModelReplied(reply=1, model="m", text=text, calls=(), stop="end", usage=None)
+    return happened(msgspec.structs.replace(event, reasoning=reasoning, reasoning_millis=2500))
+
+
+def test_reasoning_is_one_line_above_its_answer() -> None:
+    pieces = thought("I add ", 0), thought("it up.", 6), piece("Four", 0)
+    assert shown(*pieces, reasoned("Four.", "I add it up."), thought("it up.", 6)) == "✻ thought\nFour.\n"
+    assert shown(reasoned("Four.", "I add it up.")) == "✻ thought for 2.5 s\nFour.\n"
+
+
+def test_reasoning_unfolds_and_its_end_is_known_while_it_comes() -> None:
+    calls = ShownCalls()
+    for signal in (thought("one\ntwo\n", 0), thought("two\nthree\x1b[1m\n", 4), thought("three\x1b[1m\n", 8)):
+        calls.reasoning(signal)
+    assert (calls.running, calls.tail()) == (True, "one\ntwo\nthree")
+    assert calls.answering() is not None
+    assert (calls.running, calls.tail(), calls.answering()) == (False, "", None)
+    out = io.StringIO()
+    screen = Screen(PlainRenderer(out, styled=False), address="a", session="main")
+    screen.show(reasoned("Four.", "I add\x1b[2J it up."), ours=True)
+    screen.unfold()
+    assert out.getvalue().endswith("Four.\n\n✻ thought for 2.5 s\nI add it up.\n")
 
 
 def output(text: str, offset: int) -> Output:

@@ -28,6 +28,7 @@ from gateway.protocol.client_frames import (
     HistoryPage,
     Output,
     Paused,
+    Reasoning,
     Refusal,
     SessionList,
     SessionSummary,
@@ -389,7 +390,7 @@ class ChatClient:
             case EventFrame():
                 self._delay = DELAYS[0]
                 await self._event(frame)
-            case Delta() | Output() | Paused() | Settings():
+            case Delta() | Reasoning() | Output() | Paused() | Settings():
                 await self._signals.put(frame)
             case Refusal():
                 return await self._refused(frame)

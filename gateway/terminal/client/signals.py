@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings, Welcome
 from sessions.events.events import Recorded
 
 
@@ -41,4 +41,6 @@ class Earlier(msgspec.Struct, frozen=True):
     events: tuple[Recorded, ...]
 
 
-Signal: TypeAlias = Connected | Disconnected | Postponed | Earlier | Happened | Delta | Output | Paused | Settings | Refusal
+Signal: TypeAlias = (
+    Connected | Disconnected | Postponed | Earlier | Happened | Delta | Reasoning | Output | Paused | Settings | Refusal
+)

@@ -202,6 +202,11 @@ function actsOf(app, conversation, composer) {
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
       composer.refocus();
     }),
+    api: app.api,
+    goOn: forked(async () => {
+      conversation.send(t("Continue exactly where you stopped."));
+      composer.refocus();
+    }),
     answer: async (entry, decision, scope) => {
       try {
         await conversation.approve(entry.approval, decision, scope);

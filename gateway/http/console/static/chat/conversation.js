@@ -33,6 +33,7 @@ export class Conversation extends EventTarget {
       app.socket.on("welcome", () => this.resume()),
       app.socket.on("event", mine((frame) => this.take(frame))),
       app.socket.on("delta", mine((frame) => this.piece(frame))),
+      app.socket.on("reasoning", mine((frame) => this.piece(frame))),
       app.socket.on("output", mine((frame) => this.output(frame))),
       app.socket.on("paused", mine((frame) => this.pause(frame))),
       app.socket.on("settings", mine((frame) => this.settings(frame))),
@@ -172,7 +173,8 @@ export class Conversation extends EventTarget {
     transcript.piece(frame);
     const entry = transcript.entries.get(transcript.replyId(frame.turn, frame.reply));
     if (!entry?.live) return;
-    if (known === transcript.entries.size) this.emit("piece", { entry, text: frame.text });
+    const text = frame.type === "delta" ? frame.text : "";
+    if (known === transcript.entries.size) this.emit("piece", { entry, text });
     else this.emit("change", entry);
   }
 

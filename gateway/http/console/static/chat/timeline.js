@@ -4,10 +4,12 @@ import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { LongText, isLong } from "../long_text.js";
 import { Markdown } from "../answer/markdown.js";
-import { exactly, when } from "../format.js";
+import { brief, count, duration, exactly, when } from "../format.js";
+import { t } from "../language.js";
+import { costOfAll, money, prices } from "../money.js";
+import { Reasoning } from "./reasoning.js";
 import { ToolCall } from "../answer/tool_calls.js";
 import { QuestionCard } from "../answer/question.js";
-import { t } from "../language.js";
 import { stampOf } from "./transcript.js";
 import { pager } from "./versions.js";
 
@@ -18,7 +20,7 @@ const AHEAD = "1500px"; // earlier pages are requested when the top is this far 
 
 export class Timeline {
   /** `acts` are the actions of an entry: `edit(entry, text)`, `again(entry)`, `fork(entry)`, `retry(entry)`,
-   * `answer(entry, decision, scope)`. */
+   * `goOn(entry)`, `answer(entry, decision, scope)`. */
   constructor(conversation, acts) {
     this.conversation = conversation;
     this.acts = acts;
@@ -28,9 +30,9 @@ export class Timeline {
     this.list = h("div", { class: "entries" });
     this.activity = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
     this.column = h("div", { class: "column" }, this.top, this.list, this.activity);
-    this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": "Scroll to the newest message",
+    this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": t("Scroll to the newest message"),
       on: { click: () => this.toEnd() } }, icon("down"));
-    this.element = h("div", { class: "timeline", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Conversation",
+    this.element = h("div", { class: "timeline", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": t("Conversation"),
       on: { scroll: () => this.scrolled() } }, this.column);
     this.atEnd = true;
     this.watcher = new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.askEarlier(), {
@@ -135,8 +137,8 @@ export class Timeline {
     const last = entries.findLast((entry) => entry.kind === "assistant");
     const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
     const asking = this.conversation.questions.length > 0; // the card says what is waited for
-    this.activity.hidden = asking || !this.conversation.running || Boolean(last?.live && last.text);
-    this.activity.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
+    this.activity.hidden = asking || !this.conversation.running || Boolean(last?.live && (last.text || last.reasoning));
+    this.activity.lastChild.textContent = this.pause() || (call ? t("Using {tool}…", { tool: readable(call.tool) }) : t("Thinking…"));
   }
 
   /** Return the countdown of a paused provider; "" if there is none. */
@@ -146,7 +148,9 @@ export class Timeline {
     if (!paused || !running) return "";
     const seconds = Math.max(0, Math.ceil((paused.until - Date.now()) / 1000));
     if (seconds) this.ticking = setTimeout(() => this.showActivity(this.conversation.entries()), 1000);
-    return `The provider is not accepting requests (${paused.reason}). Trying again${seconds ? ` in ${seconds} s` : ""}…`;
+    const { reason } = paused;
+    return seconds ? t("The provider is not accepting requests ({reason}). Trying again in {seconds} s…", { reason, seconds })
+      : t("The provider is not accepting requests ({reason}). Trying again…", { reason });
   }
 
   // --- moving ----------------------------------------------------------------------------------------------------------
@@ -210,7 +214,7 @@ class Entry {
   }
 }
 
-const STATES = { sending: "Sending…", waiting: "Queued" };
+const STATES = { sending: t("Sending…"), waiting: t("Queued") };
 
 class Person extends Entry {
   constructor(entry, acts) {
@@ -219,7 +223,7 @@ class Person extends Entry {
     if (isLong(entry.text)) new LongText(this.text).show(entry.text);
     else this.text.textContent = entry.text;
     this.below = h("div", { class: "below" });
-    this.element.setAttribute("aria-label", "You");
+    this.element.setAttribute("aria-label", t("You"));
     this.element.append(...files(entry.attachments), entry.text ? this.text : "", this.below);
     this.update(entry);
   }
@@ -281,19 +285,41 @@ class Assistant extends Entry {
     this.calls = h("div", { class: "calls" });
     this.drawnCalls = [];
     this.below = h("div", { class: "below" });
-    this.element.setAttribute("aria-label", "Assistant");
-    this.element.append(this.text, this.calls, this.below);
+    this.element.setAttribute("aria-label", t("Assistant"));
+    this.cut = h("p", { class: "cut", hidden: true }, h("span", {}, t("The answer reached its maximum length.")),
+      h("button", { class: "worded", type: "button", on: { click: () => this.acts.goOn(this.entry) } }, icon("down"), t("Continue")));
+    this.element.append(this.text, this.calls, this.cut, this.below);
     this.update(entry);
   }
 
   update(entry) {
     this.entry = entry;
     this.element.classList.toggle("live", Boolean(entry.live));
+    if (entry.reasoning && !this.reasoning) this.text.before((this.reasoning = new Reasoning()).element);
+    this.reasoning?.update(entry);
     this.markdown.show(entry.text, !entry.live);
+    this.cut.hidden = !entry.cut;
     this.drawCalls(entry.calls);
     const whole = !entry.live && !entry.calls.length;
-    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, readable(entry.model)),
+    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, readable(entry.model)), this.spent(),
       entry.versions ? pager(entry.versions, this.element) : null, this.actions()] : []);
+  }
+
+  /** The time and the tokens of the turn up to this answer, and their price if it is known. */
+  spent() {
+    const { took, spent = {} } = this.entry;
+    const total = (field) => Object.values(spent).reduce((sum, usage) => sum + usage[field], 0);
+    const [input, output] = [total("input"), total("output")];
+    const tokens = t("{input} tokens in ({cached} cached), {output} out", { input: count(input), cached: count(total("cached")), output: count(output) });
+    const parts = [Number.isFinite(took) ? duration(took, took < 1000 ? 1 : 100) : "", input + output ? t("{tokens} tokens", { tokens: brief(input + output) }) : ""];
+    const element = h("span", { class: "faint spent", title: input + output ? tokens : "" }, parts.filter(Boolean).join(" · "));
+    if (input + output) {
+      prices(this.acts.api).then((known) => {
+        const paid = costOfAll(known, spent);
+        if (paid) element.textContent = [...parts, money(paid)].filter(Boolean).join(" · ");
+      });
+    }
+    return element;
   }
 
   actions() {
@@ -304,7 +330,7 @@ class Assistant extends Entry {
   /** None if the page came over plain HTTP from another machine: the browser then has no clipboard. */
   copying() {
     if (!navigator.clipboard) return null;
-    const button = h("button", { class: "quiet", type: "button", title: "Copy", "aria-label": "Copy" }, icon("copy"));
+    const button = h("button", { class: "quiet", type: "button", title: t("Copy"), "aria-label": t("Copy") }, icon("copy"));
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(this.entry.text);
       fill(button, icon("tick"));
@@ -355,7 +381,7 @@ class Aside extends Entry {
     super(entry, acts, `aside ${entry.tone}`);
     const words = (this.words = h("span", {}, entry.text));
     if (!entry.detail) {
-      this.retry = h("button", { class: "worded", type: "button", on: { click: () => acts.retry(this.entry) } }, icon("again"), "Try again");
+      this.retry = h("button", { class: "worded", type: "button", on: { click: () => acts.retry(this.entry) } }, icon("again"), t("Try again"));
       this.element.append(words, this.retry);
       this.update(entry);
       return;

@@ -2,7 +2,9 @@
 //
 // An entry is `{id, session, kind, seq, at, place, …}`, changed in place by later events; `place` is the sort key. Kinds:
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
-//   assistant  turn, reply, text, model, calls (see tool_calls.js), usage, live (still being written)
+//   assistant  turn, reply, text, reasoning, reasoningMillis, model, calls (see tool_calls.js), usage, live (still being
+//              written), stop, took (milliseconds since the turn began), spent (usages of the turn so far, by model), cut (it
+//              reached its maximum length, and no other turn has begun since)
 //   answer     of a command: text, failed
 //   question   about a tool call: approval, tool, text, detail, why, choices, expires, pattern, state (open, answered, ended),
 //              answer (who, how, when)
@@ -36,6 +38,10 @@ export class Transcript {
     this.questions = new Map(); // by approval
     this.turn = null; // the running turn
     this.live = null; // the id of the entry that is being written
+    this.cut = null; // the entry of the last answer, if it reached its maximum length
+    this.model = this.asked = ""; // the `provider:model` of the running turn, and of the last request
+    this.usages = {}; // of the running turn, by model
+    this.began = NaN; // the time at which it began, if that is loaded
     this.failed = null; // the entry about the failure of the last turn, if it failed
     this.automatic = false; // true if the running compaction was not requested; false too if its beginning is not loaded
     this.succeeds = null;
@@ -108,23 +114,26 @@ export class Transcript {
     return { seq: this.starts.get(entry.turn) - 1, messages: this.takenBy(entry.turn) };
   }
 
-  /** Add a piece of a streaming answer. */
-  piece({ turn, reply, offset, text }) {
+  /** Add a piece of a streaming answer, or of its `reasoning`. */
+  piece({ type, turn, reply, offset, text }) {
     const id = this.replyId(turn, reply);
     let entry = this.entries.get(id);
     if (entry && !entry.live) return; // confirmed before
     this.forgetLive(id);
     if (!entry) {
-      entry = { id, session: this.session, kind: "assistant", seq: null, place: this.last + 0.5, turn, reply, text: "", points: 0, calls: [], live: true, at: "" };
+      entry = { id, session: this.session, kind: "assistant", seq: null, place: this.last + 0.5, turn, reply, text: "", reasoning: "", points: { text: 0, reasoning: 0 }, calls: [], live: true, at: "" };
       this.entries.set((this.live = id), entry);
     }
+    const field = type === "reasoning" ? "reasoning" : "text";
+    if (field === "reasoning") entry.reasoningSince ??= Date.now();
+    else if (entry.reasoningSince) entry.reasoningMillis ??= Date.now() - entry.reasoningSince;
     const points = countOf(text);
-    if (offset === entry.points) {
-      entry.text += text;
-      entry.points += points;
-    } else if (offset < entry.points) {
-      entry.text = [...entry.text].slice(0, offset).join("") + text;
-      entry.points = offset + points;
+    if (offset === entry.points[field]) {
+      entry[field] += text;
+      entry.points[field] += points;
+    } else if (offset < entry.points[field]) {
+      entry[field] = [...entry[field]].slice(0, offset).join("") + text;
+      entry.points[field] = offset + points;
     } // else pieces were dropped: the event has the whole text
   }
 
@@ -166,10 +175,11 @@ export class Transcript {
     return text ? this.put(event, "aside", { text, tone, detail, ...others }) : null;
   }
 
-  /** The last failed turn can no longer be retried. */
-  leaveFailed() {
+  /** The last turn can no longer be retried or continued. */
+  leaveLast() {
     if (this.failed) this.failed.retry = false;
-    this.failed = null;
+    if (this.cut) this.cut.cut = false;
+    this.failed = this.cut = null;
   }
 
   /** Remove the waiting messages that were deleted or replaced on their channel. */
@@ -193,7 +203,7 @@ export class Transcript {
 /** Return a text that differs once an entry must be drawn again. */
 export function stampOf(entry) {
   const calls = entry.calls?.map((call) => call.state).join() ?? "";
-  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.versions?.at, entry.versions?.of, entry.text.slice(-20)].join("|");
+  return [entry.kind, entry.state, entry.live, entry.text.length, entry.reasoning?.length, entry.cut, calls, entry.fault, entry.retry, entry.versions?.at, entry.versions?.of, entry.text.slice(-20)].join("|");
 }
 
 const REDUCERS = {
@@ -208,7 +218,7 @@ const REDUCERS = {
   },
   session_closed() {
     this.closed = true;
-    this.leaveFailed();
+    this.leaveLast();
   },
   message_received(event) {
     const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
@@ -222,7 +232,10 @@ const REDUCERS = {
   },
   turn_started(event) {
     this.turn = event.turn;
-    this.leaveFailed();
+    this.leaveLast();
+    this.asked = this.model = `${event.provider}:${event.model}`;
+    this.usages = {};
+    this.began = Date.parse(event.at);
     this.starts.set(event.turn, event.seq);
     this.take(event);
   },
@@ -243,13 +256,20 @@ const REDUCERS = {
     const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
     this.aside(event, event.hits.length === 1 ? "Recalled 1 passage" : `Recalled ${event.hits.length} passages`, { detail });
   },
+  request_sent(event) {
+    this.asked = event.model ?? this.model;
+  },
   model_replied(event) {
     this.forgetLive(this.replyId(event.turn, event.reply));
     const calls = (event.calls ?? []).map((call) => ({ ...call, state: "asked", output: "" }));
     const id = this.replyId(event.turn, event.reply);
+    if (event.usage) this.usages[this.asked] = sum(this.usages[this.asked], event.usage);
     const fields = { turn: event.turn, reply: event.reply, text: event.text, model: event.model, calls, usage: event.usage };
+    Object.assign(fields, { reasoning: event.reasoning ?? "", reasoningMillis: event.reasoning_millis ?? 0 });
+    Object.assign(fields, { took: Date.parse(event.at) - this.began, spent: { ...this.usages }, cut: event.stop === "length" });
     const entry = { id, session: this.session, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
     this.entries.set(id, entry);
+    if (entry.cut) this.cut = entry;
     this.live = null;
     this.replies.set(event.seq, entry);
   },
@@ -306,6 +326,11 @@ const REDUCERS = {
     this.aside(event, event.sentence, { tone: "fault" });
   },
 };
+
+function sum(one, other) {
+  const { input = 0, output = 0, cached = 0 } = one ?? {};
+  return { input: input + other.input, output: output + other.output, cached: cached + other.cached };
+}
 
 function countOf(text) {
   let count = 0;
