@@ -23,7 +23,7 @@ from gateway.http.responses import HEADERS, refusal
 from gateway.http.websocket_connection import ConnectionServices
 
 FOLDER = Path(__file__).parent / "static"
-PAGE, SCRIPT, WORKER = "index.html", "app.js", "service_worker.js"
+PAGE, SHARED, SCRIPT, WORKER = "index.html", "shared/shared.html", "app.js", "service_worker.js"
 
 POLICY = "; ".join(
     (
@@ -108,7 +108,7 @@ class Files(msgspec.Struct, frozen=True):
 
 
 def read_files(folder: Path = FOLDER) -> Files:
-    """Read all files of a folder that browsers use. In the page and the worker, `{digest}` becomes the digest of all,
+    """Read all files of a folder that browsers use. In the pages and the worker, `{digest}` becomes the digest of all,
     and `{files}` the paths of those that the page needs without a connection; in the frame, `{scripts}` becomes its
     scripts. `{modules}` become links that load the page's modules at once, not one after the other as they are found."""
     bodies = {
@@ -119,7 +119,7 @@ def read_files(folder: Path = FOLDER) -> Files:
     modules = "\n".join(_PRELOAD % name for name in imported(bodies, SCRIPT))
     bodies[PAGE] = bodies[PAGE].replace(b"{modules}", modules.encode())
     offline = " ".join(name for name, body in bodies.items() if _is_kept_offline(name, body))
-    for name in (PAGE, WORKER):
+    for name in (PAGE, SHARED, WORKER):
         bodies[name] = bodies[name].replace(b"{digest}", digest.encode()).replace(b"{files}", offline.encode())
     bodies[FRAME] = bodies[FRAME].replace(b"{scripts}", b"".join(b"<script>%b</script>" % script for script in scripts))
     policy = FRAME_POLICY.format(
@@ -159,6 +159,10 @@ class Pages:
         """Return the service worker, which is never cached. Its path is above all paths that it serves."""
         return await self._response(request, WORKER, (await self._read()).by_path[WORKER], PAGE_HEADERS)
 
+    async def shared(self, request: web.Request) -> web.Response:
+        """Return the page of a link to a conversation, the same for every link."""
+        return await self._response(request, SHARED, (await self._read()).by_path[SHARED], PAGE_HEADERS)
+
     async def file(self, request: web.Request) -> web.Response:
         """Return a file; 404 for unknown ones and for those of another version."""
         files = await self._read()
@@ -193,6 +197,7 @@ def console_routes(services: ConnectionServices) -> list[web.RouteDef]:
     pages, signing_in = Pages(), SignInEndpoints(services.access, services.program)
     return [
         web.get("/", pages.page),
+        web.get("/shared/{secret:[A-Za-z0-9_-]{1,100}}", pages.shared),
         web.get("/service-worker.js", pages.worker),
         web.get(r"/console/{digest:[0-9a-f]{1,64}}/{path:[A-Za-z0-9_./-]{1,100}}", pages.file),
         web.get("/api/session", signing_in.session),

@@ -208,8 +208,9 @@ class Entry {
     return h("time", { class: "faint", dateTime: this.entry.at, title: this.entry.at && exactly(this.entry.at) }, this.entry.at && when(this.entry.at));
   }
 
+  /** The button of an action; none where nothing can be done. */
   act(name, words, symbol) {
-    return h("button", { class: "quiet", type: "button", title: words, "aria-label": words,
+    return this.acts[name] && h("button", { class: "quiet", type: "button", title: words, "aria-label": words,
       on: { click: () => this.acts[name](this.entry) } }, icon(symbol));
   }
 }
@@ -232,7 +233,7 @@ class Person extends Entry {
     this.entry = entry;
     this.element.classList.toggle("command", Boolean(entry.command));
     const waits = STATES[entry.state];
-    const editable = entry.seq !== null && !waits && !entry.command;
+    const editable = this.acts.edit && entry.seq !== null && !waits && !entry.command;
     fill(this.below, waits ? h("span", { class: "waits" }, waits) : this.time(),
       entry.versions ? pager(entry.versions, this.element) : null, editable ? h("span", { class: "acts" }, this.edit()) : null);
   }
@@ -395,7 +396,7 @@ class Aside extends Entry {
   update(entry) {
     this.entry = entry;
     this.words.textContent = entry.text; // an earlier page may complete it
-    if (this.retry) this.retry.hidden = !entry.retry;
+    if (this.retry) this.retry.hidden = !entry.retry || !this.acts.retry;
   }
 }
 

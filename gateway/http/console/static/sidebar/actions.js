@@ -4,7 +4,7 @@ import { askLine } from "../controls.js";
 import { readable } from "../elements.js";
 import { sentence } from "../format.js";
 import { t } from "../language.js";
-import { deletion, exporting } from "./dialogs.js";
+import { deletion, exporting, sharing } from "./dialogs.js";
 import { openMenu } from "./menu.js";
 
 const LONGEST_TITLE = 100;
@@ -24,6 +24,7 @@ export class Actions {
       ...(conversation.rows.length > 1 ? [{ label: t("Versions…"), icon: "fork", act: () => this.tree(conversation) }] : []),
       { label: archived ? t("Unarchive") : t("Archive"), icon: "archive", act: () => this.archive(conversation, !archived) },
       { label: t("Export…"), icon: "download", act: () => exporting(conversation) },
+      { label: t("Share…"), icon: "share", act: () => sharing(this.app, conversation) },
       null,
       { label: t("Delete…"), icon: "bin", danger: true, act: () => this.delete(conversation) },
     ]);

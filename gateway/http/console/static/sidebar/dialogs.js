@@ -1,6 +1,6 @@
-// The dialogs of a conversation's menu: deleting and exporting.
+// The dialogs of a conversation's menu: deleting, exporting and sharing.
 import { fill, h, readable } from "../elements.js";
-import { sentence, size } from "../format.js";
+import { sentence, size, when } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
 
@@ -72,4 +72,64 @@ export function exporting({ name, shown }) {
     file("json", "JSON", t("The messages, answers and tools, for programs")),
     file("jsonl", "JSONL", t("The log itself, each event a line"))),
   h("div", { class: "choices" }, closing(t("Cancel"))));
+}
+
+/** Show the read-only links to the version of a conversation that is shown; make and revoke them. */
+export function sharing(app, { name, shown }) {
+  const path = `/api/conversations/${encodeURIComponent(shown.session)}/shares`;
+  const list = h("ul", { class: "links" });
+  const fault = h("p", { class: "fault small", role: "alert" });
+  const days = h("select", {}, [["7", t("for 7 days")], ["1", t("for one day")], ["30", t("for 30 days")], ["", t("until it is revoked")]].map(
+    ([value, words]) => h("option", { value }, words)));
+  const live = h("input", { type: "checkbox" });
+  const tools = h("input", { type: "checkbox" });
+  const form = h("form", { on: { submit: (event) => (event.preventDefault(), tried(make)) } },
+    h("p", { class: "small faint" }, t("Everybody who has the link can read the messages and answers, without signing in.")),
+    h("label", { class: "check" }, t("It works"), days),
+    h("label", { class: "check" }, live, t("Show what is written from now on, too")),
+    h("label", { class: "check" }, tools, t("Show the calls of tools and their results")), fault,
+    h("div", { class: "choices" }, closing(t("Close")), h("button", { class: "primary", type: "submit" }, t("Create a link"))));
+  open(t("Share “{name}”", { name: readable(name) }), list, form);
+  tried(draw);
+  days.focus();
+
+  async function tried(act) {
+    try {
+      await act();
+      fault.textContent = "";
+    } catch (error) {
+      fault.textContent = sentence(error);
+    }
+  }
+
+  async function make() {
+    const expires = days.value ? { expires_days: Number(days.value) } : {};
+    const { id, url } = await app.api.post(path, { ...expires, live: live.checked, tools: tools.checked });
+    await draw({ id, url: location.origin + url });
+    list.querySelector("input")?.select();
+  }
+
+  /** Draw the links. The address of a new one is shown only now: the gateway does not know it any more. */
+  async function draw(made = null) {
+    const { shares } = await app.api.get(path);
+    fill(list, shares.map((share) => item(share, share.id === made?.id ? made.url : "")));
+    list.hidden = !shares.length;
+  }
+
+  function item({ id, at, expires, live: grows }, url) {
+    const revoke = h("button", { type: "button", class: "worded", on: { click: () => tried(() => app.api.remove(`${path}/${id}`).then(() => draw())) } },
+      t("Revoke"));
+    const until = expires ? t("works until {time}", { time: when(expires) }) : t("works until it is revoked");
+    const words = h("span", { class: "small faint" }, t("Link of {time}", { time: when(at) }), `, ${until}`, grows ? `, ${t("live")}` : "");
+    const address = url ? h("input", { readOnly: true, value: url, "aria-label": t("The link") }) : null;
+    return h("li", {}, address, h("div", {}, words, url && navigator.clipboard ? copying(url) : null, revoke));
+  }
+
+  function copying(url) {
+    const button = h("button", { type: "button", class: "worded", on: { click: async () => {
+      await navigator.clipboard.writeText(url);
+      button.textContent = t("Copied");
+    } } }, t("Copy"));
+    return button;
+  }
 }

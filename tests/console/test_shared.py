@@ -1,0 +1,63 @@
+"""Read-only links to conversations, made in the console and opened by somebody else's browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.console.accessible import faults
+from tests.console.browser import visiting
+from tests.console.test_chat import entries, say
+from tests.console.test_sidebar import begin, rows
+from tests.gateway.gateways import gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_conversation_is_read_by_a_link_until_that_is_revoked(tmp_path: Path, browser: Browser) -> None:
+    async with (
+        gateway(tmp_path) as running,
+        visiting(browser, running) as visit,
+        visiting(browser, running, size=(320, 640), dark=True) as guest,
+    ):
+        page = await begin(visit)
+        for text in ("<b>Hello</b> there", "How are you?"):
+            await say(page, text)
+            await expect(entries(page, "assistant").last).to_contain_text(text)
+            await expect(entries(page, "assistant.live")).to_have_count(0)
+        await rows(page).click(button="right")
+        await page.get_by_role("menuitem", name="Share…").click()
+        dialog = page.get_by_role("dialog", name="Share “main”")
+        await dialog.get_by_role("button", name="Create a link").click()
+        link = dialog.get_by_role("textbox", name="The link")
+        await expect(link).to_be_focused()
+        assert await faults(page) == []
+        url = await link.input_value()
+        assert url.startswith(f"{visit.url}/shared/")
+
+        await guest.page.goto(url)
+        await expect(entries(guest.page, "person").locator(".said")).to_have_text(["<b>Hello</b> there", "How are you?"])
+        await expect(guest.page.locator("article")).to_have_count(4)
+        await expect(guest.page.locator("article").nth(1)).to_contain_text("<b>Hello</b> there")
+        await expect(guest.page.get_by_role("button", name="Edit")).to_have_count(0)
+        await expect(guest.page.get_by_role("button", name="Answer again")).to_have_count(0)
+        await expect(guest.page.get_by_text("Shared, read-only")).to_be_visible()
+        assert await faults(guest.page) == []
+        assert await guest.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await page.keyboard.press("Escape")
+        await say(page, "Secret")
+        await expect(entries(page, "assistant").last).to_contain_text("Secret")
+        await guest.page.reload()
+        await expect(guest.page.locator("article")).to_have_count(4)
+        assert (guest.errors, guest.elsewhere) == ([], [])
+
+        await rows(page).click(button="right")
+        await page.get_by_role("menuitem", name="Share…").click()
+        await expect(link).to_have_count(0)
+        await dialog.get_by_role("button", name="Revoke").click()
+        await expect(dialog.get_by_role("button", name="Revoke")).to_have_count(0)
+        await guest.page.reload()
+        await expect(guest.page.get_by_role("alert")).to_contain_text("does not work any more")
+        assert (visit.errors, visit.elsewhere) == ([], [])
