@@ -24,6 +24,8 @@ OPEN = {
     ("POST", "/hooks/{name}"),  # channels check signatures: tests/channels/test_webhook_channel.py
     ("GET", "/"),
     ("GET", "/service-worker.js"),
+    ("GET", "/shared/{secret}"),
+    ("GET", "/api/shared/{secret}"),  # unknown links are all the same 404: tests/gateway/test_shares.py
     ("GET", "/console/{digest}/{path}"),
     ("GET", "/api/session"),
     ("POST", "/api/sign-in"),

@@ -33,7 +33,7 @@ export function conversationsOf(rows, { open = "", unread = () => false } = {}) 
 }
 
 /** The time of the newest message or answer: a title or a pin moves nothing. */
-const usedAt = (row) => row.used ?? row.at;
+export const usedAt = (row) => row.used ?? row.at;
 
 function conversationOf(key, rows, open, unread) {
   let newest = rows[0];

@@ -1,5 +1,7 @@
 // Which answers were shown in this browser. What was there at the first visit counts as shown.
 
+import { usedAt } from "./conversations.js";
+
 const KEPT = 3000; // conversations that are remembered
 
 export class Seen {
@@ -18,7 +20,7 @@ export class Seen {
   }
 
   unread(row) {
-    if (!row.replied || row.at <= this.since) return false;
+    if (!row.replied || usedAt(row) <= this.since) return false;
     const [session, seq] = this.marks.get(row.session) ?? [];
     return session !== row.session_id || row.replied > seq;
   }
