@@ -116,12 +116,16 @@ async def test_a_search_finds_keys_of_all_groups_and_a_link_opens_one(tmp_path: 
 async def test_a_change_is_checked_while_one_types_saved_and_in_force(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
         page = await opened(visit)
+        names = [each["id"] for each in (await ask(running, "/api/models")).json["models"]]
+        assert names
+        options = page.locator(f"#{await row(page, 'agent.model').get_by_role('combobox').get_attribute('list')} option")
+        await expect(options).to_have_count(len(names))
         model, button = row(page, "agent.model"), page.get_by_role("button", name="Save", exact=True)
-        await model.get_by_role("textbox").fill("nobody:x")
+        await model.get_by_role("combobox").fill("nobody:x")
         await expect(model.locator(".settings-fault")).to_contain_text("agent.model names 'nobody:x', which is not")
         await expect(button).to_be_disabled()
         assert await faults(page) == []
-        await model.get_by_role("textbox").fill("scripted:other")
+        await model.get_by_role("combobox").fill("scripted:other")
         await expect(model.locator(".settings-fault")).to_have_text("")
         await go(page, visit, "conversations")
         await row(page, "sessions.queue").get_by_role("combobox").select_option("steer")
@@ -211,7 +215,7 @@ async def test_a_file_that_was_changed_meanwhile_is_loaded_and_the_changes_stay(
         await save(page)
         await expect(said(page)).to_contain_text("changed by somebody else meanwhile")
         await page.get_by_role("button", name="Load its values and keep my changes").click()
-        await expect(row(page, "agent.model").get_by_role("textbox")).to_have_value("scripted:editor")
+        await expect(row(page, "agent.model").get_by_role("combobox")).to_have_value("scripted:editor")
         await expect(row(page, "agent.temperature").get_by_role("textbox")).to_have_value("0.4")
         await save(page)
         await expect(said(page)).to_contain_text("Saved")

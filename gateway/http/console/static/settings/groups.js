@@ -101,6 +101,12 @@ const NAMES = {
   tls: "TLS", ttl: "TTL", url: "URL", openai: "OpenAI", llama: "llama", qmd: "qmd", argv: "command", cwd: "working folder", env: "environment",
 };
 
+/** The id of the list of models that fields of models suggest. */
+export const MODELS = "settings-models";
+
+/** Whether the value of a key is the name of a model, as "provider:model". */
+export const isModel = (key) => /^(agent|compaction|memory\.facts)\.(title_)?model$/.test(key);
+
 /** A name as it stands in a key: quoted if it has other characters than letters, digits, _ and -. */
 export const quoted = (name) => (/^[A-Za-z0-9_-]+$/.test(name) ? name : `"${name}"`);
 

@@ -4,7 +4,7 @@ import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
 import { editorOf, isLong } from "./fields.js";
-import { quoted, titleOf, words } from "./groups.js";
+import { isModel, MODELS, quoted, titleOf, words } from "./groups.js";
 
 const NAME = /^[a-z][a-z0-9_-]{0,31}$/;
 
@@ -123,7 +123,7 @@ class Row {
     const isWide = spec.kind.name === "record" || spec.kind.item?.name === "record" || isLong(spec.key);
     this.element = h("div", { class: isWide ? "setting wide" : "setting", "data-key": spec.key },
       h("div", { class: "about" },
-        h("div", { class: "label" }, h("label", { id: `${id}-label`, for: id }, marked(words(spec.name), query)), h("code", {}, marked(spec.key, query)), this.undo),
+        h("div", { class: "label" }, h("label", { id: `${id}-label`, for: id }, marked(words(spec.name), query)), this.undo, h("code", { title: spec.key }, marked(spec.key, query))),
         h("p", { class: "sentence", id: `${id}-about` }, explained(spec.sentence ?? "", query)),
         this.notes),
       h("div", { class: "value" }, this.editor, this.fault, this.reset));
@@ -144,6 +144,7 @@ class Row {
       id,
       describedBy: `${id}-about ${id}-fault`,
       disabled: this.isLocked,
+      suggestions: isModel(spec.key) ? MODELS : null,
       pending: changed && spec.kind.name === "secret" && !removedSecret,
       change: (next) => (next === undefined ? this.back() : this.changed(next)),
       changeEntry: (name, next) => draft.set(`${spec.key}.${name}`, next),

@@ -14,7 +14,7 @@ import { sentence } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
 import { draftOf } from "./draft.js";
-import { GROUPS, groupOf, titleOf } from "./groups.js";
+import { GROUPS, groupOf, MODELS, titleOf } from "./groups.js";
 import { Instructions } from "./instructions.js";
 import { matches, TableRows, tablesOf } from "./rows.js";
 import { SaveBar } from "./save_bar.js";
@@ -44,12 +44,13 @@ class SettingsPage {
     this.links = new Map(this.groups.map((group) => [group.id, this.link(group)]));
     this.state = h("div", { class: "settings-state", role: "status" });
     this.content = h("div", { class: "settings-content" });
+    this.models = h("datalist", { id: MODELS });
     this.bar = new SaveBar(app, this.draft, () => this.show());
     fill(element, h("div", { class: "settings-page" },
       h("div", { class: "settings-side" },
         this.isOwner ? h("div", { class: "field" }, icon("search"), this.search) : null,
         h("nav", { "aria-label": t("Groups of settings") }, h("ul", { class: "settings-groups" }, [...this.links.values()].map((link) => h("li", {}, link))))),
-      h("div", { class: "settings-main" }, this.state, this.content, this.bar.element)));
+      h("div", { class: "settings-main" }, this.state, this.content, this.models, this.bar.element)));
     this.update = () => this.updated();
     this.draft.addEventListener("change", this.update);
     this.guard = (event) => (this.draft.changes.size || this.instructions?.isChanged) && event.preventDefault();
@@ -88,6 +89,13 @@ class SettingsPage {
       fill(this.content, h("p", { class: "settings-fault" }, sentence(error)));
     }
     this.reveal();
+    this.suggest();
+  }
+
+  /** Offer the known models where the name of one is entered; without them it is typed. */
+  async suggest() {
+    const { models } = await this.app.api.get("/api/models").catch(() => ({ models: [] }));
+    fill(this.models, models.map(({ id }) => h("option", { value: id })));
   }
 
   /** Move to the key of the URL. */
