@@ -49,10 +49,7 @@ class Palette {
     const key = encodeURIComponent(app.lastKey);
     const pages = [
       { label: t("New conversation"), icon: "plus", run: go("#/chat/~") },
-      { label: t("Chat"), icon: "chat", run: go(`#/chat/${key}`) },
-      { label: t("Context"), icon: "context", run: go(`#/context/${key}`) },
-      { label: t("Memory"), icon: "memory", run: go("#/memory") },
-      { label: t("Health"), icon: "health", run: go("#/health") },
+      ...[...app.shell.places].map(([page, link]) => ({ label: link.textContent, icon: page, run: go(link.getAttribute("href")) })),
       { label: t("Keys"), detail: "?", icon: "more", run: () => openKeys(app) },
       ...theme.CHOICES.map((choice) => ({ label: THEMES[choice][0], icon: THEMES[choice][1], run: () => theme.choose(choice) })),
     ].map((row) => ({ group: t("Pages"), ...row }));
@@ -112,9 +109,10 @@ class Palette {
 
   onKeydown(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.isComposing || (!step && event.key !== "Enter")) return;
-    event.preventDefault();
-    if (!step) this.run(this.at);
+    if (event.isComposing || (!step && event.key !== "Enter" && event.key !== "Escape")) return;
+    event.preventDefault(); // Escape would only empty the search
+    if (event.key === "Escape") this.dialog.close();
+    else if (!step) this.run(this.at);
     else if (this.rows.length) this.move((this.at + step + this.rows.length) % this.rows.length);
   }
 
@@ -141,6 +139,7 @@ const KEYS = [
 /** Show the keys. */
 export async function openKeys(app) {
   await app.styles("composer/palette.css");
+  if (document.querySelector("dialog[open]")) return;
   const apple = /Mac|iPhone|iPad/.test(navigator.platform);
   const close = h("button", { type: "button", class: "primary", on: { click: () => dialog.close() } }, t("Close"));
   const dialog = h("dialog", { class: "keys", "aria-labelledby": "keys-title", on: { close: () => dialog.remove() } },
