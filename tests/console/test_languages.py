@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 from gateway.http.console.pages import FOLDER
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, visiting
-from tests.console.texts import SCRIPTS, calls, dictionary
+from tests.console.texts import SCRIPTS, calls, dictionary, loose_texts
 from tests.gateway.gateways import TOKEN, gateway
 
 LANGUAGES = sorted(path.stem for path in (FOLDER / "languages").glob("*.js"))
@@ -19,6 +19,13 @@ FORMS = {"de": {"one", "other"}, "es": {"one", "many", "other"}, "fr": {"one", "
 """The categories of CLDR for whole numbers."""
 
 CALLS = [call for path in SCRIPTS for call in calls(path)]
+
+
+NAMES = {"Exuvia", "English", "Deutsch", "Markdown", "Files", "Enter", "Tab", "Esc", "It was forked from"}
+"""Names, of keys too; a type of what is dragged, and the beginning of a sentence of the gateway."""
+
+OUTSIDE = {"diagram_frame.js"}
+"""Scripts without the dictionaries: that one runs in a frame of another origin."""
 
 
 def names(text: str) -> set[str]:
@@ -46,6 +53,25 @@ def test_a_dictionary_keeps_the_values_and_has_the_plural_forms_of_its_language(
             assert each.strip(), key
             assert names(each) | ({"count"} if form == "one" else set()) >= names(key), (key, each)
             assert names(each) <= names(key), (key, each)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_text_is_left_out(language: str) -> None:
+    """What is missing must be translated, and what no script says any more goes."""
+    said, known = {call.key for call in CALLS}, set(dictionary(language))
+    assert (sorted(said - known), sorted(known - said)) == ([], [])
+
+
+def test_every_text_of_the_page_goes_through_the_dictionaries() -> None:
+    """A literal that reads like a sentence or a title is an argument of `t`, `th` or `tn`, or one of the names below."""
+    loose = [
+        f"{path.relative_to(FOLDER)}: {text}"
+        for path in SCRIPTS
+        if path.name not in OUTSIDE
+        for text in loose_texts(path)
+        if text not in NAMES
+    ]
+    assert loose == []
 
 
 @pytest.mark.parametrize(

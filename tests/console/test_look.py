@@ -100,3 +100,10 @@ def test_colours_and_sizes_of_text_are_those_of_the_scales(sheet: Path) -> None:
     rules = text if sheet.name != "console.css" else text.partition(":root[data-theme")[2]
     assert re.findall(r"#[0-9a-f]{3,8}\b(?=[\s;,)])|\b(?:rgb|hsl)a?\([^)]*\)", rules) == []
     assert re.findall(r"font(?:-size)?:[^;}]*\d(?:rem|px)[^;}]*", rules) == []
+
+
+def test_every_custom_property_is_defined() -> None:
+    text = "".join(sheet.read_text() for sheet in SHEETS)
+    defined = set(re.findall(r"(?<![\w-])(--[\w-]+):", text))
+    used = set(re.findall(r"var\((--[\w-]+)\)", text))
+    assert sorted(used - defined) == []

@@ -24,9 +24,10 @@ class Call(NamedTuple):
     """A call of `t`, `th` or `tn`: where it is, and its arguments as they are written."""
 
     path: Path
-    line: int
-    name: str
+    begin: int
+    end: int
     arguments: list[str]
+    name: str
 
     @property
     def literals(self) -> list[str]:
@@ -39,7 +40,8 @@ class Call(NamedTuple):
         return str(json.loads(self.literals[-1]))
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(FOLDER)}:{self.line}"
+        line = self.path.read_text().count("\n", 0, self.begin) + 1
+        return f"{self.path.relative_to(FOLDER)}:{line}"
 
 
 def literals(source: str) -> Iterator[tuple[int, str]]:
@@ -54,14 +56,15 @@ def calls(path: Path) -> list[Call]:
     source = path.read_text()
     inside = [(found.start(), found.end()) for found in _TOKEN.finditer(source) if not found[0].startswith("`")]
     return [
-        Call(path, source.count("\n", 0, found.start()) + 1, found[1], _arguments(source, found.end()))
+        Call(path, found.start(), *_arguments(source, found.end()), found[1])
         for found in _CALL.finditer(source)
         if not any(first <= found.start() < last for first, last in inside)
         and not source[: found.start()].endswith("function ")
     ]
 
 
-def _arguments(source: str, at: int) -> list[str]:
+def _arguments(source: str, at: int) -> tuple[int, list[str]]:
+    """Return the end of a call, and its arguments."""
     depth, begin, found = 1, at, []
     while depth:
         if token := _TOKEN.match(source, at):
@@ -73,7 +76,7 @@ def _arguments(source: str, at: int) -> list[str]:
             found.append(source[begin:at].strip())
             begin = at + 1
         at += 1
-    return [each for each in found if each]
+    return at, [each for each in found if each]
 
 
 def dictionary(language: str) -> dict[str, Any]:
@@ -81,3 +84,18 @@ def dictionary(language: str) -> dict[str, Any]:
     text = (FOLDER / "languages" / f"{language}.js").read_text()
     found: dict[str, Any] = json.loads(text.partition("export default ")[2].rstrip().removesuffix(";"))
     return found
+
+
+_READABLE = re.compile(r"[A-Z][a-z]+(?:[ ,.:…!?].*)?|.*[a-z]{2,} [a-z]{2,} .*[.!?…]", re.DOTALL)
+_CODE = re.compile(r"class(?:Name)?: *$|\bkey === *$|\?\.key !== *$|\.key !== *$|case *$|querySelector\w*\($")
+
+
+def loose_texts(path: Path) -> Iterator[str]:
+    """The literals of a script that read like a title or a sentence, and are no arguments of `t`, `th` or `tn`."""
+    source = path.read_text()
+    said = [(call.begin, call.end) for call in calls(path)]
+    for at, literal in literals(source):
+        text = literal[1:-1]
+        is_said = any(begin <= at < end for begin, end in said)
+        if _READABLE.fullmatch(text) and not is_said and not _CODE.search(source[max(0, at - 40) : at]):
+            yield text

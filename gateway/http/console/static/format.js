@@ -42,9 +42,6 @@ export const brief = (number) => short.format(number);
 /** A size in bytes: 1 byte, 340 bytes, 15 kB. */
 export const size = (bytes) => (bytes < 1000 ? tn(bytes, "{count} byte", "{count} bytes") : `${short.format(bytes / 1000)} kB`);
 
-/** "1 turn", "2 turns". */
-export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
-
 /** A duration in seconds: 1.2 ms, 340 ms, 2.1 s, 3 min. */
 export function seconds(number) {
   if (number < 0.01) return `${tenths.format(1000 * number)} ms`;

@@ -1,16 +1,13 @@
 // What tokens cost, by the prices that the gateway knows. An unknown price is no price: nothing is estimated.
+import { listed } from "./composer/models.js";
 import { locale } from "./language.js";
 
 const MILLION = 1_000_000;
-let known = null;
 
-/** Return the prices of models by their ids, loaded once for the page. */
-export function prices(api) {
-  known ??= api.get("/api/models").then(
-    ({ models }) => new Map(models.filter(({ price }) => price).map(({ id, price }) => [id, price])),
-    () => ((known = null), new Map()),
-  );
-  return known;
+/** Return the known prices of models by their ids. */
+export async function prices(api) {
+  const { models } = await listed({ api }).catch(() => ({ models: [] }));
+  return new Map(models.filter(({ price }) => price).map(({ id, price }) => [id, price]));
 }
 
 /** What a usage costs; `cached` is a part of `input`. */

@@ -134,7 +134,7 @@ function mountKey(element, app, key, [session, seq]) {
     }
     wanted = null;
     if (entry) timeline.reveal(entry);
-    else app.notice("This message is not part of the conversation any more.");
+    else app.notice(t("This message is not part of the conversation any more."));
   }
 
   function announce(event) {
@@ -198,7 +198,7 @@ function actsOf(app, conversation, composer) {
     }),
     retry: forked(async (entry) => {
       const messages = conversation.of(entry.session).takenBy(entry.turn);
-      if (!messages.length) throw new Error("The message of this turn is not loaded yet. Scroll up to it first.");
+      if (!messages.length) throw new Error(t("The message of this turn is not loaded yet. Scroll up to it first."));
       conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
       composer.refocus();
     }),
@@ -227,7 +227,7 @@ function actsOf(app, conversation, composer) {
 function tools(app, conversation) {
   const { key } = conversation;
   const actions = t("Actions for this conversation");
-  const words = "Context of the model";
+  const words = t("Context of the model");
   return [
     h("button", { class: "quiet", type: "button", title: actions, "aria-label": actions, "aria-haspopup": "menu",
       on: { click: ({ currentTarget }) => app.conversations.menu(currentTarget, key) } }, icon("more")),

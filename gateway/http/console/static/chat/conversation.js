@@ -4,12 +4,13 @@
 // a lost connection or a reload, and is still answered only once.
 import { Settings } from "../composer/settings.js";
 import { Transcript } from "./transcript.js";
+import { t } from "../language.js";
 
 const PAGE = 100;
 const OLDER = 500;
 const LOOK = 2000; // milliseconds between checks for a session that does not exist yet
 const AGAIN = 1500; // milliseconds before another attempt if the gateway does not say when
-const TOO_LONG = "This message is too long. Shorten it, or attach it as a file.";
+const TOO_LONG = t("This message is too long. Shorten it, or attach it as a file.");
 
 /** Dispatches `change` (entries were added or changed), `piece` (the `entry` that is being written grew by a `text`),
  * `output` (a running tool of this entry has written more), `earlier` (an earlier page was added), `settings`, `refused` (a
@@ -283,7 +284,7 @@ export class Unsent {
       this.keep();
     } catch {
       this.messages.pop();
-      throw new Error("The browser's storage is full. Wait until other messages are sent, or shorten this one.");
+      throw new Error(t("The browser's storage is full. Wait until other messages are sent, or shorten this one."));
     }
     return message;
   }

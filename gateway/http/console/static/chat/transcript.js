@@ -11,17 +11,16 @@
 //   aside      a message of the gateway: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
-import { counted } from "../format.js";
-import { t } from "../language.js";
+import { t, tn } from "../language.js";
 import { isVersionKey } from "../sidebar/conversations.js";
 
 const OUTPUT = 64 * 1024; // characters of a running tool's output that are kept; its event has all of it
 const MISSING = "\n[…]\n"; // in place of pieces that were dropped
 
 const ENDINGS = {
-  cancelled: "Stopped.",
-  failed: "The turn failed for an unknown reason.",
-  abandoned: "The turn was abandoned.",
+  cancelled: t("Stopped."),
+  failed: t("The turn failed for an unknown reason."),
+  abandoned: t("The turn was abandoned."),
 };
 
 export class Transcript {
@@ -110,7 +109,7 @@ export class Transcript {
   /** Return the seq before the turn that took a message, and the messages of the turn. Throws if it is not loaded. */
   before(entry) {
     if (entry.turn === undefined) return { seq: entry.seq - 1, messages: [entry] };
-    if (!this.starts.has(entry.turn)) throw new Error("The beginning of this turn is not loaded yet. Scroll up to it first.");
+    if (!this.starts.has(entry.turn)) throw new Error(t("The beginning of this turn is not loaded yet. Scroll up to it first."));
     return { seq: this.starts.get(entry.turn) - 1, messages: this.takenBy(entry.turn) };
   }
 
@@ -245,16 +244,16 @@ const REDUCERS = {
   turn_resumed(event) {
     this.turn = event.turn;
     this.forgetLive();
-    this.aside(event, "The gateway was restarted and resumes this turn.");
+    this.aside(event, t("The gateway was restarted and resumes this turn."));
   },
   turn_interrupted() {
     this.forgetLive();
   },
   memory_recalled(event) {
     if (!event.hits?.length) return;
-    const places = event.hits.map((hit) => `${hit.path}, lines ${hit.lines[0]} to ${hit.lines[1]}`);
+    const places = event.hits.map((hit) => t("{path}, lines {first} to {last}", { path: hit.path, first: hit.lines[0], last: hit.lines[1] }));
     const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
-    this.aside(event, event.hits.length === 1 ? "Recalled 1 passage" : `Recalled ${event.hits.length} passages`, { detail });
+    this.aside(event, tn(event.hits.length, "Recalled {count} passage", "Recalled {count} passages"), { detail });
   },
   request_sent(event) {
     this.asked = event.model ?? this.model;
@@ -308,12 +307,12 @@ const REDUCERS = {
     this.automatic = event.trigger !== "command" && event.trigger !== "new";
   },
   context_compacted(event) {
-    const what = event.messages ? `${counted(event.messages, "message")} summarised` : "earlier messages were summarised";
-    const text = this.automatic ? `🧹 Auto-compaction complete: ${what}` : what[0].toUpperCase() + what.slice(1);
+    const what = event.messages ? tn(event.messages, "{count} message summarised", "{count} messages summarised") : t("Earlier messages were summarised");
+    const text = this.automatic ? t("🧹 Auto-compaction complete: {what}", { what }) : what;
     this.aside(event, text, { tone: "mark", detail: event.summary });
   },
   memory_flushed(event) {
-    if (event.outcome === "written") this.aside(event, `Noted in ${event.path}`, { detail: event.text });
+    if (event.outcome === "written") this.aside(event, t("Noted in {path}", { path: event.path }), { detail: event.text });
     if (event.outcome === "failed") this.aside(event, event.reason, { tone: "fault" });
   },
   compaction_abandoned(event) {
