@@ -74,9 +74,9 @@ async def test_a_link_ends_when_it_is_revoked_and_is_then_as_if_it_had_never_bee
     async with gateway(tmp_path, settings={"people.ana.token": ANA}) as running:
         client = await running.connect()
         await client.chat("one")
-        path, kept = await share(running), await share(running, expires_days=1)
+        path, kept = await share(running), await share(running, expires_days=1, live=True)
         status, listed = await request(running, "GET", "/api/conversations/main/shares")
-        assert (status, [each["live"] for each in listed["shares"]]) == (200, [False, False])
+        assert (status, [each["live"] for each in listed["shares"]]) == (200, [False, True])
         assert path.rpartition("/")[2] not in json.dumps(listed) + (tmp_path / "shares.jsonl").read_text()
         id_ = listed["shares"][0]["id"]
         for person, answered in ((ANA, 404), (TOKEN, 200), (TOKEN, 404)):

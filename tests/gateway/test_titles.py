@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.titles import clean_title
+from gateway.conversations.titles import TitleMaker, clean_title
+from gateway.models.call import ModelCaller
+from plugins.api.plugin_services import ModelAnswer
 from plugins.testing.servers.faulty_server import Fault, Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.gateway.gateways import Client, Frame, gateway
@@ -85,6 +87,29 @@ async def test_a_turn_does_not_wait_for_a_title(tmp_path: Path) -> None:
         assert await listed_title(client) == ""
 
 
+async def test_a_title_that_a_person_gives_meanwhile_is_kept(tmp_path: Path) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(maker: TitleMaker, *arguments: Any, **named: Any) -> ModelAnswer:
+        asked.set()
+        await go_on.wait()
+        return ModelAnswer(text="By the model", model="scripted:script", usage=None)
+
+    script: list[Frame] = [{"text": "Sideways."}]
+    async with gateway(tmp_path, script=script, settings=ASKED) as running:
+        client = await running.connect()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ModelCaller, "answer", answer)
+            await client.send("How do crabs walk?")
+            await client.until_event("turn_ended")
+            async with deadline():
+                await asked.wait()
+            await client.say("rename", id="r", session="main", title="Mine")
+            await client.until_type("settings", id="r")
+            go_on.set()
+            assert await client.command("/title") == "The title is `Mine`."
+
+
 async def test_a_title_that_a_stop_prevented_is_made_when_the_session_is_opened(tmp_path: Path) -> None:
     script: list[Frame] = [{"text": "Sideways."}, {"purpose": "title", "text": "The title", "delay_ms": 600_000}]
     async with gateway(tmp_path, script=script, settings=ASKED) as running:
@@ -121,6 +146,24 @@ async def test_a_model_that_fails_is_not_asked_for_ever(tmp_path: Path) -> None:
                         await asyncio.sleep(0.01)
         assert len(asked) == 2
         assert asked[0]["max_tokens" if "max_tokens" in asked[0] else "max_completion_tokens"] == 40
+
+
+async def test_a_model_is_asked_for_one_title(tmp_path: Path) -> None:
+    async with OpenAIServer(respond=lambda _: ScriptedResponse("Crabs")).serving() as server:
+        settings: dict[str, Any] = {
+            "agent.titles": True,
+            "agent.model": "openai:fake",
+            "providers.openai.base_url": server.url,
+            "providers.openai.api_key": KEY,
+        }
+        async with gateway(tmp_path, settings=settings) as running:
+            client = await running.connect()
+            await client.send("How do crabs walk?")
+            assert (await titled(client))["title"] == "Crabs"
+            for number in range(3):
+                await client.chat(f"message {number}")
+            await client.round_trips()
+        assert len(about_titles(server.requests)) == 1
 
 
 def about_titles(requests: list[Json]) -> list[Json]:
