@@ -142,7 +142,7 @@ class ReplyStream:
             text = _shortened(text, self._room)
             self._reply = Reply(text="".join((*self._pieces, text)), model=self._request.model, stop="length")
         self._room -= size
-        return Delta(text)
+        return part if text is part.text and isinstance(part, Delta) else Delta(text)
 
     def _shortened_reasoning(self, text: str) -> str:
         """Return a piece of reasoning, cut off with a mark where all of it becomes too long, and empty after that."""

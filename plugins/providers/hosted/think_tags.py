@@ -30,10 +30,15 @@ class ThinkTags:
         self._began = False
         """True once some reasoning was returned: white space before it is dropped."""
 
+    @property
+    def is_answer(self) -> bool:
+        """True once all that follows is part of the answer."""
+        return self._state == "text"
+
     def feed(self, text: str) -> Iterator[Delta | Reasoning]:
         """Add a piece and yield its parts, none of them empty."""
         if self._state == "text":
-            yield self._answer(text)
+            yield self.answer(text)
             return
         self._held += text
         if self._state == "start":
@@ -44,18 +49,19 @@ class ThinkTags:
             return
         if rest := self._held.lstrip():
             self._state = "text"
-            yield self._answer(rest)
+            yield self.answer(rest)
         self._held = ""
 
     def end(self) -> Iterator[Delta | Reasoning]:
         """Yield what is still held at the end of the reply."""
         held, self._held = self._held, ""
         if held and self._state == "start":
-            yield self._answer(held)
+            yield self.answer(held)
         elif held.strip() and self._state == "reasoning":
             yield Reasoning(held)
 
-    def _answer(self, text: str) -> Delta:
+    def answer(self, text: str) -> Delta:
+        """Add a piece of the answer and return it."""
         self.pieces.append(text)
         return Delta(text)
 
@@ -68,7 +74,7 @@ class ThinkTags:
             self._state, self._held, self._closing = "reasoning", text[len(tag) :], f"</{tag[1:]}"
         elif space > _MOST_HELD or (text and not any(tag.startswith(text) for tag in _TAGS)):
             held, self._held, self._state = self._held, "", "text"
-            yield self._answer(held)
+            yield self.answer(held)
 
     def _reasoning(self) -> Iterator[Reasoning]:
         """Yield the held reasoning, except for white space at the beginning, and what may be part of the closing tag."""

@@ -230,7 +230,9 @@ class StreamAccumulator:
         if reasoning:
             yield Reasoning(reasoning)
         for each in (text, piece.refusal):
-            if each:
+            if each and self._text.is_answer:
+                yield self._text.answer(each)
+            elif each:
                 yield from self._text.feed(each)
         for call in piece.tool_calls or ():
             self._take_call(call)
