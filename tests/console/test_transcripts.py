@@ -265,6 +265,7 @@ def backups() -> list[tuple[int | None, Event]]:
         (1, ToolReturned(call=CallRef(of=6, index=0), outcome="returned", output=output, millis=12)),
         (1, ModelReplied(reply=2, model="gpt-5.1", text=PLAN, calls=(), stop="end", usage=usage)),
         (1, TurnEnded(outcome="replied", millis=9400)),
+        (None, SettingChanged(name="model", value="openai:gpt-5.1", by="owner")),
     ]
 
 
@@ -301,7 +302,7 @@ async def test_a_conversation_has_no_serious_accessibility_problems(
         await expect(page.locator("code.coloured")).to_have_count(1)
         await expect(page.locator(".call[data-state=returned]")).to_have_count(1)
         if PICTURES:
-            width, height = (430, 932) if size == NARROW else (1280, 840)
+            width, height = (430, 1000) if size == NARROW else (1280, 880)
             await page.set_viewport_size({"width": width, "height": height})
             await page.screenshot(path=Path(PICTURES) / f"{name}.png")
         await page.locator(".call summary").click()
