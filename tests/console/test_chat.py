@@ -180,6 +180,7 @@ async def test_a_session_begins_with_its_first_message_and_drafts_are_kept(tmp_p
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("New conversation")
         await message(page).fill("half a thought")
         await page.get_by_role("button", name="New conversation").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("New conversation")

@@ -82,7 +82,8 @@ function mountKey(element, app, key, [session, seq]) {
     app.attention(conversation.questions.length);
   };
   const actions = tools(app, conversation);
-  const head = () => app.head(conversation.title || app.conversations.nameOf(key), ...(conversation.current ? actions : []));
+  const nameOf = () => (conversation.absent && !conversation.current ? t("New conversation") : app.conversations.nameOf(key));
+  const head = () => app.head(conversation.title || nameOf(), ...(conversation.current ? actions : []));
   conversation.addEventListener("settings", head);
   const onList = async () => {
     head();
