@@ -17,7 +17,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
 
 
-class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True):
+# gc=False: there may be very many, and none can be part of a cycle.
+class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A key with its current session.
 
     `created` is the time of the key's first session, `at` that of the last event, `used` that of the newest message or

@@ -165,7 +165,7 @@ class Switchboard:
 
     async def tree(self, person: str, key: str) -> list[TreeNode]:
         """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
-        return related_sessions(await self.every(person), key)
+        return await asyncio.to_thread(related_sessions, await self.every(person), key)
 
     async def every(self, person: str) -> list[SessionRow]:
         """Return all sessions of a person up to their last durable events, in no order."""
