@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -44,8 +43,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class KeyReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key. `default` and `value` are omitted if there is none; secrets are references.
 
-    `example` is a value as TOML for a key without a default. `origin` is the source of the value, empty for the default, and
-    `line` its line if that is the file. A `fixed` value is set outside of the file, which it overrides.
+    `example` is a value as TOML for a key without a default. `origin` is the source of the value, empty for the default. A
+    `fixed` value is set outside of the file, which it overrides.
     """
 
     key: str
@@ -56,7 +55,6 @@ class KeyReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: Any = None
     example: str = ""
     origin: str = ""
-    line: int = 0
     fixed: bool = False
     restart: bool = False
 
@@ -187,12 +185,11 @@ def _with_value(report: KeyReport, values: Tree, sources: Sources) -> KeyReport:
     value = _at(values, names)
     if _at(sources.tree, names) is None:
         return msgspec.structs.replace(report, value=value)
-    origin, line = sources.origin(key), re.search(r", line (\d+)\Z", sources.place(key))
+    origin = sources.origin(key)
     return msgspec.structs.replace(
         report,
         value=value,
         origin="file" if origin == sources.file else origin,
-        line=int(line[1]) if line else 0,
         fixed=origin == COMMAND_LINE or origin.startswith("EXUVIA__") or ".".join(NAMED.get(origin, ())) == key,
     )
 
