@@ -27,7 +27,7 @@ async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path
         await page.goto(f"{visit.url}#/context/main")
         plot = page.get_by_role("slider", name="Turn")
         await expect(page.get_by_text("Turns 1 to 60")).to_be_visible()
-        await plot.click(position={"x": 600, "y": 120})
+        await plot.click(position={"x": 604, "y": 120})
         chosen = int(await plot.get_attribute("aria-valuenow") or 0)
         assert 25 < chosen < 55
         await expect(page.get_by_role("heading", name=f"Turn {chosen}", exact=True)).to_be_visible()
