@@ -186,9 +186,10 @@ def chat(  # noqa: PLR0917 - click passes each option by its name
     as_json: bool,
     question: tuple[str, ...],
 ) -> None:
-    """Chat with the gateway, or send one QUESTION and print only the answer.
+    """Chat with the gateway, or ask one QUESTION.
 
-    The standard input of a QUESTION, if it is not a terminal, follows it: `git diff | exuvia chat "Review this."`
+    Only the answer of a QUESTION is printed. The standard input follows it, if it is not a terminal: `git diff | exuvia chat
+    "Review this."`
     """
     from gateway.terminal import chat_client as terminal
     from gateway.terminal.client import local_gateway
