@@ -153,7 +153,10 @@ async def test_mails_from_before_the_first_start_do_not_count_and_those_since_do
         await until(lambda: servers.seen() == 1)
     servers.post(mail("while it was closed"))
     async with opened(servers, tmp_path) as on:
-        assert (await on.arrival()).text == "while it was closed"
+        arrived = [(await on.arrival()).text]
+        while arrived[-1] == "new":  # read again if the channel was closed before it had noted it; its id is known
+            arrived.append((await on.arrival()).text)
+        assert arrived[-1] == "while it was closed"
         assert on.inbox.arrived.empty()
 
 

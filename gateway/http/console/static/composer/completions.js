@@ -32,10 +32,10 @@ export class Completions {
     const before = value.slice(0, selectionStart);
     const at = AT.exec(before);
     const typed = /^\/([a-z_-]*)$/i.exec(value);
-    const argument = /^\/([a-z_-]+)[ \t]+(.*)$/is.exec(value);
+    const argument = /^\/([a-z_-]+)[ \t](.*)/is.exec(value);
     fill(this.hint);
     if (typed) this.offer(this.named(typed[1].toLowerCase()));
-    else if (argument) this.offer(this.argued(argument[1].toLowerCase(), argument[2]));
+    else if (argument) this.offer(this.argued(argument[1].toLowerCase(), argument[2].trimStart()));
     else this.offer([]);
     if (at) this.timer = setTimeout(() => this.search(at[2], selectionStart - at[2].length - 1), DELAY);
   }
@@ -96,7 +96,7 @@ export class Completions {
     if (name === "model") return [...(list?.models ?? []).map(({ id }) => ({ value: id })), { value: "auto" }, { value: "default" }];
     if (name === "effort") return [...(model?.efforts ?? []), "default"].map((value) => ({ value }));
     if (name === "help") return this.commands.map((each) => ({ value: each.name, detail: each.summary }));
-    const choices = /\[([^\]\s]+)\]/.exec(form)?.[1].split("|") ?? [];
+    const choices = /\[([^[\]\s]+)\]/.exec(form)?.[1].split("|") ?? [];
     return choices.filter((value) => /^[a-z]+$/.test(value) && choices.length > 1).map((value) => ({ value }));
   }
 
@@ -168,9 +168,21 @@ export class Completions {
 
 /** The usage of a command, with the argument that is being typed marked. */
 function usage(form, argument) {
-  const [name, ...parts] = form.split(/ (?![^[]*\])/);
+  const [name, ...parts] = wordsOf(form);
   const index = Math.min(argument.split(/\s+/).length, parts.length) - 1;
   return h("code", {}, name, parts.map((part, each) => [" ", each === index ? h("mark", {}, part) : part]));
+}
+
+/** Return the words of a usage; what stands in brackets is one word. */
+function wordsOf(form) {
+  const words = [""];
+  let depth = 0;
+  for (const letter of form) {
+    if (letter === " " && depth === 0) words.push("");
+    else words[words.length - 1] += letter;
+    depth += (letter === "[") - (letter === "]");
+  }
+  return words.filter(Boolean);
 }
 
 const plain = (text) => text.replaceAll("`", "");
