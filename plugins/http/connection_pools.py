@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -17,6 +18,10 @@ from plugins.support.errors import Unreachable
 
 if TYPE_CHECKING:
     from plugins.http.aiohttp_transport import AiohttpTransport
+
+
+_modules: dict[str, Any] = sys.modules
+_modules.setdefault("httpx._main", None)  # its command-line client, which would import rich and pygments, 4 MB
 
 
 class CertificateError(Unreachable):

@@ -669,3 +669,9 @@ async def served(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()
+
+
+def test_a_connection_loads_no_library_that_draws_on_terminals() -> None:
+    program = "import sys, plugins.http.connection_pools, httpx; print({'click', 'pygments', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
