@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from plugins.api.channel import DeliveryUnknown, MessageRejected, OutboundMessage, TryLater, Undeliverable
 from plugins.api.tool import OutputFile
 from plugins.channels.email.email_channel import EmailChannel
+from plugins.channels.email.imap_client import ImapConnection
 from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import ChannelConformance, Opened, RecordingInbox
@@ -215,6 +217,32 @@ async def test_a_severed_connection_is_reported_and_nothing_is_missed(servers: M
             pass
         async with deadline():
             assert await on.inbox.reported.get() == ""
+
+
+async def test_a_connection_is_closed_also_if_its_task_is_cancelled_while_it_logs_out() -> None:
+    logging_out, closed = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"* OK\r\n")
+        writer.write((await reader.readline()).split()[0] + b" OK\r\n")
+        assert b"LOGOUT" in await reader.readline()
+        logging_out.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        closed.set()
+
+    async def use(port: int) -> None:
+        context = ssl.create_default_context()
+        async with await ImapConnection.open("127.0.0.1", port, security="none", context=context):
+            pass
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, deadline():
+        using = asyncio.create_task(use(server.sockets[0].getsockname()[1]))
+        await logging_out.wait()
+        using.cancel()
+        await asyncio.wait([using])
+        await closed.wait()
 
 
 async def test_a_server_without_idle_is_polled(

@@ -138,11 +138,13 @@ class ImapConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            with suppress(OSError, ImapError):
-                async with asyncio.timeout(1.0):
-                    await self._command(b"LOGOUT")
-        self.close()
+        try:
+            if kind is None:
+                with suppress(OSError, ImapError):
+                    async with asyncio.timeout(1.0):
+                        await self._command(b"LOGOUT")
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Drop the connection. It may be closed already."""
