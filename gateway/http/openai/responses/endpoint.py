@@ -159,8 +159,10 @@ class Responses:
             return await write_stream(request, streamed, write)
 
         async def complete(
-            text: str, _reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
+            text: str, reasoning: str, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None
         ) -> Json:
+            if reasoning:
+                builder.reasoning(reasoning)
             if text:
                 builder.text(text)
             builder.end(calls, stop, usage)

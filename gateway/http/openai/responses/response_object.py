@@ -54,6 +54,32 @@ class ResponseHeader(msgspec.Struct, kw_only=True):
             self.stored = False
 
 
+class _ItemForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How an item that grows is written: the names of its events, and the extra fields of those about its text."""
+
+    part: str
+    text: str
+    index: str
+    extra: Json = {}
+
+    def new(self, id_: str, text: str | None, status: str) -> Json:
+        """Return an item with one part, or with none if `text` is None."""
+        parts = [] if text is None else [self.new_part(text)]
+        if self is _REASONING:
+            return {"id": id_, "type": "reasoning", "status": status, "summary": parts}
+        return {"id": id_, "type": "message", "status": status, "role": "assistant", "content": parts}
+
+    def new_part(self, text: str) -> Json:
+        """Return the part of an item."""
+        if self is _REASONING:
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+_MESSAGE = _ItemForm(part="content_part", text="output_text", index="content_index", extra={"logprobs": []})
+_REASONING = _ItemForm(part="reasoning_summary_part", text="reasoning_summary_text", index="summary_index")
+
+
 class ResponseBuilder:
     """One response in the making: each method returns the events that clients of a stream receive.
 
@@ -71,7 +97,9 @@ class ResponseBuilder:
         self._tools = tools
         self._output: list[Json] = []
         self._texts: list[str] = []
-        self._message: Json | None = None
+        self._form: _ItemForm | None = None
+        """The form of the item that grows."""
+        self._item = ""
         self._sequence = 0
         self._begun = False
 
@@ -90,26 +118,20 @@ class ResponseBuilder:
 
     def text(self, text: str) -> bytes:
         """Add a piece of the answer."""
-        begin, opened = self.begin(), b""
-        if self._message is None:
-            self._message = _message(f"msg_{secrets.token_hex(12)}", "", "in_progress")
-            opened = self._event("response.output_item.added", **self._at, item={**self._message, "content": []})
-            part = _part("")
-            opened += self._event("response.content_part.added", **self._in_part, part=part)
-        self._texts.append(text)
-        delta = self._event("response.output_text.delta", **self._in_part, delta=text, logprobs=[])
-        return begin + opened + delta
+        return self._add(_MESSAGE, text)
 
-    def reasoning(self, _: str) -> bytes:
-        """Return nothing: a response has no reasoning."""
-        return b""
+    def reasoning(self, text: str) -> bytes:
+        """Add a piece of the model's reasoning, if the request asks for a summary of it."""
+        if not (self._body.reasoning and self._body.reasoning.wants_summary):
+            return b""
+        return self._add(_REASONING, text if self._form is _REASONING else text.lstrip("\n"))
 
     def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> bytes:
         """Complete the response."""
         events = [self.begin()]
         reason = _INCOMPLETE.get(stop)
         status = "completed" if reason is None else "incomplete"
-        events += self._end_message(status)
+        events.append(self._end_item(status))
         for call in calls:
             events += self._call(call)
         self.response = self._object(status, usage=usage_of(usage))
@@ -131,23 +153,35 @@ class ResponseBuilder:
     def _at(self) -> Json:
         return {"output_index": len(self._output)}
 
-    @property
-    def _in_part(self) -> Json:
-        assert self._message is not None
-        return {"item_id": self._message["id"], **self._at, "content_index": 0}
+    def _in_part(self, form: _ItemForm) -> Json:
+        return {"item_id": self._item, **self._at, form.index: 0}
 
-    def _end_message(self, status: str) -> list[bytes]:
-        if self._message is None:
-            return []
+    def _add(self, form: _ItemForm, text: str) -> bytes:
+        """Add a piece to the item of this form that grows, or to a new one."""
+        begin, opened = self.begin(), b""
+        if self._form is not form:
+            opened = self._end_item("completed")
+            self._form, self._item = form, f"{'rs' if form is _REASONING else 'msg'}_{secrets.token_hex(12)}"
+            item = form.new(self._item, None, "in_progress")
+            opened += self._event("response.output_item.added", **self._at, item=item)
+            opened += self._event(f"response.{form.part}.added", **self._in_part(form), part=form.new_part(""))
+        self._texts.append(text)
+        return begin + opened + self._event(f"response.{form.text}.delta", **self._in_part(form), delta=text, **form.extra)
+
+    def _end_item(self, status: str) -> bytes:
+        """Complete the item that grows, if there is one."""
+        if (form := self._form) is None:
+            return b""
         text = "".join(self._texts)
-        done = [
-            self._event("response.output_text.done", **self._in_part, text=text, logprobs=[]),
-            self._event("response.content_part.done", **self._in_part, part=_part(text)),
-        ]
-        item = _message(self._message["id"], text, status)
-        done.append(self._event("response.output_item.done", **self._at, item=item))
+        item = form.new(self._item, text, status)
+        done = (
+            self._event(f"response.{form.text}.done", **self._in_part(form), text=text, **form.extra),
+            self._event(f"response.{form.part}.done", **self._in_part(form), part=form.new_part(text)),
+            self._event("response.output_item.done", **self._at, item=item),
+        )
         self._output.append(item)
-        return done
+        self._form, self._texts = None, []
+        return b"".join(done)
 
     def _call(self, call: CallDraft) -> list[bytes]:
         """Return the events of a tool call; one without an id from the provider gets a random one."""
@@ -203,7 +237,7 @@ class ResponseBuilder:
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": body.previous_response_id,
             "conversation": {"id": head.conversation} if head.conversation else None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": None, "summary": body.reasoning.summary if body.reasoning else None},
             "service_tier": "default",
             "store": head.stored,
             "temperature": body.temperature,
@@ -235,14 +269,6 @@ def usage_of(usage: Usage | None) -> Json | None:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input + usage.output,
     }
-
-
-def _part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _message(id_: str, text: str, status: str) -> Json:
-    return {"id": id_, "type": "message", "status": status, "role": "assistant", "content": [_part(text)]}
 
 
 def _input_of(arguments: str) -> str:

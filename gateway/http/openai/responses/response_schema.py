@@ -139,6 +139,19 @@ class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: Any = None
 
 
+class ReasoningOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`reasoning`: whether the answer shows the model's reasoning; `generate_summary` is its older name. The effort is that
+    of the gateway's configuration."""
+
+    summary: str | None = None
+    generate_summary: str | None = None
+
+    @property
+    def wants_summary(self) -> bool:
+        """True if the answer has the reasoning. There is one summary: what the provider shows."""
+        return (self.summary or self.generate_summary or "none") != "none"
+
+
 class NamedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """`conversation` as an object: `id` is a session's key."""
 
@@ -162,6 +175,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
@@ -179,7 +193,6 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prompt_cache_key: Any = None
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
-    reasoning: Any = None
     safety_identifier: Any = None
     service_tier: Any = None
     stream_options: Any = None
