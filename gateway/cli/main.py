@@ -224,7 +224,7 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 @cli.group()
 def sessions() -> None:
-    """Inspect the stored sessions. The gateway may be running, except for `fork` and `forget`."""
+    """Inspect and change the stored sessions. The gateway may be running, except for `forget`."""
 
 
 @sessions.command("list")
@@ -232,7 +232,7 @@ def sessions() -> None:
 @json_option
 def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the most recent last."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(lambda: session_commands.list_sessions(existing_home(home), sys.stdout, as_json=as_json))
 
@@ -246,7 +246,7 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
 def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
     """Print the transcript of SESSION. SESSION is an id, or a name such as `main`. A name is the owner's unless --person
     is given."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(
         lambda: session_commands.show_session(
@@ -262,36 +262,51 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 @click.option("--format", "form", type=click.Choice(["jsonl", "json", "markdown"]), default="jsonl", show_default=True)
 def export_session(session: str, home: Path | None, person: str | None, form: ExportFormat) -> None:
     """Export SESSION to standard output. The formats are that of the journal, JSON and Markdown."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(lambda: session_commands.export_session(existing_home(home), session, sys.stdout.buffer, person=person, form=form))
+
+
+_whose_option = click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+
+
+@sessions.command("title")
+@click.argument("key")
+@click.argument("title")
+@home_option
+@_whose_option
+def set_title(key: str, title: str, home: Path | None, person: str) -> None:
+    """Set the title of the conversation KEY. An empty TITLE removes it."""
+    from gateway.cli.sessions import session_changes
+
+    end(lambda: session_changes.set_title(invocation(existing_home(home), None), key, title, person=person))
 
 
 @sessions.command("archive")
 @click.argument("key")
 @home_option
-@click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+@_whose_option
 @click.option("--undo", is_flag=True, help="Bring it back.")
 def archive_conversation(key: str, home: Path | None, person: str, undo: bool) -> None:
-    """Archive the conversation KEY. The gateway must be stopped."""
-    from gateway.cli import session_commands
+    """Archive the conversation KEY."""
+    from gateway.cli.sessions import session_changes
 
-    end(
-        lambda: session_commands.archive_conversation(existing_home(home), key, sys.stdout, person=person, archived=not undo)
-    )
+    call = invocation(existing_home(home), None)
+    end(lambda: session_changes.archive_conversation(call, key, person=person, archived=not undo))
 
 
 @sessions.command("delete")
 @click.argument("key")
 @home_option
-@click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+@_whose_option
 @click.option("--facts", is_flag=True, help="Forget the facts that came from it too.")
 @click.confirmation_option(prompt="This deletes the conversation with all its sessions and files. Continue?")
 def delete_conversation(key: str, home: Path | None, person: str, facts: bool) -> None:
-    """Delete the conversation KEY for good. The gateway must be stopped."""
-    from gateway.cli import session_commands
+    """Delete the conversation KEY for good."""
+    from gateway.cli.sessions import session_changes
 
-    end(lambda: session_commands.delete_conversation(existing_home(home), key, sys.stdout, person=person, facts=facts))
+    call = invocation(existing_home(home), None)
+    end(lambda: session_changes.delete_conversation(call, key, person=person, facts=facts))
 
 
 @sessions.command("verify")
@@ -301,7 +316,7 @@ def delete_conversation(key: str, home: Path | None, person: str, facts: bool) -
 def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
     """Verify the journal of SESSION, or of all sessions. Checks the sequence, the checksums and the attachments. Exit
     code 1 if there is damage."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(lambda: session_commands.verify_sessions(existing_home(home), session, sys.stdout, as_json=as_json))
 
@@ -313,7 +328,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
 def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
     """Accept the loss of journals, or of their ends. Each SESSION is one that `verify` reports. The gateway must be
     stopped."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(lambda: session_commands.forget_sessions(existing_home(home), names, sys.stdout, as_json=as_json))
 
@@ -326,7 +341,7 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
 def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
     """List the compactions of SESSION. Shows the time, reason and model of each, what was kept and lost, and whether it
     is in force."""
-    from gateway.cli import session_commands
+    from gateway.cli.sessions import session_commands
 
     end(lambda: session_commands.list_compactions(existing_home(home), session, sys.stdout, person=person, as_json=as_json))
 
@@ -338,10 +353,11 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
 @click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="The last event to keep [the end of the last turn].")
 @click.option("--key", help="The name of the new conversation [SESSION-fork].")
 def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
-    """Start a new session from an earlier event of SESSION. SESSION is not changed. The gateway must be stopped."""
-    from gateway.cli import session_commands
+    """Start a new session from an earlier event of SESSION. SESSION is not changed."""
+    from gateway.cli.sessions import session_changes
 
-    end(lambda: session_commands.fork_session(existing_home(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: session_changes.fork_session(call, session, at=at, key=key))
 
 
 @cli.group()

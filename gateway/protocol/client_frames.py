@@ -126,12 +126,39 @@ class HistoryPage(_Frame, tag="history", frozen=True, kw_only=True):
 
 
 class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
-    """The settings of a session: its queue mode, and whether clients show more than the conversation."""
+    """The settings of a session: its queue mode, and whether clients show more than the conversation. `id` is that of the
+    request, if any."""
 
     session: str
     session_id: str
     queue: str
     verbose: bool
+    id: str | None = None
+
+
+class Forked(_Frame, tag="forked", frozen=True, kw_only=True):
+    """A new session, which continues from event `parent_seq` of the session `parent`."""
+
+    id: str
+    session: str
+    session_id: str
+    parent: str
+    parent_seq: int
+
+
+class RemovedCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of sessions that were removed."""
+
+    sessions: int
+
+
+class Deleted(_Frame, tag="deleted", frozen=True, kw_only=True):
+    """A conversation was deleted. `remains` says what stays elsewhere; `id` is that of the request of this connection."""
+
+    session: str
+    removed: RemovedCount
+    remains: list[str] = []
+    id: str | None = None
 
 
 class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
@@ -147,7 +174,19 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
 
 
 GatewayFrame: TypeAlias = (
-    Welcome | Accepted | EventFrame | Delta | Reasoning | Output | Paused | SessionList | HistoryPage | Settings | Refusal
+    Welcome
+    | Accepted
+    | EventFrame
+    | Delta
+    | Reasoning
+    | Output
+    | Paused
+    | SessionList
+    | HistoryPage
+    | Settings
+    | Forked
+    | Deleted
+    | Refusal
 )
 
 

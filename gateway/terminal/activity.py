@@ -7,7 +7,7 @@ import math
 from enum import Enum
 from typing import assert_never
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings
+from gateway.protocol.client_frames import Deleted, Delta, Output, Paused, Reasoning, Refusal, Settings
 from gateway.protocol.slash_commands import parse_command
 from gateway.support.printable import one_line
 from gateway.support.sentences import short_call
@@ -62,7 +62,7 @@ class Activity:
                 self._now_doing("thinking", now)
             case Paused():
                 self._pause, self._again = signal, now + signal.seconds
-            case Earlier() | Postponed() | Refusal() | Settings() | Output():
+            case Earlier() | Postponed() | Refusal() | Settings() | Deleted() | Output():
                 pass
             case Happened():
                 self._event(signal, now)

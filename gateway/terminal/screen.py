@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings
+from gateway.protocol.client_frames import Deleted, Delta, Output, Paused, Reasoning, Refusal, Settings
 from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line, thought_line
@@ -150,6 +150,8 @@ class Screen:
             case Output():
                 self._calls.output(signal)
                 self._show_running()
+            case Deleted():
+                self._show_deleted(signal)
             case Paused():
                 pass  # the line above the prompt says it, see `Activity`
             case Happened():
@@ -226,6 +228,11 @@ class Screen:
                     self._renderer.document(_shortened(each.event.answer, EARLIER_LINES))
                 case _:
                     pass
+
+    def _show_deleted(self, signal: Deleted) -> None:
+        self._renderer.line("This conversation was deleted; a message begins a new one.")
+        for sentence in signal.remains:
+            self._renderer.dim(f"This remains: {one_line(sentence, 500)}")
 
     def _event(  # noqa: PLR0912 - one arm for each kind
         self, session: str, recorded: Recorded, *, ours: bool

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.session_commands import verify_sessions
+from gateway.cli.sessions.session_commands import verify_sessions
 from gateway.models.call import MOST_TOKENS
 from gateway.support.home import Home
 from plugins.facts.fact_events import FactsExtracted, FactsOpened

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,10 +15,12 @@ from gateway.cli.main import cli
 from plugins.api.command import CommandFailed, ConversationEntry
 from plugins.commands.conversation_commands import LISTED, Archive, Delete, Sessions
 from plugins.testing.command_checks import StaticConversation
+from sessions.files.home_lock import HomeLock
 from tests.faults.gateway_process import gateway_process
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.gateway.test_deletions import BY_WORDS, places, sing
 from tests.gateway.test_forks_and_titles import listed
+from tests.gateway.test_people import ANA
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("unhurried_recall")
@@ -84,10 +88,83 @@ async def test_a_conversation_is_named_archived_and_deleted_by_commands(tmp_path
         assert set(await listed(client)) == {"other"}
 
 
-async def test_the_command_line_deletes_nothing_while_a_gateway_runs(tmp_path: Path) -> None:
-    async with gateway_process(tmp_path):
-        for command in (("delete", "main", "--yes"), ("archive", "main")):
-            refused = await asyncio.to_thread(sessions, tmp_path, *command)
+PEOPLE = f'[people.ana]\ntoken = "{ANA}"\n'
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the commands of this process the owner's token."""
+    monkeypatch.setenv("EXUVIA_TOKEN", TOKEN)
+
+
+@pytest.mark.usefixtures("owner")
+async def test_beside_a_running_gateway_the_command_line_asks_it(tmp_path: Path) -> None:
+    async with gateway_process(tmp_path) as running, aiohttp.ClientSession() as http:
+        client = await running.connect(http)
+        for session in ("main", "other"):
+            await client.chat("one", session=session)
+
+        async def changed(*arguments: str) -> str:
+            result = await asyncio.to_thread(sessions, tmp_path, *arguments)
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        assert await changed("title", "main", "The \u202e garden") == "The title of main is 'The garden'.\n"
+        assert (await listed(client))["main"]["title"] == "The garden"
+        assert await changed("title", "main", "") == "main has no title.\n"
+        assert await changed("archive", "main") == "main is archived.\n"
+        assert (await listed(client))["main"]["archived"] is True
+        assert await changed("archive", "main", "--undo") == "main is in the list again.\n"
+        assert (await changed("fork", "main")).startswith("main-fork (")
+        assert json.loads(await changed("fork", "main", "--key", "third", "--json"))["key"] == "third"
+        assert set(await listed(client)) == {"main", "main-fork", "third", "other"}
+        done = await changed("delete", "main", "--yes")
+        assert done.startswith("main is deleted, 1 session.\nThis remains:\n- Forks that hold a copy of its beginning: ")
+        assert (await client.until_type("deleted"))["session"] == "main"
+        assert set(await listed(client)) == {"main-fork", "third", "other"}
+
+
+@pytest.mark.usefixtures("owner")
+async def test_what_a_running_gateway_refuses_the_command_line_says_in_the_same_words(tmp_path: Path) -> None:
+    async with (
+        gateway_process(tmp_path, script=[{"text": "slow", "delay_ms": 600_000}]) as running,
+        aiohttp.ClientSession() as http,
+    ):
+        client = await running.connect(http)
+        await client.send("one")
+        await client.until_event("turn_started")
+        for arguments, sentence in (
+            (("delete", "nothing", "--yes"), "owner has no conversation 'nothing'; `exuvia sessions list`"),
+            (("archive", "nothing"), "owner has no conversation 'nothing'; `exuvia sessions list`"),
+            (("title", "main", "x", "--person", "bob"), "bob is not in [people]"),
+            (("fork", "main", "--key", "main"), "A session 'main' exists already; choose another key."),
+            (("fork", "nothing"), "There is no session 'nothing'"),
+            (("delete", "main", "--yes"), "turn"),
+        ):
+            refused = await asyncio.to_thread(sessions, tmp_path, *arguments)
+            assert (refused.exit_code, sentence in refused.stderr) == (2, True), refused.output
+        assert set(await listed(client)) == {"main"}
+
+
+@pytest.mark.usefixtures("owner")
+async def test_the_command_line_changes_another_persons_conversation_as_that_person(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(PEOPLE)
+    async with gateway_process(tmp_path) as running, aiohttp.ClientSession() as http:
+        client = await running.connect(http)
+        await client.chat("one")
+        headers = {"Authorization": f"Bearer {ANA}"}
+        ana = Client(await http.ws_connect(f"http://127.0.0.1:{running.port}/ws", headers=headers))
+        await ana.chat("two")
+        done = await asyncio.to_thread(sessions, tmp_path, "delete", "main", "--person", "ana", "--yes")
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "main is deleted, 1 session.")
+        assert set(await listed(ana)) == set()
+        assert set(await listed(client)) == {"main"}
+
+
+def test_a_home_that_something_else_holds_is_left_alone(tmp_path: Path) -> None:
+    with HomeLock(tmp_path / "lock"):
+        for command in (("delete", "main", "--yes"), ("archive", "main"), ("title", "main", "x")):
+            refused = sessions(tmp_path, *command)
             assert (refused.exit_code, "in use by another gateway" in refused.stderr) == (2, True)
 
 
@@ -103,6 +180,8 @@ async def test_what_the_command_line_did_is_there_after_the_next_start(tmp_path:
         await sing(running)
     archived = await asyncio.to_thread(sessions, tmp_path, "archive", "other")
     assert (archived.exit_code, archived.stdout) == (0, "other is archived.\n")
+    titled = await asyncio.to_thread(sessions, tmp_path, "title", "other", "The \u202e garden")
+    assert (titled.exit_code, titled.stdout) == (0, "The title of other is 'The garden'.\n")
     done = await asyncio.to_thread(sessions, tmp_path, "delete", "main", "--yes")
     assert (done.exit_code, done.stdout.startswith("main is deleted, 2 sessions.")) == (0, True)
     assert not any(place.startswith("sessions/") or place == "catalog.sqlite" for place in places(tmp_path))
@@ -111,5 +190,5 @@ async def test_what_the_command_line_did_is_there_after_the_next_start(tmp_path:
         await until(lambda: "deletion_finished" in (tmp_path / "deletions.jsonl").read_text())
         await client.say("subscribe", id="s", session="other")
         assert (await client.until_type("settings", id="s"))["archived"] is True
-        assert set(await listed(client)) == {"other"}
+        assert {key: row["title"] for key, row in (await listed(client)).items()} == {"other": "The garden"}
         assert places(tmp_path) == set()

@@ -18,7 +18,7 @@ import pytest
 
 from gateway.cli.memory.facts_commands import import_facts
 from gateway.cli.options import Invocation
-from gateway.cli.session_commands import fork_session
+from gateway.cli.sessions.session_changes import fork_session
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.support.home import Home
@@ -247,7 +247,9 @@ async def test_a_fork_does_not_process_the_turns_of_its_parent(tmp_path: Path) -
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
-    await asyncio.to_thread(fork_session, Home(tmp_path), "main", io.StringIO(), at=None, key=None, as_json=False)
+    home = Home(tmp_path)
+    call = Invocation(home, home.config, os.environ, io.StringIO())
+    await asyncio.to_thread(fork_session, call, "main", at=None, key=None)
     lines = [{"text": "Noted."}, {"text": "Noted too."}, answer("Fact two")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()

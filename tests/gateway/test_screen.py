@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocol.client_frames import Delta, Output, Reasoning, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Deleted, Delta, Output, Reasoning, Refusal, RemovedCount, Settings, Welcome
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import call_line, returned_line
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Signal
@@ -95,6 +95,13 @@ def test_an_automatic_compaction_is_told_where_more_is_shown_and_one_that_was_as
     assert compacted("budget") == "🧹 Auto-compaction complete\n"
     assert compacted("command") == ""
     assert compacted("new") == ""
+
+
+def test_a_deletion_is_told_with_what_remains_and_without_the_escapes_of_names() -> None:
+    deleted = Deleted(session="main", removed=RemovedCount(sessions=2), remains=["Notes: \x1b[2J.", "Backups."])
+    begun_anew = "This conversation was deleted; a message begins a new one.\n"
+    assert shown(deleted) == f"{begun_anew}This remains: {one_line(deleted.remains[0], 500)}\nThis remains: Backups.\n"
+    assert page(deleted) == ("", "")
 
 
 def test_pieces_behind_a_jump_wait_for_the_confirmed_text() -> None:

@@ -22,8 +22,10 @@ import msgspec
 from gateway.protocol.client_frames import (
     Accepted,
     CommandLine,
+    Deleted,
     Delta,
     EventFrame,
+    Forked,
     GatewayFrame,
     HistoryPage,
     Output,
@@ -392,13 +394,16 @@ class ChatClient:
                 await self._event(frame)
             case Delta() | Reasoning() | Output() | Paused() | Settings():
                 await self._signals.put(frame)
+            case Deleted():
+                if frame.session == self.session:
+                    await self._signals.put(frame)
             case Refusal():
                 return await self._refused(frame)
             case SessionList():
                 self._list(frame)
             case HistoryPage():
                 await self._signals.put(Earlier(tuple(decode(bytes(event)) for event in frame.events)))
-            case Welcome():
+            case Welcome() | Forked():
                 pass
             case _:
                 assert_never(frame)

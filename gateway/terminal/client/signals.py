@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.protocol.client_frames import Delta, Output, Paused, Reasoning, Refusal, Settings, Welcome
+from gateway.protocol.client_frames import Deleted, Delta, Output, Paused, Reasoning, Refusal, Settings, Welcome
 from sessions.events.events import Recorded
 
 
@@ -42,5 +42,16 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 Signal: TypeAlias = (
-    Connected | Disconnected | Postponed | Earlier | Happened | Delta | Reasoning | Output | Paused | Settings | Refusal
+    Connected
+    | Disconnected
+    | Postponed
+    | Earlier
+    | Happened
+    | Delta
+    | Reasoning
+    | Output
+    | Paused
+    | Settings
+    | Deleted
+    | Refusal
 )

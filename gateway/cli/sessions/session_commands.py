@@ -1,4 +1,4 @@
-"""`exuvia sessions list|show|export|verify|forget|compactions|fork`.
+"""`exuvia sessions list|show|export|verify|forget|compactions`.
 
 Each command prints and returns an exit code: 0 success, 1 a problem was found.
 """
@@ -8,22 +8,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, print_json
-from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_export import ExportFormat, exported
-from gateway.support.storage import attachments_of, fact_logs, session_logs
+from gateway.support.storage import attachments_of, session_logs
 from gateway.support.stored_sessions import (
     Entry,
-    SessionListing,
     SessionUnknown,
     entry_of,
     find_session,
@@ -33,15 +30,11 @@ from plugins.api.command import CompactionEntry
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
-from sessions.events.events import ContextCompacted, SessionArchived
+from sessions.events.events import ContextCompacted
 from sessions.files.home_lock import HomeLock
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
-from sessions.store.fork import Fork, ForkRefused, fork, fork_key
-from sessions.store.header import new_session_id
-from sessions.store.lazy_log import LazyLog
 from sessions.store.reading import StoredLog
-from sessions.store.recorder import Recorder, open_session
 
 TOOL_CHARACTERS = 200
 """Characters of a tool's output in a transcript; `--json` and `export` have all of it."""
@@ -222,70 +215,6 @@ def _paragraph(entry: Entry) -> str:
             return f"{head}\n{entry.text}"
 
 
-# --- archiving and deleting -----------------------------------------------------------------------------------------------
-
-
-def archive_conversation(home: Home, key: str, out: TextIO, *, person: str, archived: bool) -> int:
-    """Archive a conversation, or bring it back.
-
-    Raises HomeLocked (a gateway runs on the home), SessionUnknown, SessionsError.
-    """
-    import asyncio  # noqa: PLC0415 - for this command only
-
-    with HomeLock(home.lock):
-        asyncio.run(_archive(home, _sessions_of(home, key, person)[-1], person, archived=archived))
-    out.write(f"{key} is {'archived' if archived else 'in the list again'}.\n")
-    return SUCCESS
-
-
-async def _archive(home: Home, session: str, person: str, *, archived: bool) -> None:
-    from gateway.wiring.open_stores import open_catalog, open_log_stores  # noqa: PLC0415 - the writers, as above
-
-    async with open_log_stores(home) as stores, open_catalog(home, stores.sessions) as catalog:
-        opened = await open_session(stores.sessions, catalog, session)
-        recorder = Recorder(opened.log, opened.position, opened.transcript, lambda: datetime.now(UTC))
-        try:
-            await recorder.append_durable(SessionArchived(archived=archived, by=person))
-        finally:
-            await recorder.close()
-
-
-def delete_conversation(home: Home, key: str, out: TextIO, *, person: str, facts: bool) -> int:
-    """Delete the journals of a conversation and what the catalog has of them. The next start removes the rest.
-
-    Raises HomeLocked (a gateway runs on the home), SessionUnknown, SessionsError.
-    """
-    import asyncio  # noqa: PLC0415 - for this command only
-
-    with HomeLock(home.lock):
-        sessions = _sessions_of(home, key, person)
-        asyncio.run(_delete(home, sessions, person, facts=facts))
-    count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
-    out.write(f"{key} is deleted, {count}. The next start of the gateway removes what was derived from it.\n")
-    return SUCCESS
-
-
-async def _delete(home: Home, sessions: Sequence[str], person: str, *, facts: bool) -> None:
-    from gateway.conversations.deletion.deletion_log import DELETIONS, finish_removals  # noqa: PLC0415 - as above
-    from gateway.conversations.deletion.journal_findings import planned_deletion  # noqa: PLC0415
-    from gateway.wiring.open_stores import open_log_stores  # noqa: PLC0415
-
-    async with open_log_stores(home) as stores:
-        event, _ = planned_deletion(stores.sessions, sessions, person=person, by=person, facts=facts)
-        log = LazyLog(DELETIONS, stores.facts, lambda: datetime.now(UTC), unusable="No conversation can be deleted")
-        await (await log.writer()).append_durable(event)
-        await log.close()
-        await finish_removals(fact_logs(home), stores.sessions, home.catalog)
-
-
-def _sessions_of(home: Home, key: str, person: str) -> list[str]:
-    """Return the ids of a person's sessions with a key, oldest first. Raises SessionUnknown."""
-    listings = [each for each in session_listings(session_logs(home)) if (each.key, each.person) == (key, person)]
-    if not listings:
-        raise SessionUnknown(f"{person} has no conversation {key!r}; `exuvia sessions list` lists all sessions.")
-    return [each.session for each in sorted(listings, key=lambda each: (each.opened, each.session))]
-
-
 # --- compactions ------------------------------------------------------------------------------------------------------
 
 
@@ -327,49 +256,3 @@ def _compaction_lines(entry: CompactionEntry) -> Iterator[str]:
     for what, found in (("kept", entry.kept), ("lost", entry.lost)):
         for identifier in found:
             yield f"   {what} {one_line(identifier, LINE)}"
-
-
-# --- forks ------------------------------------------------------------------------------------------------------------
-
-
-def fork_session(home: Home, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
-    """Fork a session at an event, by default after its last complete turn, under a new key.
-
-    The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
-    ForkRefused, StorageFailed, JournalDamaged.
-    """
-    import asyncio  # noqa: PLC0415 - for this command only
-
-    with HomeLock(home.lock):
-        logs = session_logs(home)
-        session, sessions = find_session(logs, name).session, session_listings(logs)
-        parent = next(listing for listing in sessions if listing.session == session)
-        if not parent.readable:
-            raise ForkRefused(f"{session} cannot be read; see `exuvia sessions verify`.")
-        used = {listing.key for listing in sessions if listing.person == parent.person}
-        created = asyncio.run(_fork(home, session, _fork_key(parent, key, used), at))
-    if as_json:
-        print_json(created, out)
-    else:
-        out.write(f"{created.key} ({created.session}) continues from event {created.parent_seq} of {created.parent}.\n")
-    return SUCCESS
-
-
-async def _fork(home: Home, session: str, key: str, at: int | None) -> Fork:
-    now = datetime.now(UTC)
-    from gateway.wiring.open_stores import open_log_stores  # noqa: PLC0415 - the writers, for this command only
-
-    async with open_log_stores(home) as stores:
-        return await fork(stores.sessions, session, new_session_id(now), key, now, at=at)
-
-
-def _fork_key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:
-    if wanted is None:
-        return fork_key(parent.key, used)
-    try:
-        key = msgspec.convert(wanted, Key)
-    except msgspec.ValidationError:
-        raise ForkRefused(f"{wanted!r} is not a valid key; a key is {KEY_RULE}.") from None
-    if key in used:
-        raise ForkRefused(f"A session {key!r} exists already; choose another key.")
-    return key

@@ -1,0 +1,5 @@
+"""`exuvia sessions`.
+
+session_changes   The commands that change conversations, in the running gateway or in the files
+session_commands  The commands that read journals, and `forget`
+"""
