@@ -26,9 +26,13 @@ class VirtualTime:
     """The time of the running event loop, which passes only while nothing else is left to do, and then at once.
 
     For code that waits for timers alone: what a thread or another process does takes no time by this clock.
+
+    Attributes:
+        pauses: How often the event loop has waited for a timer.
     """
 
     def __init__(self) -> None:
+        self.pauses = 0
         loop: Any = asyncio.get_running_loop()
         self._loop, self._select, self._now = loop, loop._selector.select, loop.time()
 
@@ -49,4 +53,5 @@ class VirtualTime:
         events = self._select(0)
         if not events:
             self._now += timeout or 0.0
+            self.pauses += bool(timeout)
         return events

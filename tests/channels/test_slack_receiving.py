@@ -491,20 +491,9 @@ async def test_an_idle_hour_costs_a_ping_in_30_seconds(stage: Stage) -> None:
     assert await stage.texts(1) == ["one"]
     await until(lambda: not stage.channel._progress.gap("another"))  # all is caught up
     before = len(slack.calls)
-    with CountedTime() as passing:
+    with VirtualTime() as passing:
         await asyncio.sleep(3600)
     assert len(slack.calls) == before
     assert len(slack.connections) == slack.opened == 1
     # A ping each 30 seconds; the positions once; the client's and the server's idle connections for some minutes.
     assert passing.pauses <= 3600 / socket_mode.HEARTBEAT + 30
-
-
-class CountedTime(VirtualTime):
-    """Counts how often the event loop waits for a timer."""
-
-    pauses = 0
-
-    def _pass(self, timeout: float | None) -> object:
-        events = super()._pass(timeout)
-        self.pauses += not events and bool(timeout)
-        return events

@@ -221,7 +221,9 @@ def make_certificate(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def smtp_server(servers: MailServers, port: int, context: ssl.SSLContext, *, starttls: bool) -> AsyncIterator[None]:
+async def smtp_server(
+    servers: MailServers, port: int, context: ssl.SSLContext | None, *, starttls: bool
+) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
 
     def protocol() -> SMTP:

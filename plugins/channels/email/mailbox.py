@@ -122,9 +122,9 @@ class Mailbox:
             try:
                 connection, folder = first or await self.open()
                 first = None
-                if failures:
-                    report("")
                 try:
+                    if failures:
+                        report("")
                     failures = 0
                     await self._follow(connection, folder, handle)
                 finally:

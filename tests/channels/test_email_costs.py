@@ -1,0 +1,62 @@
+"""The email channel on servers of the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from plugins.channels.email import mailbox
+from plugins.channels.email.email_channel import EmailChannel
+from plugins.testing.channel_checks import RecordingInbox
+from plugins.testing.contexts import make_context
+from tests.channels.mail_stage import settings_for
+from tests.servers.imap_server import STILL_HERE_SECONDS, ImapServer
+from tests.servers.mail_servers import MailServers, smtp_server
+from tests.waiting import VirtualTime, until
+
+
+@pytest.fixture
+async def imap() -> AsyncIterator[ImapServer]:
+    async with ImapServer() as running:
+        yield running
+
+
+@asynccontextmanager
+async def opened(imap: ImapServer, folder: Path) -> AsyncIterator[EmailChannel]:
+    """Open a channel. Both servers are on this event loop."""
+    servers = MailServers(folder)
+    security = {"imap_security": "none", "smtp_security": "none"}
+    settings = settings_for(servers, imap=f"127.0.0.1:{imap.port}", ca_file="", **security)
+    async with (
+        smtp_server(servers, servers.smtp, None, starttls=False),
+        make_context(folder, settings) as context,
+        EmailChannel(context) as channel,
+    ):
+        yield channel
+
+
+async def test_an_idle_hour_renews_idle_every_25_minutes_and_writes_nothing(imap: ImapServer, tmp_path: Path) -> None:
+    async with opened(imap, tmp_path) as channel:
+        running = asyncio.create_task(channel.run(RecordingInbox()))
+        await until(lambda: imap.commands[-1] == "IDLE")
+        kept, began, signs = _files(tmp_path), len(imap.commands), imap.signs
+        with VirtualTime() as time:
+            await asyncio.sleep(3601)
+        renewed = int(3600 / mailbox.RENEW_SECONDS)
+        assert imap.commands[began:] == ["DONE", "UID SEARCH", "IDLE"] * renewed
+        assert _files(tmp_path) == kept
+        assert len(imap.open) == 1
+        # The server's timer and ours for each sign of life, and ours for each renewal.
+        assert time.pauses <= 2 * (imap.signs - signs) + 2 * renewed + 5
+        assert imap.signs - signs <= 3600 / STILL_HERE_SECONDS
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the files in a folder, with what changes whenever one is written."""
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
