@@ -102,10 +102,13 @@ if TYPE_CHECKING:
     from plugins.api.context import ProviderContext as ProviderContext
     from plugins.api.embedding import EmbeddingProvider as EmbeddingProvider
     from plugins.api.fact_values import Fact as Fact
+    from plugins.api.fact_values import FactChange as FactChange
+    from plugins.api.fact_values import FactConflict as FactConflict
     from plugins.api.fact_values import FactDraft as FactDraft
     from plugins.api.fact_values import FactHistory as FactHistory
     from plugins.api.fact_values import FactHistoryEntry as FactHistoryEntry
     from plugins.api.fact_values import FactLayer as FactLayer
+    from plugins.api.fact_values import FactNotEditable as FactNotEditable
     from plugins.api.fact_values import FactOrigin as FactOrigin
     from plugins.api.fact_values import FactsError as FactsError
     from plugins.api.fact_values import FactSource as FactSource
@@ -253,8 +256,8 @@ _NAMES = {
     "plugins.api.memory_settings": "EmbeddingKeys",
     "plugins.api.plugin_services": "AskModel EmbedTexts IndexUnusable LogEntry LogUnusable MemoryHit MemoryResults"
     " ModelAnswer PluginLog PluginServices Purpose WorkspaceFacts WorkspaceMemory",
-    "plugins.api.fact_values": "Fact FactDraft FactHistory FactHistoryEntry FactLayer FactOrigin FactSource FactType"
-    " FactsError FactsUnavailable InvalidFact NoSuchFact draft_fact",
+    "plugins.api.fact_values": "Fact FactChange FactConflict FactDraft FactHistory FactHistoryEntry FactLayer"
+    " FactNotEditable FactOrigin FactSource FactType FactsError FactsUnavailable InvalidFact NoSuchFact draft_fact",
     "plugins.api.pruning": "HardClear PrunedTools PruningBudget PruningContext PruningMode PruningRules SoftTrim",
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",

@@ -162,6 +162,7 @@ def console_endpoints(
         Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
         Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),
         Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
+        Endpoint("PATCH", FACT, _later(lambda: of.memory.edit)),
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),

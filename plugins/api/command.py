@@ -12,7 +12,7 @@ from sessions.events.events import ApprovalScope, UndoneFile
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
-    from plugins.api.fact_values import Fact, FactHistory, FactLayer
+    from plugins.api.fact_values import Fact, FactChange, FactHistory, FactLayer
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +234,10 @@ class FactsView(Protocol):
 
     async def pin(self, named: str, *, pinned: bool = True) -> Fact:
         """Pin a fact so that it is never dropped, or unpin it. Return the fact."""
+        ...
+
+    async def edit(self, named: str, change: FactChange) -> Fact:
+        """Edit a fact and return it. Raise `FactNotEditable` for an invalid value, or if this person cannot edit it."""
         ...
 
     async def forget(self, named: str) -> Fact:

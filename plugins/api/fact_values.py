@@ -2,7 +2,9 @@
 
 FactsError
 ├── FactsUnavailable  the facts log cannot be read or written now
-└── NoSuchFact        the given name matches no fact, or more than one
+├── NoSuchFact        the given name matches no fact, or more than one
+├── FactNotEditable   the fact cannot be edited by this person, or not in this way
+└── FactConflict      a fact was edited or forgotten since it was read
 """
 
 from __future__ import annotations
@@ -57,6 +59,14 @@ class NoSuchFact(FactsError):
     """No fact, or more than one, matches the given name."""
 
 
+class FactNotEditable(FactsError):
+    """A fact cannot be edited by this person, or not in this way."""
+
+
+class FactConflict(FactsError):
+    """A fact was edited or forgotten since it was read."""
+
+
 class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The event that a fact comes from, such as a message."""
 
@@ -81,6 +91,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         owner: The id of the person it belongs to; "" for shared facts.
         origin: The event that it comes from.
         made_of: The ids of the daily facts that it was distilled from.
+        edited: The time when a person last edited it (RFC 3339 in UTC), or "" if never. An edited fact is never distilled,
+            superseded or dropped as a duplicate.
     """
 
     id: str
@@ -96,6 +108,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str = ""
     origin: FactOrigin | None = None
     made_of: tuple[str, ...] = ()
+    edited: str = ""
 
     def workspaces(self) -> frozenset[str]:
         """Return the tags of the workspaces that it is limited to; empty if it applies to all."""
@@ -116,10 +129,11 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FactHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a fact: its time (RFC 3339 in UTC) and a sentence in Markdown."""
+    """A change of a fact: its time (RFC 3339 in UTC) and a sentence in Markdown; `before` is the fact before an edit."""
 
     at: str
     sentence: str
+    before: Fact | None = None
 
 
 class FactHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +152,33 @@ class FactDraft(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     importance: float = 0.5
     made_of: tuple[str, ...] = ()
+
+
+class FactChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """New values of a fact's fields; None leaves a field as it is.
+
+    `tags` are the words among the tags. `everywhere` says whether the fact is used in all workspaces, or only in this one.
+    """
+
+    content: str | None = None
+    type: str | None = None
+    tags: tuple[str, ...] | None = None
+    importance: float | None = None
+    everywhere: bool | None = None
+
+    def applied(self, fact: Fact, workspace: str) -> Fact:
+        """Return the changed fact, in the workspace with this tag. Raises InvalidFact."""
+        words = tuple(tag for tag in fact.tags if not tag.startswith(WORKSPACE)) if self.tags is None else self.tags
+        if any(tag.lstrip().startswith(WORKSPACE) for tag in words):
+            raise InvalidFact(f"A tag cannot begin with {WORKSPACE}.")
+        tied = fact.workspaces() if self.everywhere is None else frozenset(() if self.everywhere else (workspace,))
+        return msgspec.structs.replace(
+            fact,
+            content=fact.content if self.content is None else validate_content(self.content),
+            type=fact.type if self.type is None else validate_type(self.type),
+            tags=(*validate_tags(words), *sorted(tied)),
+            importance=fact.importance if self.importance is None else validate_importance(self.importance),
+        )
 
 
 def draft_fact(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> FactDraft:

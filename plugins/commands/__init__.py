@@ -6,7 +6,7 @@ compaction_commands  `/compact`, `/compactions` and `/revert`
 conversation_commands  `/sessions`, `/title`, `/archive` and `/delete`
 markdown             Escaping of untrusted text in Markdown
 mcp_commands         `/mcp`
-memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
+memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/edit`, `/forget`, `/clear`, `/distill` and `/why`
 pairing_commands     `/pair`
 session_commands     `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, and the settings, such as `/model`
 skill_commands       `/skills`

@@ -19,7 +19,7 @@ from plugins.commands.approval_commands import Approvals, Approve, Deny
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.conversation_commands import Archive, Delete, Sessions, Title
 from plugins.commands.mcp_commands import McpCommand
-from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
+from plugins.commands.memory_commands import Clear, Distill, EditFact, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.pairing_commands import Pair
 from plugins.commands.session_commands import Effort, Jobs, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
 from plugins.commands.skill_commands import SkillsCommand
@@ -124,6 +124,7 @@ def register_commands() -> Sequence[type[Command]]:
         Delete,
         Deny,
         Distill,
+        EditFact,
         Effort,
         Forget,
         Help,

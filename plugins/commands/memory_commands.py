@@ -1,4 +1,5 @@
-"""The commands `/remember` and `/memory`, and about facts: `/pin`, `/unpin`, `/forget`, `/clear`, `/distill`, `/why`."""
+"""The commands `/remember` and `/memory`, and about facts: `/pin`, `/unpin`, `/edit`, `/forget`, `/clear`, `/distill`,
+`/why`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from datetime import date
 from typing import ClassVar
 
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
-from plugins.api.fact_values import Fact, FactsError
+from plugins.api.fact_values import Fact, FactChange, FactHistoryEntry, FactsError
 from plugins.commands.markdown import code, highlighted, one_line
 from plugins.support.workspace import parse_citation
 
@@ -127,6 +128,26 @@ class Unpin:
             return f"Unpinned: {format_fact(await conversation.facts.pin(_require_id(argument, self.usage), pinned=False))}"
 
 
+class EditFact:
+    """The `/edit` command, which replaces the text of a fact."""
+
+    name: ClassVar[str] = "edit"
+    usage: ClassVar[str] = "/edit ID TEXT"
+    summary: ClassVar[str] = "Replace the text of the fact ID by TEXT; it is not merged with others any more."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the fact and its last text; raise CommandFailed if it cannot be edited."""
+        named, _, text = argument.partition(" ")
+        if not text.strip():
+            raise CommandFailed(f"Write {self.usage}; /memory shows the ids.")
+        with _facts_errors():
+            fact = await conversation.facts.edit(named, FactChange(content=text))
+            changes = (await conversation.facts.history(fact.id)).changes
+        before = next((each.before for each in reversed(changes) if each.before is not None), fact)
+        return f"Edited: {format_fact(fact)}\n\nBefore: {one_line(before.content, MAX_CHARACTERS)}"
+
+
 class Forget:
     """The `/forget` command, which deletes a fact, or lines of a note."""
 
@@ -147,7 +168,10 @@ class Forget:
         return "\n".join(
             [
                 f"Forgotten: {format_fact(fact)}",
-                *(f"\nStill kept, because it is pinned: {format_fact(each)}" for each in left),
+                *(
+                    f"\nStill kept, because it is {'pinned' if each.pinned else 'edited'}: {format_fact(each)}"
+                    for each in left
+                ),
             ]
         )
 
@@ -238,10 +262,15 @@ class Why:
             said = await conversation.message(origin.session, origin.seq)
             quote = f": “{one_line(said, MAX_CHARACTERS)}”" if said else ", which no longer exists or is not yours"
             lines.append(f"- From message {origin.seq} of session {code(origin.session)}{quote}")
-        lines += [f"- {_minute(change.at)} {one_line(change.sentence, 2 * MAX_CHARACTERS)}" for change in history.changes]
+        lines += [f"- {_minute(change.at)} {_change(change)}" for change in history.changes]
         if fact.used:
             lines.append(f"- Last recalled {_minute(fact.used)}")
         return "\n".join(lines)
+
+
+def _change(change: FactHistoryEntry) -> str:
+    before = f" Before: “{one_line(change.before.content, MAX_CHARACTERS)}”" if change.before else ""
+    return one_line(change.sentence, 2 * MAX_CHARACTERS) + before
 
 
 def _minute(at: str) -> str:
@@ -270,5 +299,5 @@ def _require_id(argument: str, usage: str) -> str:
 
 
 def _derives_from(fact: Fact, gone: Fact) -> bool:
-    """Return True if a remaining fact repeats the content of the forgotten one, which only a pin explains."""
+    """Return True if a remaining fact repeats the content of the forgotten one, which only a pin or an edit explains."""
     return fact.id in gone.made_of or fact.made_of == (gone.id,)

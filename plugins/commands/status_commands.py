@@ -42,7 +42,7 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
         *("model", "effort", "temperature", "queue", "verbose"),
     ),
     "Context": ("context", "compact", "compactions", "revert", "usage"),
-    "Memory": ("memory", "remember", "forget", "pin", "unpin", "why", "distill", "clear"),
+    "Memory": ("memory", "remember", "edit", "forget", "pin", "unpin", "why", "distill", "clear"),
     "Tools": ("approve", "deny", "approvals", "jobs", "skills", "mcp"),
     "Gateway": ("status", "whoami", "pair", "help"),
 }

@@ -12,6 +12,7 @@ from plugins.api.fact_values import Fact, FactLayer
 from plugins.facts.fact_events import (
     DailyCleared,
     ExtractionFailed,
+    FactEdited,
     FactForgotten,
     FactPinned,
     FactsDistilled,
@@ -34,6 +35,8 @@ class FactBook:
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
+        self._text_seqs: dict[str, int] = {}
+        """By fact, the sequence number of the event with its current text."""
         self._extracted: dict[str, tuple[int, int]] = {}
         self._failed_attempts: dict[str, tuple[int, int]] = {}
         """By session, the end of the turn whose extraction failed, and the number of attempts."""
@@ -45,7 +48,7 @@ class FactBook:
         """By superseded fact, the newer one."""
         self._recalls_counted: dict[str, int] = {}
         self.revision = 0
-        """Incremented whenever facts are added or removed."""
+        """Incremented whenever facts are added, edited or removed."""
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -90,8 +93,15 @@ class FactBook:
         return self._spent.get(session, {})
 
     def distilled_from(self, fact: str) -> list[Fact]:
-        """Return the long-term facts that were distilled from this daily fact and replace it in recall."""
+        """Return the long-term facts that were distilled from this daily fact and replace it in recall. Nothing replaces an
+        edited fact."""
+        if fact in self._facts and self._facts[fact].edited:
+            return []
         return [self._facts[each] for each in self._distilled_from.get(fact, ())]
+
+    def text_seq(self, fact: str) -> int:
+        """Return the sequence number of the event with the current text of a fact."""
+        return self._text_seqs[fact]
 
     def superseded_by(self, fact: str) -> str | None:
         """Return the id of the fact that supersedes this one."""
@@ -123,7 +133,7 @@ class FactBook:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def apply(self, happened: LoggedFactEvent) -> None:
+    def apply(self, happened: LoggedFactEvent) -> None:  # noqa: PLR0912 - one for each kind
         """Apply the next event. Unknown kinds change nothing."""
         event = happened.event
         for each in _fact_ids(event):
@@ -134,20 +144,22 @@ class FactBook:
                 self._extracted[event.session] = max(before, (event.ordinal, event.upto))
                 self._failed_attempts.pop(event.session, None)
                 self._add_usage("extraction", event)
-                self._add(event.entries)
+                self._add(event.entries, happened.seq)
             case ExtractionFailed():
                 self._failed_attempts[event.session] = event.upto, self.failed_attempts(event.session, event.upto) + 1
             case FactsWritten():
-                self._add(event.entries)
+                self._add(event.entries, happened.seq)
             case FactsDistilled():
                 self._distilled.update(each for each in event.taken if each in self._facts)
                 self._add_usage("distillation", event)
-                self._add(event.entries)
+                self._add(event.entries, happened.seq)
                 for old in event.superseded:
                     self._superseded_by[old.id] = old.newer
                     self._change(old.id, importance=old.importance)
             case FactPinned():
                 self._change(event.id, pinned=event.pinned)
+            case FactEdited():
+                self._edit(event, happened)
             case FactForgotten():
                 self._drop((event.id,))
             case FactsDropped() | DailyCleared():
@@ -165,12 +177,21 @@ class FactBook:
             spent = self._spent.setdefault(event.session, {}).setdefault(purpose, {})
             spent[event.model] = spent.get(event.model, Usage()) + event.usage
 
-    def _add(self, entries: Iterable[Fact]) -> None:
+    def _add(self, entries: Iterable[Fact], seq: int) -> None:
         for fact in entries:
             self._facts[fact.id] = fact
+            self._text_seqs[fact.id] = seq
             for source in fact.made_of:
                 self._distilled_from[source].add(fact.id)
             self.revision += 1
+
+    def _edit(self, event: FactEdited, happened: LoggedFactEvent) -> None:
+        if event.id in self._facts:
+            self._facts[event.id] = event.applied(self._facts[event.id], happened.at)
+            self._text_seqs[event.id] = happened.seq
+            self._superseded_by.pop(event.id, None)
+            self.revision += 1
+        self._drop(event.replaced)
 
     def _change(self, fact: str, **changes: object) -> None:
         if fact in self._facts:
@@ -195,6 +216,8 @@ def _fact_ids(event: object) -> list[str]:
             return list(dict.fromkeys(ids))
         case FactPinned() | FactForgotten():
             return [event.id]
+        case FactEdited():
+            return [event.id, *event.replaced]
         case FactsDropped() | DailyCleared():
             return list(event.ids)
         case _:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from plugins.api.fact_values import Fact, FactOrigin
+from plugins.api.fact_values import Fact, FactOrigin, FactType
 from sessions.events.messages import Usage
 
 FORMAT = 1
@@ -115,6 +115,40 @@ class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
     by: str
 
 
+class FactEdited(_Kind, tag="fact_edited", frozen=True, kw_only=True):
+    """A person edited a fact, which is a long-term one from then on.
+
+    Attributes:
+        id: The id of the fact.
+        content: Its text after the edit, as are the next three.
+        type: Its type.
+        tags: Its tags, including those that limit it to workspaces.
+        importance: Its importance.
+        by: The person.
+        replaced: The ids of the facts that were distilled from it alone, which the edit removes.
+    """
+
+    id: str
+    content: str
+    type: FactType = "fact"
+    tags: tuple[str, ...] = ()
+    importance: float = 0.5
+    by: str
+    replaced: tuple[str, ...] = ()
+
+    def applied(self, fact: Fact, at: str) -> Fact:
+        """Return the fact after the edit at this time."""
+        return msgspec.structs.replace(
+            fact,
+            content=self.content,
+            type=self.type,
+            tags=self.tags,
+            importance=self.importance,
+            layer="longterm",
+            edited=at,
+        )
+
+
 class FactForgotten(_Kind, tag="fact_forgotten", frozen=True, kw_only=True):
     """A person deleted a fact."""
 
@@ -158,6 +192,7 @@ FactEvent: TypeAlias = (
     | FactsWritten
     | FactsDistilled
     | FactPinned
+    | FactEdited
     | FactForgotten
     | FactsDropped
     | DailyCleared
@@ -190,10 +225,19 @@ class FactEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def written_fact(fact: str, events: Iterable[LoggedFactEvent]) -> Fact | None:
-    """Return a fact as the first of its events wrote it, None if none did."""
+    """Return a fact as these events wrote and edited it, None if none wrote it."""
+    found = None
     for each in events:
-        if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):
-            for entry in each.event.entries:
-                if entry.id == fact:
-                    return entry
-    return None
+        found = text_after(each, fact, found)
+    return found
+
+
+def text_after(logged: LoggedFactEvent, fact: str, before: Fact | None) -> Fact | None:
+    """Return a fact as an event writes or edits it; `before` if it does neither."""
+    match logged.event:
+        case FactsExtracted(entries=entries) | FactsWritten(entries=entries) | FactsDistilled(entries=entries):
+            return next((entry for entry in entries if entry.id == fact), before)
+        case FactEdited(id=edited) as event if edited == fact and before is not None:
+            return event.applied(before, logged.at)
+        case _:
+            return before

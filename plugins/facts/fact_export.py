@@ -1,9 +1,9 @@
 """Export and import of facts as one JSON document.
 
 The document is `{"exuvia_facts": 1, "entries": [...]}`. An entry has `id`, `content`, `type`, `tags`, `importance`,
-`createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner`, `origin` (`session` and `seq`) and `madeOf` (ids). Only
-`content` is required: an entry without an id gets one derived from its content, so that importing a document twice adds it
-once. A bare list of entries is accepted too, as are the lists `daily` and `longterm` instead of `entries`.
+`createdAt`, `lastUsedAt`, `editedAt`, `source`, `pinned`, `layer`, `owner`, `origin` (`session` and `seq`) and `madeOf`
+(ids). Only `content` is required: an entry without an id gets one derived from its content, so that importing a document
+twice adds it once. A bare list of entries is accepted too, as are the lists `daily` and `longterm` instead of `entries`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     importance: float | None = None
     created_at: str | float | None = None
     last_used_at: str | float | None = None
+    edited_at: str | float | None = None
     source: FactSource | None = None
     pinned: bool | None = None
     layer: FactLayer | None = None
@@ -110,6 +111,7 @@ def _entry(fact: Fact) -> _Entry:
         importance=fact.importance,
         created_at=fact.created,
         last_used_at=fact.used or None,
+        edited_at=fact.edited or None,
         source=fact.source,
         pinned=fact.pinned,
         layer=fact.layer,
@@ -138,6 +140,7 @@ def _fact(row: object, layer: FactLayer, now: datetime) -> Fact:
         importance=draft.importance,
         created=_time(entry.created_at) or stamp(now),
         used=_time(entry.last_used_at),
+        edited=_time(entry.edited_at),
         source=entry.source or "imported",
         layer=layer,
         pinned=bool(entry.pinned),

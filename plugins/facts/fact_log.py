@@ -88,3 +88,13 @@ def portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:
         size += length
     if portion:
         yield tuple(portion)
+
+
+def fact_digest(fact: Fact, line: int) -> str:
+    """Return the digest of a fact in a recall: its id, and the line of its text if that was edited."""
+    return f"{fact.id}@{line}" if fact.edited else fact.id
+
+
+def recalled_fact(digest: str) -> str:
+    """Return the id of the fact with this digest."""
+    return digest.partition("@")[0]

@@ -13,7 +13,7 @@ from datetime import datetime
 from plugins.api.fact_values import Fact
 from plugins.api.memory_settings import Formula
 from plugins.facts.fact_book import FactBook
-from plugins.facts.fact_log import DOCUMENT
+from plugins.facts.fact_log import DOCUMENT, fact_digest
 from plugins.facts.scoring import RecallStats, equivalent_facts, score_fact
 from plugins.support.fencing import harmless
 from plugins.support.text.words import sought, word_set
@@ -40,6 +40,8 @@ class Recaller:
         self._book = book
         self._seen = -1
         self._words: dict[str, frozenset[str]] = {}
+        self._text_seqs: dict[str, int] = {}
+        """By fact, the sequence number of the event with the indexed text."""
         self._having: defaultdict[str, set[str]] = defaultdict(set)
 
     def recall(
@@ -97,14 +99,16 @@ class Recaller:
         return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
     def update(self) -> None:
-        """Index the facts added to the book since the last call."""
+        """Index the facts added to the book, or edited, since the last call."""
         if self._seen == self._book.revision:
             return
-        facts = self._book.facts
-        for gone in self._words.keys() - facts.keys():
+        facts, text_seq = self._book.facts, self._book.text_seq
+        for gone in [each for each in self._words if each not in facts or text_seq(each) != self._text_seqs[each]]:
+            del self._text_seqs[gone]
             for word in self._words.pop(gone):
                 self._having[word].discard(gone)
         for fresh in facts.keys() - self._words.keys():
+            self._text_seqs[fresh] = text_seq(fresh)
             self._words[fresh] = words = word_set(f"{facts[fresh].content} {' '.join(_words_of(facts[fresh].tags))}")
             for word in words:
                 self._having[word].add(fresh)
@@ -127,8 +131,8 @@ def select_facts(
     Args:
         found: Recalled facts, best first.
         tokens: Maximum estimated tokens.
-        known: Ids of facts that the model was already shown.
-        line: Returns the line of a fact in its log.
+        known: Digests of facts that the model was already shown.
+        line: Returns the line of a fact's current text in its log.
     """
     hits: list[RecalledHit] = []
     selected: list[Fact] = []
@@ -137,19 +141,20 @@ def select_facts(
         size = FRAME + estimate(text)
         if len(hits) == MOST or size > tokens:
             break
-        if each.overlap >= COVERED and each.fact.id not in known and not equivalent_facts(each.fact.content, selected):
+        digest = fact_digest(each.fact, line(each.fact))
+        if each.overlap >= COVERED and digest not in known and not equivalent_facts(each.fact.content, selected):
             tokens -= size
             selected.append(each.fact)
-            hits.append(_hit(each, text, line(each.fact)))
+            hits.append(_hit(each, digest, text, line(each.fact)))
     return tuple(hits)
 
 
-def _hit(recalled: RecallStats, text: str, line: int) -> RecalledHit:
+def _hit(recalled: RecallStats, digest: str, text: str, line: int) -> RecalledHit:
     fact = recalled.fact
     return RecalledHit(
         path=DOCUMENT,
         lines=(line, line),
-        digest=fact.id,
+        digest=digest,
         text=text,
         score=round(recalled.score, 4),
         headings=(f"{fact.type}, {fact.created[:10]}",),

@@ -13,11 +13,15 @@ import msgspec
 
 from plugins.api.fact_values import (
     Fact,
+    FactChange,
+    FactConflict,
     FactDraft,
     FactLayer,
+    FactNotEditable,
     FactOrigin,
     FactSource,
     FactsUnavailable,
+    InvalidFact,
     NoSuchFact,
     new_id,
     workspace_tag,
@@ -28,6 +32,7 @@ from plugins.facts.fact_events import (
     FORMAT,
     DailyCleared,
     ExtractionFailed,
+    FactEdited,
     FactEvent,
     FactEvents,
     FactForgotten,
@@ -246,6 +251,7 @@ class Facts:
         drafts: Iterable[FactDraft] = (),
         superseded: Iterable[tuple[str, int]] = (),
         *,
+        known: Sequence[Fact] = (),
         session: str = "",
         model: str = "",
         usage: Usage | None = None,
@@ -254,22 +260,29 @@ class Facts:
         """Record in one event that a batch of daily facts was distilled into long-term facts.
 
         The new facts have the workspace of the batch and the origin of the last fact they were made of. Superseded facts,
-        and the daily facts they were made of, lose importance unless pinned.
+        and the daily facts they were made of, lose importance unless pinned or edited.
 
         Args:
             taken: The batch: daily facts of one person and workspace.
             drafts: The long-term facts.
             superseded: Ids of superseded facts, each with the index of the draft that replaces it.
+            known: The long-term facts of the request.
             session: The session that the usage is attributed to.
             model: The model that was asked.
             usage: What the request cost.
             failed: Why the batch was kept unchanged, empty if it was distilled.
+
+        Raises:
+            FactConflict: A fact of the request was forgotten or edited meanwhile: its text must not come back.
+            FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
+        there = log.state.facts
+        if any(fact.id not in there or there[fact.id].edited != fact.edited for fact in (*taken, *known)):
+            raise FactConflict("A fact of the request was forgotten or edited meanwhile.")
         owner = taken[0].owner if taken else ""
         entries = self._new_facts(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
         entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
-        there = log.state.facts
         sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
         origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
         entries = tuple(
@@ -279,11 +292,11 @@ class Facts:
             Superseded(id=old.id, newer=entries[index].id, importance=superseded_importance(old))
             for named, index in superseded
             for each in (named, *(there[named].made_of if named in there else ()))
-            if (old := there.get(each)) is not None and not old.pinned
+            if (old := there.get(each)) is not None and not old.pinned and not old.edited
         )
         ids = tuple(fact.id for fact in taken)
         event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
-        await self._record(msgspec.structs.replace(event, failed=failed))
+        await self._append(log, msgspec.structs.replace(event, failed=failed))
         await self._enforce_limits()
         return entries
 
@@ -310,9 +323,56 @@ class Facts:
             await self._enforce_limits()
         return log.state.facts.get(fact.id, fact)
 
+    async def edit(
+        self, named: str, change: FactChange, by: str, *, owner: str | None, shared: bool, revision: int | None = None
+    ) -> Fact:
+        """Edit a fact, which becomes a long-term one, and remove unpinned facts that were distilled from it alone.
+
+        Deduplication drops unedited facts with the same words afterwards. An edit that changes nothing is not recorded.
+
+        Args:
+            named: The beginning of its id.
+            change: The new values.
+            by: The person.
+            owner: The person whose facts are visible; None is the operator.
+            shared: True if the person may edit shared facts.
+            revision: The `FactBook.text_seq` of the fact that the person read; None to edit it whatever it is now.
+
+        Raises:
+            NoSuchFact: There is no such fact.
+            FactNotEditable: A new value is invalid, or the fact is a shared one.
+            FactConflict: The fact was edited since then.
+            FactsUnavailable: The log cannot be written.
+        """
+        log = await self._open()
+        fact = self._existing(log.state, named, owner)
+        if not fact.owner and not shared:
+            raise FactNotEditable("This fact is shared with everybody; only the owner of the gateway can edit it.")
+        if revision not in (None, log.state.text_seq(fact.id)):
+            raise FactConflict("This fact was edited meanwhile.")
+        try:
+            edited = change.applied(fact, self.workspace_tag())
+        except InvalidFact as error:
+            raise FactNotEditable(str(error)) from error
+        if edited == fact:
+            return fact
+        alone = (each for each in log.state.distilled_from(fact.id) if each.made_of == (fact.id,))
+        event = FactEdited(
+            id=fact.id,
+            content=edited.content,
+            type=edited.type,
+            tags=edited.tags,
+            importance=edited.importance,
+            by=by,
+            replaced=tuple(each.id for each in alone if not each.pinned and not each.edited),
+        )
+        await self._append(log, event)
+        await self._enforce_limits()
+        return log.state.facts.get(fact.id, edited)
+
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
-        """Delete a fact, the daily facts that it was distilled from, and those distilled from it alone, except pinned ones.
-        Its history remains.
+        """Delete a fact, the daily facts that it was distilled from, and those distilled from it alone, except pinned and
+        edited ones. Its history remains.
 
         Raises:
             NoSuchFact: There is no such fact.
@@ -322,7 +382,7 @@ class Facts:
         fact, facts = self._existing(log.state, named, owner), log.state.facts
         related = [facts[each] for each in fact.made_of if each in facts]
         related += [each for each in log.state.distilled_from(fact.id) if each.made_of == (fact.id,)]
-        for each in (*(each.id for each in related if not each.pinned), fact.id):
+        for each in (*(each.id for each in related if not each.pinned and not each.edited), fact.id):
             await self._record(FactForgotten(id=each, by=by))
         return fact
 
@@ -372,7 +432,10 @@ class Facts:
             return self._log
 
     async def _record(self, event: FactEvent) -> None:
-        log = await self._open()
+        await self._append(await self._open(), event)
+
+    async def _append(self, log: FactLog, event: FactEvent) -> None:
+        """Append an event without an await before it, and wait until it is durable."""
         try:
             await log.append_durable(event)
         except (SessionsError, LineTooLong) as error:

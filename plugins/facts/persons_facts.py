@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from plugins.api.fact_values import Fact, FactHistory, FactHistoryEntry, FactLayer
+from plugins.api.fact_values import Fact, FactChange, FactHistory, FactHistoryEntry, FactLayer
 from plugins.facts.fact_events import (
     DailyCleared,
+    FactEdited,
     FactForgotten,
     FactPinned,
     FactsDistilled,
@@ -12,8 +13,10 @@ from plugins.facts.fact_events import (
     FactsExtracted,
     FactsWritten,
     LoggedFactEvent,
+    text_after,
 )
 from plugins.facts.facts import Facts
+from plugins.support.workspace import OWNER
 
 
 class PersonsFacts:
@@ -33,6 +36,11 @@ class PersonsFacts:
         """Pin or unpin a fact."""
         return await self._facts.pin(named, self._person, owner=self.owner, pinned=pinned)
 
+    async def edit(self, named: str, change: FactChange, *, revision: int | None = None) -> Fact:
+        """Edit a fact. Shared ones are in everybody's requests, so only the gateway's owner edits them."""
+        shared = self._person == OWNER
+        return await self._facts.edit(named, change, self._person, owner=self.owner, shared=shared, revision=revision)
+
     async def forget(self, named: str) -> Fact:
         """Delete a fact."""
         return await self._facts.forget(named, self._person, owner=self.owner)
@@ -48,7 +56,12 @@ class PersonsFacts:
     async def history(self, named: str) -> FactHistory:
         """Return the history of a fact."""
         found = await self._facts.events_of(named, self.owner)
-        changes = (FactHistoryEntry(at=each.at, sentence=describe_event(each, found.fact)) for each in found.events)
+        state: Fact | None = None
+        changes = []
+        for each in found.events:
+            before, state = state, text_after(each, found.fact.id, state)
+            edited = before if state is not before else None
+            changes.append(FactHistoryEntry(at=each.at, sentence=describe_event(each, found.fact), before=edited))
         return FactHistory(fact=found.fact, exists=found.exists, changes=tuple(changes))
 
 
@@ -70,6 +83,10 @@ def describe_event(logged: LoggedFactEvent, fact: Fact) -> str:  # noqa: PLR0911
             return f"Distilled into {made}." if made else "Distilled; no long-term fact was made from it."
         case FactPinned() as event:
             return f"{'Pinned' if event.pinned else 'Unpinned'} by {event.by}."
+        case FactEdited() as event if event.id == fact.id:
+            return f"Edited by {event.by}."
+        case FactEdited() as event:
+            return f"Removed when {_ids(event.id)}, from which it was distilled, was edited by {event.by}."
         case FactForgotten() as event:
             return f"Forgotten by {event.by}."
         case DailyCleared() as event:

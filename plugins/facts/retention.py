@@ -23,13 +23,13 @@ def drop_outdated(book: FactBook, keys: FactKeys, now: datetime) -> FactsDropped
 
 
 def drop_beyond_cap(book: FactBook, keys: FactKeys, now: datetime) -> FactsDropped | None:
-    """Return the event that drops the least important long-term facts beyond the cap, None for none."""
+    """Return the event that drops the least important long-term facts beyond the cap, edited ones last; None for none."""
     gone: list[str] = []
     for owner in {fact.owner: None for fact in book.layer("longterm")}:
         theirs = [fact for fact in book.layer("longterm") if fact.owner == owner]
         free = sorted(
             (fact for fact in theirs if not fact.pinned),
-            key=lambda f: (current_importance(f, now), f.created, f.content, f.id),
+            key=lambda f: (bool(f.edited), current_importance(f, now), f.created, f.content, f.id),
         )
         gone += [fact.id for fact in free[: max(0, len(theirs) - keys.cap)]]
     return FactsDropped(ids=tuple(gone), why="cap") if gone else None

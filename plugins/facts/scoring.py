@@ -41,8 +41,8 @@ class RecallStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def idle_days(fact: Fact, now: datetime) -> float:
-    """Return the days since a fact was last used or written; 0 if the time is unreadable or in the future."""
-    last = _moment(max(fact.used, fact.created))
+    """Return the days since a fact was last used, edited or written; 0 if the time is unreadable or in the future."""
+    last = _moment(max(fact.used, fact.edited, fact.created))
     return 0.0 if last is None else max(0.0, (now - last).total_seconds() / 86400)
 
 
@@ -105,15 +105,23 @@ def _numbers(words: frozenset[str]) -> list[str]:
 
 
 def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
-    """Return the duplicate facts, each with the one that is kept: pinned, then more important, then newer.
+    """Return the duplicate facts, each with the one that is kept: pinned, then edited, then more important, then newer.
 
-    Only facts of the same owner and workspaces are compared. A duplicate of a dropped fact only is kept.
+    Only facts of the same owner and workspaces are compared. A duplicate of a dropped fact only is kept, and so is each
+    pinned or edited fact.
     """
     from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
     best = sorted(
         facts,
-        key=lambda fact: (fact.pinned, current_importance(fact, now), fact.created, fact.content, fact.id),
+        key=lambda fact: (
+            fact.pinned,
+            bool(fact.edited),
+            current_importance(fact, now),
+            fact.created,
+            fact.content,
+            fact.id,
+        ),
         reverse=True,
     )
     kept: list[tuple[Fact, frozenset[str]]] = []
@@ -121,7 +129,7 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     for fact in best:
         words = word_set(fact.content)
         same = next((other for other, known in kept if _comparable(fact, other) and _are_equivalent(known, words)), None)
-        if same is not None and not fact.pinned:
+        if same is not None and not fact.pinned and not fact.edited:
             gone[fact.id] = same.id
         else:
             kept.append((fact, words))

@@ -77,7 +77,7 @@ class NoFacts:
     async def pin(self, *_: object, **__: object) -> object:
         raise NoSuchFact("There is no such fact.")
 
-    forget = history = pin
+    edit = forget = history = pin
 
 
 class NoSkills:

@@ -16,7 +16,15 @@ from tests.conformance.biting import bites, checks_of
 
 # --- the built-ins ----------------------------------------------------------------------------------------------------
 
-ARGUMENTS = {"revert": "2", "remember": "tea", "pin": "f1", "unpin": "f1", "forget": "MEMORY.md#L3-L3", "why": "f1"}
+ARGUMENTS = {
+    "edit": "f1 tea",
+    "forget": "MEMORY.md#L3-L3",
+    "pin": "f1",
+    "remember": "tea",
+    "revert": "2",
+    "unpin": "f1",
+    "why": "f1",
+}
 
 
 class BuiltIn(CommandConformance):
@@ -28,7 +36,7 @@ class BuiltIn(CommandConformance):
         return conversation
 
 
-NAMING = ("pin", "unpin", "why")
+NAMING = ("edit", "pin", "unpin", "why")
 """Those that name a fact, of which there is none here, cannot but refuse."""
 
 CASES = [

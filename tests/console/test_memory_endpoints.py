@@ -314,6 +314,44 @@ async def test_a_fact_can_be_pinned_explained_and_forgotten(home: Path) -> None:
     assert (unknown.status, unknown.json["message"]) == (404, "There is no fact 99999999.")
 
 
+async def test_a_fact_is_edited_as_it_was_read(home: Path) -> None:
+    path = f"/api/facts/{PORT['id']}"
+    new = {"content": "The staging server listens on port 4000", "type": "decision", "tags": ["ops"], "everywhere": True}
+
+    async def edit(running: Gateway, body: object, revision: object, token: str = TOKEN) -> Answered:
+        headers = {"If-Match": f'"{revision}"'} if revision is not None else {}
+        return await ask(running, path, "PATCH", token=token, data=json.dumps(body).encode(), headers=headers)
+
+    async with remembering(home) as running:
+        seen = next(each for each in (await ask(running, "/api/facts")).json["facts"] if each["id"] == PORT["id"])
+        edited = await edit(running, new, seen["revision"])
+        late = await edit(running, {"content": "mine"}, seen["revision"])
+        blind = await edit(running, {"content": "mine"}, None)
+        bodies: list[Any] = [{"layer": "daily"}, [], {"type": "x"}]
+        wrong = [await edit(running, body, edited.json["fact"]["revision"]) for body in bodies]
+        strange = await edit(running, {"content": "mine"}, "9" * 400)
+        foreign = await edit(running, {"content": "theirs"}, edited.json["fact"]["revision"], BOB)
+        story = (await ask(running, path)).json
+    fact = edited.json["fact"]
+    assert {name: fact[name] for name in ("content", "type", "tags")} == {
+        name: new[name] for name in ("content", "type", "tags")
+    }
+    assert fact["revision"] > seen["revision"]
+    assert (late.status, late.json["theirs"]) == (409, fact)
+    assert (blind.status, strange.status) == (428, 428)
+    assert [(each.status, each.json["code"]) for each in wrong] == [
+        (400, "bad_request"),
+        (400, "bad_request"),
+        (422, "fact_not_edited"),
+    ]
+    assert (foreign.status, foreign.json["message"]) == (
+        422,
+        "This fact is shared with everybody; only the owner of the gateway can edit it.",
+    )
+    assert [each["before"] and each["before"]["content"] for each in story["happened"]] == [None, PORT["content"]]
+    assert story["fact"] == fact
+
+
 async def test_without_facts_the_list_is_empty_and_no_log_is_created(tmp_path: Path) -> None:
     async with remembering(tmp_path) as running:
         assert (await ask(running, "/api/facts")).json == {"facts": []}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.accessible import faults
+from tests.console.asked import ask
 from tests.console.browser import NARROW, visiting
 from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, remembering
 from tests.waiting import deadline
@@ -184,6 +186,61 @@ async def test_facts_can_be_filtered_pinned_explained_and_forgotten_after_a_conf
         await expect(page.locator(".fact")).to_contain_text([str(TEA["content"])])
         assert str(PORT["content"]) not in await page.content()
         assert visit.errors == []
+
+
+async def test_a_fact_is_edited_restored_and_not_overwritten(home: Path, browser: Browser) -> None:
+    path = f"/api/facts/{TEA['id']}"
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_role("tab", name="Search").press("End")
+        fact = page.locator(".fact").filter(has_text=str(TEA["content"]))
+        await fact.get_by_role("button", name="Edit").click()
+        form = page.locator(".fact-form")
+        await expect(form.get_by_label("Text")).to_be_focused()
+        await form.get_by_label("Text").fill("Ann drinks <b>oolong</b>")
+        await form.get_by_label("Type").select_option("preference")
+        await form.get_by_label("Tags").fill("drinks, tea,")
+        await form.get_by_label("Importance").fill("0.95")
+        await form.get_by_label("Use it in all workspaces").check()
+        assert await faults(page) == []
+        await form.get_by_label("Text").press("Control+Enter")
+        edited = page.locator(".fact").filter(has_text="Ann drinks <b>oolong</b>")
+        await expect(edited).to_contain_text("preference · Long-term")
+        await expect(edited).to_contain_text("#drinks · #tea · in all workspaces")
+        await expect(edited.get_by_role("button", name="Edit")).to_be_focused()
+
+        # Another tab edits it while this one does.
+        await edited.get_by_role("button", name="Edit").click()
+        await form.get_by_label("Text").fill("Ann drinks mate")
+        revision = (await ask(running, path)).json["fact"]["revision"]
+        theirs = json.dumps({"content": "Ann drinks water"}).encode()
+        assert (await ask(running, path, "PATCH", data=theirs, headers={"If-Match": f'"{revision}"'})).status == 200
+        await form.get_by_role("button", name="Save").click()
+        await expect(form.get_by_role("alert")).to_contain_text("It now says: Ann drinks water")
+        assert await faults(page) == []
+        await form.get_by_role("button", name="Replace it by mine").click()
+        mine = page.locator(".fact").filter(has_text="Ann drinks mate")
+        await expect(mine).to_be_visible()
+
+        # The history has every text, and each can be restored.
+        await mine.get_by_role("button", name="Why").click()
+        await expect(mine.locator(".story q")).to_have_text(
+            [str(TEA["content"]), "Ann drinks <b>oolong</b>", "Ann drinks water"]
+        )
+        assert await faults(page) == []
+        await mine.locator(".story li").filter(has_text="<b>").get_by_role("button", name="Restore").click()
+        await expect(edited).to_contain_text("preference")
+        assert (await ask(running, path)).json["fact"]["tags"] == ["drinks", "tea"]
+
+        # Escape leaves everything as it is.
+        await edited.get_by_role("button", name="Edit").click()
+        await form.get_by_label("Text").fill("nothing")
+        await form.get_by_label("Text").press("Escape")
+        await expect(edited.get_by_role("button", name="Edit")).to_be_focused()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert [error for error in visit.errors if "409" not in error] == []
 
 
 async def test_a_note_is_moved_and_deleted_in_the_page(home: Path, browser: Browser) -> None:

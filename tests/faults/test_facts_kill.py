@@ -166,3 +166,33 @@ async def test_an_import_killed_at_any_step_is_complete_or_absent_and_not_repeat
         assert len(contents(told(home, "facts_written"))) in (0, 200)
     await bring()
     assert contents(told(home, "facts_written")) == sorted(row["content"] for row in rows)
+
+
+@needs_strace
+@pytest.mark.parametrize("call", ["write", "fdatasync"])
+async def test_an_edit_killed_at_any_step_leaves_the_old_text_or_the_new_one(tmp_path: Path, call: str) -> None:
+    document, home = tmp_path / "facts.json", tmp_path / "home"
+    document.write_text(json.dumps([{"id": "crab", "content": "the crab lives in pond 0"}]))
+    home.mkdir()
+    path = str(home / "facts.jsonl")
+
+    async def run(*arguments: str, before: tuple[str, ...] = ()) -> int:
+        command = (sys.executable, "-m", "exuvia", "memory", "facts", *arguments, "--home", str(home))
+        process = await asyncio.create_subprocess_exec(
+            *before,
+            *command,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        return await process.wait()
+
+    assert await run("import", str(document)) == 0
+    for nth in (1, 2):
+        kill = ("strace", "-f", "-qq", "-o", os.devnull, "-P", path, "-e", f"inject={call}:signal=KILL:when={nth}")
+        before = [event["content"] for event in told(home, "fact_edited")]
+        text = f"the crab lives in pond {nth}"
+        await run("edit", "crab", "--text", text, before=kill)
+        assert [event["content"] for event in told(home, "fact_edited")] in (before, [*before, text])
+        assert await run("edit", "crab", "--text", text) == 0  # the log is whole, and the same edit is recorded once
+        assert [event["content"] for event in told(home, "fact_edited")] == [*before, text]

@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.memory.facts_commands import FactsCommandFailed, dedupe_facts, export_facts, import_facts, list_facts
+from gateway.cli.memory.facts_commands import (
+    FactsCommandFailed,
+    dedupe_facts,
+    edit_fact,
+    export_facts,
+    import_facts,
+    list_facts,
+)
 from gateway.cli.options import Invocation
 from gateway.support.home import Home
+from plugins.api.fact_values import FactChange
 from sessions.events.errors import HomeLocked, JournalDamaged
 from sessions.files.home_lock import HomeLock
 
@@ -114,6 +122,23 @@ def test_dedupe_reports_each_removed_fact_and_the_one_kept_instead(home: Home) -
     out = io.StringIO()
     assert dedupe_facts(Invocation(home, home.config, os.environ, out)) == 0
     assert out.getvalue() == "0 facts removed.\n"  # a daily one is no copy of one that stays
+
+
+def test_a_fact_is_edited_and_keeps_its_history(home: Home) -> None:
+    bring(home, *ENTRIES)
+    out = io.StringIO()
+    call = Invocation(home, home.config, os.environ, out)
+    change = FactChange(content="The API runs on port 4000", type="decision", tags=("api",), importance=0.9)
+    assert edit_fact(call, "a", change) == 0
+    assert out.getvalue().endswith("0.90  longterm decision edited: The API runs on port 4000\n")
+    edited = next(row for row in listed(home) if row["id"] == "a1")
+    assert (edited["content"], edited["tags"][:1]) == ("The API runs on port 4000", ["api"])  # type: ignore[index]
+    for wrong, said in ((FactChange(), "Nothing to change"), (FactChange(type="x"), "is one of"), (change, "no fact zz")):
+        with pytest.raises(FactsCommandFailed, match=said):
+            edit_fact(call, "zz" if wrong is change else "a1", wrong)
+    with HomeLock(home.lock), pytest.raises(HomeLocked):
+        edit_fact(call, "a1", change)
+    assert next(row for row in listed(home) if row["id"] == "a1") == edited
 
 
 def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:

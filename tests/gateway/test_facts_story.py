@@ -83,11 +83,38 @@ async def test_a_person_pins_explains_and_forgets_a_fact(folder: Path) -> None:
     assert recalled(on.journals()) == []
 
 
-async def test_nobody_sees_or_forgets_another_persons_facts(folder: Path) -> None:
+async def test_an_edited_fact_is_shown_to_a_model_that_knows_its_old_text(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        await client.chat("On which port is the staging server?")
+        shown = "`11111111` The staging server listens on port 4000 (fact, 0.70)"
+        told = await client.command("/edit 1111 The staging server  listens on port 4000")
+        assert told == f"Edited: {shown}\n\nBefore: The staging server listens on port 3000"
+        assert await client.command("/edit 1111") == "Write /edit ID TEXT; /memory shows the ids."
+        assert await client.command("/edit 9999 x") == "There is no fact 9999."
+        assert f"**Long-term** (1 fact)\n- {shown}" in await client.command("/memory")
+        assert (
+            (await client.command("/why 1111"))
+            .splitlines()[-2]
+            .endswith("Edited by owner. Before: “The staging server listens on port 3000”")
+        )
+        for _ in range(2):
+            await client.chat("And the port of the staging server is?")
+    first, second = recalled(on.journals())
+    assert (first["text"], second["text"]) == (PORT["content"], "The staging server listens on port 4000")
+    assert (second["digest"], second["lines"]) == (f"{PORT['id']}@4", [4, 4])
+    lines = [json.loads(line) for line in (on.home / "facts.jsonl").read_text().splitlines()]
+    assert [(line["kind"], line["ids"]) for line in lines if line["kind"] == "facts_used"] == [
+        ("facts_used", [PORT["id"]]),
+        ("facts_used", [PORT["id"]]),
+    ]
+
+
+async def test_nobody_sees_edits_or_forgets_another_persons_facts(folder: Path) -> None:
     async with gateway(folder, settings=BY_WORDS) as on:
         client = await on.connect()
         await client.chat("What is the hint for the staging password?")
-        for command in ("/why 3333", "/forget 3333", "/pin 3333"):
+        for command in ("/why 3333", "/forget 3333", "/pin 3333", "/edit 3333 x"):
             assert await client.command(command) == "There is no fact 3333."
     assert all(hit["digest"] != BOBS["id"] for hit in recalled(on.journals()))
 

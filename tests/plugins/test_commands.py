@@ -13,7 +13,7 @@ from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
 from plugins.api.command import ContextItem, PruningReport
 from plugins.commands.compaction_commands import Compact, Compactions, Revert
 from plugins.commands.markdown import highlighted
-from plugins.commands.memory_commands import Clear, Distill, Forget, Memory, Pin, Remember, Unpin, Why
+from plugins.commands.memory_commands import Clear, Distill, EditFact, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.session_commands import MODES, Effort, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
 from plugins.testing.command_checks import COMPACTED, StaticConversation
@@ -32,6 +32,7 @@ ALL: list[Command] = [
     Remember(),
     Pin(),
     Unpin(),
+    EditFact(),
     Forget(),
     Clear(),
     Distill(),

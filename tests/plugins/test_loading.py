@@ -72,6 +72,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "delete",
         "deny",
         "distill",
+        "edit",
         "effort",
         "forget",
         "help",

@@ -1,4 +1,4 @@
-"""The work of `exuvia memory facts list|export|import|dedupe`. Each function prints and returns an exit code."""
+"""The work of `exuvia memory facts list|edit|export|import|dedupe`. Each function prints and returns an exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.support.session_status import count_of
 from gateway.support.small_files import read_at_most
 from gateway.support.storage import fact_logs
 from gateway.wiring.open_stores import open_log_stores
-from plugins.api.fact_values import Fact, FactLayer, FactsError, InvalidFact
+from plugins.api.fact_values import Fact, FactChange, FactLayer, FactsError, InvalidFact
 from plugins.facts.fact_export import LONGEST_FILE, ImportedFacts, encode_facts, parse_facts
 from plugins.facts.facts import Facts
 from plugins.facts.retention import is_outdated
@@ -48,13 +48,30 @@ def list_facts(call: Invocation, layer: FactLayer | None) -> int:
         print_json({"facts": rows}, call.out)
         return SUCCESS
     for fact in facts:
-        what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
-        call.out.write(
-            printable(f"{fact.id[:8]}  {fact.created[:10]}  {current_importance(fact, now):.2f}  {what}: {fact.content}")
-            + "\n"
-        )
+        call.out.write(_line(fact, now))
     if not facts:
         call.out.write("No facts.\n")
+    return SUCCESS
+
+
+def edit_fact(call: Invocation, named: str, change: FactChange) -> int:
+    """Edit a fact and print it.
+
+    Raises:
+        HomeLocked: A gateway runs on the home.
+        FactsCommandFailed: There is no such fact, a new value is invalid, or the facts cannot be read.
+    """
+    if change == FactChange():
+        raise FactsCommandFailed("Nothing to change: give --text, --type, --tag, --importance, --everywhere or --here.")
+
+    async def work(facts: Facts) -> Fact:
+        return await facts.edit(named, change, OPERATOR, owner=None, shared=True)
+
+    fact = _locked(call, work)
+    if call.as_json:
+        print_json({"fact": msgspec.to_builtins(fact)}, call.out)
+    else:
+        call.out.write(_line(fact, SystemClock().now()))
     return SUCCESS
 
 
@@ -119,6 +136,14 @@ def dedupe_facts(call: Invocation) -> int:
         call.out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
     call.out.write(f"{count_of(len(dropped), 'fact')} removed.\n")
     return SUCCESS
+
+
+def _line(fact: Fact, now: datetime) -> str:
+    marks = [mark for mark, marked in (("pinned", fact.pinned), ("edited", fact.edited)) if marked]
+    what = " ".join([fact.layer, fact.type, *marks, *([fact.owner] if fact.owner else [])])
+    return (
+        printable(f"{fact.id[:8]}  {fact.created[:10]}  {current_importance(fact, now):.2f}  {what}: {fact.content}") + "\n"
+    )
 
 
 def _read(call: Invocation, now: datetime) -> list[Fact]:

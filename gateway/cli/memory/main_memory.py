@@ -122,7 +122,7 @@ def evaluate(
 
 @memory.group()
 def facts() -> None:
-    """List, export and import facts."""
+    """List, edit, export and import facts."""
 
 
 @facts.command("list")
@@ -135,6 +135,37 @@ def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "lo
     from gateway.cli.memory import facts_commands
 
     end(lambda: facts_commands.list_facts(invocation(existing_home(home), file, as_json=as_json), layer))
+
+
+@facts.command("edit")
+@click.argument("fact", metavar="ID")
+@home_option
+@config_option
+@json_option
+@click.option("--text", help="The new text.")
+@click.option("--type", "kind", help="The new type, such as preference.")
+@click.option("--tag", "tags", multiple=True, help="The new tags, which replace all others; may be repeated. '' for none.")
+@click.option("--importance", type=float, help="The new importance, from 0.3 to 1.")
+@click.option("--everywhere/--here", default=None, help="Use it in all workspaces, or only in the configured one.")
+def edit_fact(
+    fact: str,
+    home: Path | None,
+    file: Path | None,
+    *,
+    as_json: bool,
+    text: str | None,
+    kind: str | None,
+    tags: tuple[str, ...],
+    importance: float | None,
+    everywhere: bool | None,
+) -> None:
+    """Edit the fact whose id begins with ID; the gateway must be stopped. It becomes a long-term fact, which is not
+    distilled or merged any more."""
+    from gateway.cli.memory import facts_commands
+    from plugins.api.fact_values import FactChange
+
+    change = FactChange(content=text, type=kind, tags=tags or None, importance=importance, everywhere=everywhere)
+    end(lambda: facts_commands.edit_fact(invocation(existing_home(home), file, as_json=as_json), fact, change))
 
 
 @facts.command("export")

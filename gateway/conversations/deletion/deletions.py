@@ -184,7 +184,7 @@ class Deletions:
                     await self._facts.forget(fact.id, event.by, owner=None)
                 forgotten += 1
         if kept := len(own) - forgotten:
-            remains.append(f"{_counted(kept, 'fact')} that came from it; `/facts` lists them.")
+            remains.append(f"{_counted(kept, 'fact')} that came from it; `/memory` lists them.")
         if forgotten:
             remains.append("The log of the facts keeps the history of those that were forgotten.")
         return forgotten

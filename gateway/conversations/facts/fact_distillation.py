@@ -7,6 +7,7 @@ nothing, and the pending facts follow from the facts' log alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
-from plugins.api.fact_values import Fact, FactsError
+from plugins.api.fact_values import Fact, FactConflict, FactsError
 from plugins.api.plugin_services import ModelAnswer
 from plugins.facts.fact_book import FactBook
 from plugins.facts.facts import Facts
@@ -115,9 +116,10 @@ class FactDistillation:
                 model_answers.prompt_budget(model.window, self._texts().distillation, distillation.ANSWER)
             )
             while fresh := await self._fresh(owner):
-                taken, entries = await self._distill_some(fresh, model, session, budget)
-                processed += taken
-                made += entries
+                with contextlib.suppress(FactConflict):  # it is tried again with the facts as they are now
+                    taken, entries = await self._distill_some(fresh, model, session, budget)
+                    processed += taken
+                    made += entries
             existing = (await self._facts.book()).facts
             return processed, sum(fact.id in existing for fact in made)
 
@@ -140,8 +142,6 @@ class FactDistillation:
                 raise
             return 1, await self._keep(batch, replace_surrogates(sentence_of(error)), session=session, model=model.name)
         budget.answered()
-        if await self._any_removed([*batch, *known]):
-            return 0, ()  # a fact was forgotten meanwhile: it must not come back in other words
         return len(batch), await self._take(batch, known, answer, session)
 
     async def _fresh(self, owner: str) -> list[Fact]:
@@ -153,10 +153,6 @@ class FactDistillation:
         """Return the lasting facts of the same person and workspace."""
         lasting, workspaces = (await self._facts.book()).layer("longterm"), fresh.workspaces()
         return [fact for fact in lasting if fact.owner == fresh.owner and fact.workspaces() <= workspaces]
-
-    async def _any_removed(self, facts: Sequence[Fact]) -> bool:
-        existing = (await self._facts.book()).facts
-        return any(fact.id not in existing for fact in facts)
 
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> ModelAnswer:
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
@@ -173,14 +169,14 @@ class FactDistillation:
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: ModelAnswer, session: str) -> Sequence[Fact]:
-        """Record the facts of an answer. If it is invalid, the batch itself becomes lasting."""
+        """Record the facts of an answer. If it is invalid, the batch itself becomes lasting. Raises FactConflict."""
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
         result = distillation.parse_distillation(answer.text, known, batch)
         if result.wrong:
             return await self._keep(batch, result.wrong, session=session, model=answer.model, usage=answer.usage)
         return await self._facts.distilled(
-            batch, result.drafts, result.superseded, session=session, model=answer.model, usage=answer.usage
+            batch, result.drafts, result.superseded, known=known, session=session, model=answer.model, usage=answer.usage
         )
 
     async def _keep(

@@ -17,7 +17,7 @@ from gateway.conversations.context.loaded_notes import memory_notes
 from gateway.support.errors import sentence_of
 from plugins.api.fact_values import FactOrigin, FactsError
 from plugins.api.memory.scope import Scope
-from plugins.facts.fact_log import DOCUMENT
+from plugins.facts.fact_log import DOCUMENT, recalled_fact
 from plugins.facts.facts import Facts
 from plugins.memory.recall import MIN_COSINE, select_hits
 from plugins.memory.sources.dialogue import only_asks
@@ -118,7 +118,7 @@ class Recall:
             found,
             tokens=self._token_limit(FACT_TOKENS, window, small),
             known={digest for digests in transcript.view.recalled.values() for digest in digests},
-            line=lambda fact: book.history(fact.id)[0],
+            line=lambda fact: book.text_seq(fact.id),
         )
 
     def _token_limit(self, most: int, window: int | None, small: bool) -> int:
@@ -178,7 +178,7 @@ class Recall:
         mark = mark_for("\n".join(hit.text for hit in hits))
         event = MemoryRecalled(query=replace_surrogates(question), hits=hits, mark=mark, millis=round(1000 * seconds))
         seq = self._recorder.append(event, turn=open_turn(transcript).ordinal)
-        facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
+        facts = tuple(recalled_fact(hit.digest) for hit in hits if hit.path == DOCUMENT)
         with contextlib.suppress(FactsError):  # recording the use of a fact must not fail a turn
             await self._facts.used(facts, FactOrigin(session=transcript.session, seq=seq))
 

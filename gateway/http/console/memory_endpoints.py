@@ -9,6 +9,7 @@ DELETE /api/notes/{path}             delete the note with the digest in `If-Matc
 GET    /api/facts                    the facts that this person may see
 GET    /api/facts/{id}               the origin and history of one
 POST   /api/facts/{id}/pin, /unpin   keep it permanently, or no longer
+PATCH  /api/facts/{id}               edit it; `If-Match` has the `revision` that was read
 DELETE /api/facts/{id}               forget it
 """
 
@@ -38,9 +39,17 @@ from gateway.http.console.notes_editor import (
 )
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import answer, refusal
-from plugins.api.fact_values import Fact, FactsUnavailable, NoSuchFact
+from plugins.api.fact_values import (
+    Fact,
+    FactChange,
+    FactConflict,
+    FactNotEditable,
+    FactsUnavailable,
+    NoSuchFact,
+)
 from plugins.api.memory.scope import Scope
 from plugins.api.plugin_services import IndexUnusable
+from plugins.facts.fact_book import FactBook
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.facts.scoring import current_importance
 from plugins.memory.search.diagnostics import remarks_on
@@ -55,8 +64,14 @@ if TYPE_CHECKING:
 RESULTS = 12
 """The maximum number of hits."""
 
+FACT_BYTES = 64 * 1024
+"""The maximum size of the body of an edit of a fact."""
+
 NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
 """The maximum size of a note in bytes, and the seconds for its upload."""
+
+DIGITS = 15
+"""The maximum length of a revision."""
 
 LONGEST = 1000
 """The maximum length of a query in characters."""
@@ -162,7 +177,8 @@ class MemoryEndpoints:
         async def listed(facts: PersonsFacts) -> Any:
             if self._services.facts.is_empty:
                 return {"facts": []}
-            return {"facts": [self._fact(fact) for fact in reversed(await facts.listed())]}
+            book = await self._services.facts.book()
+            return {"facts": [self._fact(fact, book) for fact in reversed(await facts.listed())]}
 
         return await self._answered(admission, listed)
 
@@ -172,10 +188,10 @@ class MemoryEndpoints:
         async def story(facts: PersonsFacts) -> Any:
             history = await facts.history(request.match_info["id"])
             return {
-                "fact": self._fact(history.fact),
+                "fact": await self._current(history.fact),
                 "there": history.exists,
                 "said": await self._source_message(history.fact, admission.person.id),
-                "happened": [{"at": each.at, "sentence": each.sentence} for each in history.changes],
+                "happened": history.changes,
             }
 
         return await self._answered(admission, story)
@@ -192,29 +208,64 @@ class MemoryEndpoints:
         """Forget a fact and return it."""
 
         async def forgotten(facts: PersonsFacts) -> Any:
-            return {"fact": self._fact(await facts.forget(request.match_info["id"]))}
+            return {"fact": await self._current(await facts.forget(request.match_info["id"]))}
 
         return await self._answered(admission, forgotten)
 
+    async def edit(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Edit a fact and return it; 409 with the current one if it was edited since it was read."""
+        revision = request.headers.get("If-Match", "").strip('"')
+        if not revision.isdecimal() or len(revision) > DIGITS:
+            return refusal(428, "precondition_required", "If-Match with the revision of the fact is required.")
+        try:
+            change = msgspec.json.decode(await read_body(request, FACT_BYTES, NOTE_SECONDS), type=FactChange)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            return refusal(400, "bad_request", f"The body is not an edit of a fact: {error}")
+        named = request.match_info["id"]
+
+        async def edited(facts: PersonsFacts) -> Any:
+            return {"fact": await self._current(await facts.edit(named, change, revision=int(revision)))}
+
+        try:
+            return await self._answered(admission, edited)
+        except FactNotEditable as error:
+            return refusal(422, "fact_not_edited", str(error))
+        except FactConflict as error:
+            message = str(error)
+
+        async def theirs(facts: PersonsFacts) -> Any:
+            history = await facts.history(named)
+            return {"code": "conflict", "message": message, "theirs": await self._current(history.fact)}
+
+        return await self._answered(admission, theirs, status=409)
+
     async def _pinned(self, request: web.Request, admission: Admission, *, pinned: bool) -> web.Response:
         async def changed(facts: PersonsFacts) -> Any:
-            return {"fact": self._fact(await facts.pin(request.match_info["id"], pinned=pinned))}
+            return {"fact": await self._current(await facts.pin(request.match_info["id"], pinned=pinned))}
 
         return await self._answered(admission, changed)
 
-    async def _answered(self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]]) -> web.Response:
+    async def _answered(
+        self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]], *, status: int = 200
+    ) -> web.Response:
         try:
-            return answer(200, await work(PersonsFacts(self._services.facts, admission.person.id, group=False)))
+            return answer(status, await work(PersonsFacts(self._services.facts, admission.person.id, group=False)))
         except NoSuchFact as error:
             return refusal(404, "not_found", str(error))
         except FactsUnavailable as error:
             return refusal(503, "facts_unavailable", str(error))
 
-    def _fact(self, fact: Fact) -> dict[str, Any]:
+    async def _current(self, fact: Fact) -> dict[str, Any]:
+        return self._fact(fact, await self._services.facts.book())
+
+    def _fact(self, fact: Fact, book: FactBook) -> dict[str, Any]:
         return {
             **msgspec.to_builtins(fact),
             "worth": round(current_importance(fact, self._services.clock.now()), 3),
             "pinned": fact.pinned,
+            "revision": book.text_seq(fact.id),
         }
 
     async def _source_message(self, fact: Fact, person: str) -> str:
