@@ -6,6 +6,7 @@ Everything is in a temporary folder and on free ports, and ends with the block t
 from __future__ import annotations
 
 import asyncio
+import base64
 import getpass
 import grp
 import os
@@ -56,8 +57,9 @@ ssl = yes
 ssl_cert = <{folder}/cert.pem
 ssl_key = <{folder}/key.pem
 ssl_dh = </usr/share/dovecot/dh.pem
-auth_mechanisms = plain login
+auth_mechanisms = plain login {mechanisms}
 mail_max_userip_connections = 200
+{oauth2}
 passdb {{
   driver = static
   args = password={password}
@@ -94,6 +96,22 @@ service imap {{
 }}
 """
 
+OAUTH2 = """
+passdb {{
+  driver = oauth2
+  mechanisms = xoauth2
+  args = {folder}/oauth2.conf
+}}
+"""
+
+INTROSPECTION = """
+introspection_mode = post
+introspection_url = {url}
+username_attribute = username
+active_attribute = active
+active_value = true
+"""
+
 
 def skip_without_dovecot() -> None:
     """Skip a test where dovecot is missing; in CI it fails."""
@@ -117,6 +135,9 @@ class MailServers:
         ca_file: The certificate of both servers.
         mails: What the assistant sent, by recipient, in the order of arrival, with repetitions.
         replies: Called with a recipient or "DATA" before the server replies; returns another reply, or None.
+        is_active: Returns True for an access token of OAuth 2 that the SMTP server accepts.
+        introspection: The address at which dovecot asks for access tokens; "" if it accepts only passwords.
+        logins: How many logins the SMTP server has checked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,6 +147,8 @@ class MailServers:
         self.mails: dict[str, list[bytes]] = {}
         self.arrived: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.replies: Callable[[str], str | None] = lambda _: None
+        self.is_active: Callable[[str], bool] = lambda _: False
+        self.introspection = ""
         self.logins = 0
         self._names = count(1)
 
@@ -190,14 +213,29 @@ class MailServers:
         self.logins += 1
         return AuthResult(success=data.login == OURS.encode() and data.password == PASSWORD.encode())
 
+    async def auth_XOAUTH2(self, server: SMTP, args: list[str]) -> AuthResult:  # noqa: N802
+        """Check a login with an access token. A refusal is explained in a challenge, as Google's server does."""
+        self.logins += 1
+        user, bearer, *_ = base64.b64decode(args[1]).decode().split("\1")
+        if user == f"user={OURS}" and self.is_active(bearer.removeprefix("auth=Bearer ")):
+            return AuthResult(success=True)
+        await server.push("334 " + base64.b64encode(b'{"status": "401", "schemes": "bearer"}').decode())
+        assert await server._reader.readline() == b"\r\n"
+        return AuthResult(success=False, handled=False)
+
 
 @asynccontextmanager
-async def mail_servers() -> AsyncIterator[MailServers]:
-    """Run both servers."""
+async def mail_servers(introspection: str = "") -> AsyncIterator[MailServers]:
+    """Run both servers.
+
+    Args:
+        introspection: The address at which dovecot asks for access tokens, by RFC 7662; "" for passwords only.
+    """
     skip_without_dovecot()
     with tempfile.TemporaryDirectory(prefix="exuvia-mail-") as name:
         folder = Path(name)
         servers = MailServers(folder)
+        servers.introspection = introspection
         make_certificate(folder)
         os.chmod(folder, 0o755)  # dovecot's processes have another user
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -261,8 +299,11 @@ async def running_dovecot(servers: MailServers) -> AsyncIterator[None]:
     user, uid, gid, group = owner()
     (folder / "mail").mkdir()
     os.chown(folder / "mail", uid, gid)
+    (folder / "oauth2.conf").write_text(INTROSPECTION.format(url=servers.introspection))
     (folder / "dovecot.conf").write_text(
         DOVECOT.format(
+            mechanisms="xoauth2" if servers.introspection else "",
+            oauth2=OAUTH2.format(folder=folder) if servers.introspection else "",
             folder=folder,
             user=user,
             group=group,

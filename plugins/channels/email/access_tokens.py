@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from urllib.parse import urlencode
 
@@ -18,6 +19,9 @@ from plugins.support.state_file import StateFile
 
 EARLY_SECONDS = 120.0
 """Seconds before its end from which a token is no longer used."""
+
+NEW_SECONDS = 60.0
+"""Seconds for which a token counts as new: if a server refuses it, it would refuse another one too."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -43,6 +47,7 @@ class AccessTokens:
         self._state = state
         self._asking = asyncio.Lock()
         self._token = ""
+        self._obtained = 0.0
         self._valid_until = 0.0
 
     async def current(self) -> str:
@@ -53,6 +58,19 @@ class AccessTokens:
         """
         async with self._asking:
             if not self._token or self._clock.monotonic() >= self._valid_until:
+                await self._renew()
+            return self._token
+
+    async def instead_of(self, refused: str) -> str:
+        """Return another token for one that a server refused before its end; "" if that one is new.
+
+        Raises:
+            PluginError: As `current`.
+        """
+        async with self._asking:
+            if self._token == refused:
+                if self._clock.monotonic() < self._obtained + NEW_SECONDS:
+                    return ""
                 await self._renew()
             return self._token
 
@@ -82,7 +100,60 @@ class AccessTokens:
         if answer.refresh_token and answer.refresh_token != refresh_token:
             await self._state.save({"of": _mark(configured), "refresh_token": answer.refresh_token})
         self._token = answer.access_token
-        self._valid_until = self._clock.monotonic() + max(answer.expires_in - EARLY_SECONDS, 0.0)
+        self._obtained = self._clock.monotonic()
+        self._valid_until = self._obtained + max(answer.expires_in - EARLY_SECONDS, 0.0)
+
+
+class Credentials:
+    """The login of both servers.
+
+    Args:
+        user: The user name.
+        password: The password; "" if there are tokens instead.
+        tokens: The access tokens; None if there is a password.
+    """
+
+    def __init__(self, user: str, password: str, tokens: AccessTokens | None) -> None:
+        self.user = user
+        self._password = password
+        self._tokens = tokens
+
+    async def log_in(
+        self,
+        with_password: Callable[[str, str], Awaitable[object]],
+        with_token: Callable[[str, str], Awaitable[object]],
+        refused: type[Exception],
+    ) -> None:
+        """Log in with the password, or with an access token. One that is refused before its end is replaced once.
+
+        Args:
+            with_password: Logs in with a password.
+            with_token: Logs in with an access token.
+            refused: What both raise if the server refuses the login.
+
+        Raises:
+            PluginError: No access token can be had.
+        """
+        if self._tokens is None:
+            await with_password(self.user, self._password)
+            return
+        token = await self._tokens.current()
+        try:
+            await with_token(self.user, token)
+        except refused:
+            if not (another := await self._tokens.instead_of(token)):
+                raise
+            await with_token(self.user, another)
+
+    @property
+    def advice(self) -> str:
+        """How to fix a refused login."""
+        if self._tokens is None:
+            return "Gmail, Fastmail and iCloud need an app password instead of your own one (docs/channels/email.md)."
+        return (
+            "The access token is new: allow IMAP and SMTP for the account, and obtain a refresh token of this account with"
+            " both permissions (docs/channels/email.md)."
+        )
 
 
 def _mark(secret: str) -> str:

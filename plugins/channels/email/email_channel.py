@@ -26,7 +26,7 @@ from plugins.api.channel import (
 from plugins.api.context import PluginContext
 from plugins.api.hookspecs import hookimpl
 from plugins.channels.email import outbound_mail
-from plugins.channels.email.access_tokens import AccessTokens
+from plugins.channels.email.access_tokens import AccessTokens, Credentials
 from plugins.channels.email.email_settings import Settings, check_settings, server_of
 from plugins.channels.email.html_text import markdown_of_html
 from plugins.channels.email.imap_client import Fetched, Folder, ImapConnection, ImapError, ImapLoginRefused
@@ -36,7 +36,7 @@ from plugins.channels.email.outbound_mail import Draft, ThreadState
 from plugins.channels.email.reply_text import new_text
 from plugins.channels.email.sender_checks import Author, author_of, bounces, why_automatic, why_not_believed
 from plugins.channels.email.sent_mails import SentMails
-from plugins.channels.email.smtp_submission import Credentials, SmtpSubmission, dot_stuffed
+from plugins.channels.email.smtp_submission import SmtpSubmission, dot_stuffed
 from plugins.channels.service_library import import_library
 from plugins.support.errors import PluginError
 from plugins.support.state_file import StateFile
@@ -101,7 +101,7 @@ class EmailChannel:
         self._credentials = Credentials(
             settings.user or settings.address,
             settings.password.reveal() if settings.password is not None else "",
-            tokens.current if tokens is not None else None,
+            tokens,
         )
         self._mailbox = Mailbox(
             self._connect,
@@ -157,15 +157,12 @@ class EmailChannel:
         server = self._imap
         connection = await ImapConnection.open(server.host, server.port, security=server.security, context=self._tls)
         try:
-            if self._credentials.password:
-                await connection.login(self._credentials.user, self._credentials.password)
-            else:
-                await connection.login_xoauth2(self._credentials.user, await self._credentials.token())
+            await self._credentials.log_in(connection.login, connection.login_xoauth2, ImapLoginRefused)
         except ImapLoginRefused as error:
             connection.close()
             raise PluginError(
-                f"{self._imap_place()} refuses the login of {self._credentials.user!r}: {str(error).rstrip('.')}. Gmail,"
-                " Fastmail and iCloud need an app password instead of your own one (docs/channels/email.md)."
+                f"{self._imap_place()} refuses the login of {self._credentials.user!r}: {str(error).rstrip('.')}."
+                f" {self._credentials.advice}"
             ) from error
         except BaseException:
             connection.close()

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from plugins.api.channel import DeliveryUnknown, TryLater, Undeliverable
+from plugins.channels.email.access_tokens import Credentials
 from plugins.channels.email.email_settings import Server
 from plugins.support.errors import PluginError
 
@@ -33,15 +34,6 @@ CHUNK = 128 * 1024
 
 class SmtpLoginRefused(PluginError):
     """The server refused the user name or the password."""
-
-
-class Credentials:
-    """What both servers ask for. `token` is awaited for an access token where there is no password."""
-
-    def __init__(self, user: str, password: str, token: Any) -> None:
-        self.user = user
-        self.password = password
-        self.token = token
 
 
 class SmtpSubmission:
@@ -129,15 +121,13 @@ class SmtpSubmission:
 
     async def _log_in(self, smtp: SMTP) -> None:
         try:
-            if self._credentials.password:
-                await smtp.login(self._credentials.user, self._credentials.password)
-            else:
-                await smtp.auth_xoauth2(self._credentials.user, await self._credentials.token())
+            await self._credentials.log_in(smtp.login, smtp.auth_xoauth2, self._library.SMTPAuthenticationError)
         except self._library.SMTPAuthenticationError as error:
             if error.code < 500:
                 raise
             raise SmtpLoginRefused(
-                f"{self._place()} refuses the login of {self._credentials.user!r}: {_readable(error.message)}"
+                f"{self._place()} refuses the login of {self._credentials.user!r}: {_readable(error.message).rstrip('.')}."
+                f" {self._credentials.advice}"
             ) from error
 
     def _place(self) -> str:
