@@ -14,6 +14,7 @@ import pytest
 
 from plugins.api.channel import DeliveryUnknown, MessageRejected, OutboundMessage, TryLater, Undeliverable
 from plugins.api.tool import OutputFile
+from plugins.channels.email import port_security
 from plugins.channels.email.email_channel import EmailChannel
 from plugins.channels.email.imap_client import ImapConnection
 from plugins.support.errors import PluginError
@@ -452,6 +453,22 @@ async def test_what_is_wrong_is_said_when_the_channel_is_opened(servers: MailSer
     for changed, sentence in wrong:
         with pytest.raises(PluginError, match=sentence):
             async with opened(servers, tmp_path, **changed):
+                pass
+
+
+async def test_a_setting_of_tls_that_does_not_fit_the_port_is_named_at_once(
+    servers: MailServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_security, "LOOK_SECONDS", 0.2)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"imap": f"127.0.0.1:{servers.imaps}"}, 'begins with TLS: set imap_security = "tls"'),
+        ({"smtp": f"127.0.0.1:{servers.smtps}"}, 'begins with TLS: set smtp_security = "tls"'),
+        ({"imap_security": "tls"}, 'does not begin with TLS: set imap_security = "starttls"'),
+        ({"smtp_security": "tls"}, 'does not begin with TLS: set smtp_security = "starttls"'),
+    ]
+    for changed, sentence in wrong:
+        with pytest.raises(PluginError, match=sentence):
+            async with asyncio.timeout(15.0), opened(servers, tmp_path, **changed):
                 pass
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.channels.email import mailbox
+from plugins.channels.email import mailbox, port_security
 from plugins.channels.email.email_channel import EmailChannel
 from plugins.testing.channel_checks import RecordingInbox
 from plugins.testing.contexts import make_context
@@ -55,6 +55,15 @@ async def test_an_idle_hour_renews_idle_every_25_minutes_and_writes_nothing(imap
         assert imap.signs - signs <= 3600 / STILL_HERE_SECONDS
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_a_server_that_greets_late_is_waited_for(
+    imap: ImapServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_security, "LOOK_SECONDS", 0.0)
+    imap.greets_after = 2  # the second one looks whether the port begins with TLS
+    async with opened(imap, tmp_path) as channel:
+        assert (await channel.check()).startswith("Logged in to 127.0.0.1")
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:

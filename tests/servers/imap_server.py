@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import until
+
 STILL_HERE_SECONDS = 120.0
 """Seconds between the signs of life during IDLE, as dovecot sends them."""
 
@@ -20,6 +22,8 @@ class ImapServer:
     Attributes:
         port: Where it listens, on loopback, without TLS.
         commands: The commands that arrived, without their tags, and `DONE`.
+        connections: How many connections there were.
+        greets_after: How many there must have been before the greeting is sent.
         signs: How many signs of life were sent.
         open: The connections that no side has closed.
     """
@@ -27,6 +31,8 @@ class ImapServer:
     def __init__(self) -> None:
         self.port = 0
         self.commands: list[str] = []
+        self.connections = 0
+        self.greets_after = 0
         self.signs = 0
         self.open: set[asyncio.Task[None]] = set()
 
@@ -57,11 +63,12 @@ class ImapServer:
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await until(lambda: self.connections >= self.greets_after)
         writer.write(b"* OK Ready\r\n")
         while line := await reader.readline():
-            tag, _, rest = line.decode().rstrip().partition(" ")
-            words = rest.upper().split()
-            command = " ".join(words[:2]) if words[0] == "UID" else words[0]
+            tag, *words = line.decode("latin-1").split()
+            command = " ".join(words[: 2 if words[0] == "UID" else 1])
             self.commands.append(command)
             match command:
                 case "CAPABILITY":

@@ -8,6 +8,7 @@ imap_client      The IMAP protocol
 mailbox          Following a folder, each mail once
 mime_reading     Headers, texts and files of mails
 outbound_mail    Composing mails
+port_security    Naming a wrong setting of TLS
 reply_text       Replies without quotations and signatures
 sender_checks    Who sent a mail, and whether a program did
 sent_mails       The folder of sent mails

@@ -33,6 +33,7 @@ from plugins.channels.email.imap_client import Fetched, Folder, ImapConnection, 
 from plugins.channels.email.mailbox import Handled, Mailbox
 from plugins.channels.email.mime_reading import Headers, Mail, read_mail
 from plugins.channels.email.outbound_mail import Draft, ThreadState
+from plugins.channels.email.port_security import naming_wrong_security
 from plugins.channels.email.reply_text import new_text
 from plugins.channels.email.sender_checks import Author, author_of, bounces, why_automatic, why_not_believed
 from plugins.channels.email.sent_mails import SentMails
@@ -129,7 +130,8 @@ class EmailChannel:
         self._submission = SmtpSubmission(library, self._smtp, self._credentials, self._tls, self._domain)
         self._first = await self._open_mailbox()
         try:
-            await self._submission.check()
+            async with naming_wrong_security("smtp", self._smtp):
+                await self._submission.check()
             await self._sent.open()
         except BaseException:
             self._first[0].close()
@@ -145,7 +147,8 @@ class EmailChannel:
 
     async def _open_mailbox(self) -> tuple[ImapConnection, Folder]:
         try:
-            return await self._mailbox.open()
+            async with naming_wrong_security("imap", self._imap):
+                return await self._mailbox.open()
         except (OSError, ImapError) as error:
             raise PluginError(f"{self._imap_place()} cannot be reached: {str(error) or type(error).__name__}") from error
 

@@ -154,7 +154,10 @@ class ImapConnection:
 
     async def _start_tls(self, context: ssl.SSLContext) -> None:
         """Encrypt the connection. What the server, or somebody in between, sent before in plain text is dropped."""
-        await self._command(b"STARTTLS")
+        try:
+            await self._command(b"STARTTLS")
+        except ImapError as error:
+            raise ImapError(f"It offers no STARTTLS: {error}") from error
         loop, self._plain = asyncio.get_running_loop(), self._writer
         reader = asyncio.StreamReader(limit=LINE_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
