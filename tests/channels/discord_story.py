@@ -71,6 +71,11 @@ class Story(StoryService):
         if chat == "direct":  # Discord lists nowhere who has written to a bot: it must have heard of the chat
             await until(lambda: channel in state.read_text())
 
+    async def attack(self, name: str, text: str) -> None:
+        await until((self.folder.parent / "home" / "channels" / "discord" / "state.json").exists)
+        self.server.users[self._ana] |= {"username": name, "global_name": name}
+        self.server.say(self._ana, self._channels["direct"], text, files={text: b"tea"})
+
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["content"] for post in self.server.posts(self._channels[chat])]
 

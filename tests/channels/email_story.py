@@ -6,10 +6,14 @@ discards: mails whose connection was cut between their end and the server's repl
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from email.policy import SMTP
+from html import escape
 from types import TracebackType
 from typing import ClassVar, Self
+from urllib.parse import quote
 
 from tests.channels.link import Link
 from tests.channels.mail_stage import PEOPLE, mail, parsed, text_of
@@ -85,6 +89,16 @@ class Story(StoryService):
     async def say(self, chat: str, text: str) -> None:
         await until(self._noted.exists)  # mails from before the channel was first open do not count
         self.servers.post(mail(text, sender=chat, References=f"<first.{chat}>"))
+
+    async def attack(self, name: str, text: str) -> None:
+        await until(self._noted.exists)
+        written = mail("", sender=self.chats[0], name="NAME")
+        written.set_content(f"<title>{text}</title><p>{escape(text)}</p>{text}", subtype="html")
+        written.add_attachment(b"tea", maintype="application", subtype="pdf", filename="NAME.pdf")
+        content = written.as_bytes(policy=SMTP)  # as no honest program would write it
+        content = content.replace(b'"NAME"', b"=?utf-8?b?%s?=" % base64.b64encode(name.encode()))
+        content = content.replace(b'filename="NAME.pdf"', f"filename*=utf-8''{quote(text)}.pdf".encode())
+        self.servers.post(content)
 
     async def posts(self, chat: str) -> Sequence[str]:
         received = self.servers.mails.get(chat, [])

@@ -29,7 +29,7 @@ people = {{ "*" = "owner" }}
 class Story(StoryService):
     """Ana, who talks in two channels and in private."""
 
-    chats: ClassVar[Sequence[str]] = ("#kitchen", "#garden", "ana")
+    chats: ClassVar[Sequence[str]] = ("ana", "#kitchen", "#garden")
     acknowledges: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
     mark: ClassVar[str] = REPEATED
@@ -67,6 +67,11 @@ class Story(StoryService):
             if not any(" 401 " in line for line in self._ana.lines[since:]):  # it left a moment ago
                 return
             await asyncio.sleep(0.05)
+
+    async def attack(self, name: str, text: str) -> None:
+        text = "".join(each for each in text if each not in "\0\r\n")
+        for start in range(0, len(text), 100):
+            await self.say("ana", text[start : start + 100])
 
     async def posts(self, chat: str) -> Sequence[str]:
         return self._ana.messages(chat)

@@ -68,6 +68,9 @@ class Story(StoryService):
     def configuration(self) -> str:
         return TABLE.format(port=self.links[0].port, bot=self._bot.user, password=PASSWORD)
 
+    def strangers(self) -> str:
+        return super().strangers() + 'invitations = "everyone"\n'
+
     async def say(self, chat: str, text: str) -> None:
         room = self._rooms[chat]
         if chat != "encrypted":
@@ -77,6 +80,19 @@ class Story(StoryService):
             while self._bot.user not in await self._nia.ask("members", room):
                 await asyncio.sleep(0.05)
         await self._nia.ask("say", room, {"msgtype": "m.text", "body": text})
+
+    async def attack(self, name: str, text: str) -> None:
+        name, text, room = name.replace("\0", ""), text.replace("\0", ""), self._rooms["private"]
+        async with deadline():
+            while self._bot.user not in await self._ana.members(room):
+                await asyncio.sleep(0.05)
+        member = {"membership": "join", "displayname": name}
+        path = f"/_matrix/client/v3/rooms/{room}/state/m.room.member/{self._ana.user}"
+        await self._ana.ask("PUT", path, member)
+        address = await self._ana.upload(b"tea")
+        html = {"format": "org.matrix.custom.html", "formatted_body": text}
+        await self._ana.send(room, {"msgtype": "m.file", "body": text, "filename": text, "url": address, **html})
+        await self._ana.say(room, text, **html)
 
     async def posts(self, chat: str) -> Sequence[str]:
         room = self._rooms[chat]

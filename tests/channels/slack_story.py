@@ -61,9 +61,20 @@ people = {{ "U1" = "owner" }}
 """
 
     async def say(self, chat: str, text: str) -> None:
-        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         mention = "" if KINDS[chat] == "im" else f"<@{BOT_USER}> "
-        self.slack.write("U1", chat, mention + escaped, thread=self._thread if chat == "G1" else "")
+        self.slack.write("U1", chat, mention + escaped(text), thread=self._thread if chat == "G1" else "")
+
+    async def attack(self, name: str, text: str) -> None:
+        self.slack.people["U1"] = name
+        file = self.slack.attach("U1", text, b"tea", "text/plain", title=text, filetype=text)
+        await self.slack.say(
+            "U1", "D1", f"<!channel> <@U1> <http://evil.example|tea> {escaped(text)}", files=[file], subtype="file_share"
+        )
 
     async def posts(self, chat: str) -> Sequence[str]:
         return [text_of(post) for post in self.slack.posts(chat)]
+
+
+def escaped(text: str) -> str:
+    """Return a text as Slack's clients send it."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -82,6 +82,9 @@ auto_extract = false
 {channel}
 """
 
+PEOPLE = re.compile(r"^(?:people|pairing) = .*\n", re.MULTILINE)
+"""The lines of a channel's table that say who may speak."""
+
 ASKED = re.compile(r"\bn(\d+)\b")
 """The number of a message, in its text."""
 
@@ -126,6 +129,10 @@ class StoryService(ABC):
     def configuration(self) -> str:
         """Return the channel's tables of the gateway's configuration, with `messages_per_minute = 1000000`."""
 
+    def strangers(self) -> str:
+        """Return the same tables for a channel on which nobody is known yet, and everybody may ask to be paired."""
+        return PEOPLE.sub("", self.configuration())
+
     def environment(self) -> dict[str, str]:
         """Return further environment variables of the gateway."""
         return {}
@@ -137,6 +144,11 @@ class StoryService(ABC):
     @abstractmethod
     async def say(self, chat: str, text: str) -> None:
         """Have somebody say a text in a chat; return once the service has accepted it. In a group, mention the assistant."""
+
+    async def attack(self, name: str, text: str) -> None:
+        """Have the person of the first chat, which is private, take a hostile name and say a hostile text there, with a file
+        that has the text as its name, and as HTML, as far as the service has these."""
+        raise NotImplementedError
 
     @abstractmethod
     async def posts(self, chat: str) -> Sequence[str]:

@@ -68,5 +68,12 @@ class Story(StoryService):
         else:
             await self._server.say(CHATS[chat], CHATS[chat], text)
 
+    async def attack(self, name: str, text: str) -> None:
+        ana = CHATS["ana"]
+        self._server.users[ana] |= {"first_name": name, "last_name": text}
+        self._server.chats[ana].title = name
+        file = self._server.upload(b"tea") | {"file_name": text, "mime_type": text}
+        await self._server.say(ana, ana, document=file, caption=text)
+
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["text"] for post in self._server.posts_in(CHATS[chat])]

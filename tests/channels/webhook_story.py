@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import json
@@ -90,6 +91,13 @@ class Story(StoryService):
         self._count += 1
         self._queues[chat].put_nowait({"id": str(self._count), "sender": "ana", "chat": chat, "text": text})
 
+    async def attack(self, name: str, text: str) -> None:
+        file = {"name": text, "media": text, "content": base64.b64encode(b"tea").decode()}
+        self._count += 1
+        message = {"id": str(self._count), "sender": "ana", "name": name, "chat": "tickets", "text": text, "files": [file]}
+        while not await self._sent(message, (200, 403, 503)):
+            await asyncio.sleep(0.1)
+
     async def posts(self, chat: str) -> Sequence[str]:
         for task in self._tasks:
             if task.done():
@@ -103,14 +111,14 @@ class Story(StoryService):
             while not await self._sent(message):
                 await asyncio.sleep(0.1)
 
-    async def _sent(self, message: dict[str, Any]) -> bool:
+    async def _sent(self, message: dict[str, Any], expected: Sequence[int] = (200, 503)) -> bool:
         body = json.dumps({**message, "timestamp": time.time()}).encode()
         url = f"http://127.0.0.1:{self.links[1].port}/hooks/program"
         headers = signed(body) | {"Host": f"127.0.0.1:{self.gateway_port}"}
         try:
             async with self._http.post(url, data=body, headers=headers) as response:
-                assert response.status in (200, 503), await response.text()
-                return response.status == 200
+                assert response.status in expected, await response.text()
+                return response.status != 503
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 

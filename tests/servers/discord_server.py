@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Self
+from urllib.parse import quote
 
 from aiohttp import BodyPartReader, WSMsgType, web
 
@@ -172,7 +173,7 @@ class DiscordServer:
             method, _, path = route.partition(" ")
             app.router.add_route(method, f"/api/v10{path}", handler, name=None)
         app.router.add_get("/gateway/", self._websocket)
-        app.router.add_get("/attachments/{channel}/{id}/{name}", self._download)
+        app.router.add_get("/attachments/{channel}/{id}/{name:(?s:.*)}", self._download)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -674,7 +675,7 @@ class DiscordServer:
             file = self.snowflake()
             path = f"/attachments/{channel}/{file}/{name}"
             self._files[path] = body
-            url = f"http://127.0.0.1:{self.public_port}{path}"
+            url = f"http://127.0.0.1:{self.public_port}{quote(path)}"
             attachment = {"id": file, "filename": name, "size": len(body), "url": url, "proxy_url": url}
             message["attachments"].append(attachment | ({"content_type": media} if media else {}))
         if "nonce" in payload:
