@@ -202,6 +202,7 @@ class Daemon:
             senders=gateway.dependencies.command_services.senders,
             count=lambda outcome: counters.channel_messages.add(channel, outcome),
             questions=gateway.dependencies.command_services.questions,
+            delivery=gateway.dependencies.delivery,
             report=lambda problem: gateway.plugins.channels.report(channel, problem),
             bounced=lambda reason: counters.count_reply_delivery(channel, stamp(self.context.clock.now()), reason),
         )

@@ -10,9 +10,6 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,12 @@ from playwright.async_api import Browser, expect
 from gateway.cli.main import cli
 from gateway.support import logs
 from tests.attacks.test_markup import EVIL, IN_BROWSER, MARKUP, harmless_on_a_terminal, shows_no_harm
+from tests.channels.kinds import KINDS, serving
 from tests.channels.story import StoryService
 from tests.console.browser import Visit, visiting
-from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Gateway
 from tests.gateway.person import start
-from tests.ports import free_port
 from tests.waiting import deadline, until
-
-KINDS = ("telegram", "discord", "slack", "email", "irc", "matrix", "webhook")
 
 NAME = "\x1b]0;\x07\u202e\n`[tea](http://evil.example)`<img src=x onerror=window.hit=1>@everyone"
 """A name; only its beginning is shown."""
@@ -59,19 +54,6 @@ COMMANDS = (
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@asynccontextmanager
-async def attacked(kind: str, folder: Path) -> AsyncIterator[tuple[StoryService, Gateway]]:
-    """Run a kind's service, and a gateway with a channel to it on which nobody is known."""
-    if kind == "matrix":
-        import_module("tests.servers.synapse_server").required()
-    (folder / "service").mkdir()
-    service: StoryService = import_module(f"tests.channels.{kind}_story").Story(folder / "service")
-    service.gateway_port = free_port()
-    settings = {"agent.model": "scripted:echo", "gateway.port": service.gateway_port}
-    async with service, gateway(folder / "home", file=service.strangers(), settings=settings) as g:
-        yield service, g
 
 
 async def invoke(g: Gateway, *arguments: str) -> str:
@@ -112,7 +94,7 @@ CODE = re.compile(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b")
 async def test_no_sender_controls_a_terminal_or_a_log(kind: str, tmp_path: Path) -> None:
     stream: dict[Any, io.StringIO] = {"text": io.StringIO(), "json": io.StringIO()}
     logs.configure("info", "text", stream["text"])
-    async with attacked(kind, tmp_path) as (service, g):
+    async with serving(kind, tmp_path, strangers=True) as (service, g):
         key = await admitted(service, g)
         logs.configure("info", "json", stream["json"])
         for command in COMMANDS:
@@ -135,7 +117,7 @@ async def test_no_sender_controls_a_terminal_or_a_log(kind: str, tmp_path: Path)
 
 @IN_BROWSER
 async def test_no_sender_is_markup_in_the_console(kind: str, tmp_path: Path, browser: Browser) -> None:
-    async with attacked(kind, tmp_path) as (service, g), visiting(browser, g) as visit:
+    async with serving(kind, tmp_path, strangers=True) as (service, g), visiting(browser, g) as visit:
         page = visit.page
         await service.attack(NAME, HOSTILE)
         await visit.sign_in()

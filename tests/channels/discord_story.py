@@ -76,6 +76,9 @@ class Story(StoryService):
         self.server.users[self._ana] |= {"username": name, "global_name": name}
         self.server.say(self._ana, self._channels["direct"], text, files={text: b"tea"})
 
+    async def react(self, emoji: str) -> None:
+        self.server.react(self._ana, self.server.posts(self._channels["direct"])[-1], emoji)
+
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["content"] for post in self.server.posts(self._channels[chat])]
 

@@ -94,6 +94,10 @@ class Story(StoryService):
         await self._ana.send(room, {"msgtype": "m.file", "body": text, "filename": text, "url": address, **html})
         await self._ana.say(room, text, **html)
 
+    async def react(self, emoji: str) -> None:
+        room = self._rooms["private"]
+        await self._ana.react(room, (await self._ana.posts(room, self._bot.user, 1))[-1]["event_id"], emoji)
+
     async def posts(self, chat: str) -> Sequence[str]:
         room = self._rooms[chat]
         found: list[dict[str, Any]]

@@ -71,6 +71,9 @@ people = {{ "U1" = "owner" }}
             "U1", "D1", f"<!channel> <@U1> <http://evil.example|tea> {escaped(text)}", files=[file], subtype="file_share"
         )
 
+    async def react(self, emoji: str) -> None:
+        self.slack.react("U1", "D1", self.slack.posts("D1")[-1]["ts"], {"👍": "+1", "👎": "-1"}[emoji])
+
     async def posts(self, chat: str) -> Sequence[str]:
         return [text_of(post) for post in self.slack.posts(chat)]
 

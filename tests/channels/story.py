@@ -150,6 +150,10 @@ class StoryService(ABC):
         that has the text as its name, and as HTML, as far as the service has these."""
         raise NotImplementedError
 
+    async def react(self, emoji: str) -> None:
+        """Have the person of the first chat react to the assistant's last post there."""
+        raise NotImplementedError
+
     @abstractmethod
     async def posts(self, chat: str) -> Sequence[str]:
         """Return the texts of everything that the assistant has posted in a chat and not deleted, oldest first."""

@@ -75,5 +75,8 @@ class Story(StoryService):
         file = self._server.upload(b"tea") | {"file_name": text, "mime_type": text}
         await self._server.say(ana, ana, document=file, caption=text)
 
+    async def react(self, emoji: str) -> None:
+        await self._server.react(CHATS["ana"], self._server.posts_in(CHATS["ana"])[-1], emoji)
+
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["text"] for post in self._server.posts_in(CHATS[chat])]

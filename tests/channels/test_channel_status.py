@@ -81,7 +81,7 @@ async def test_a_channel_is_shown_with_what_it_received_and_delivered(tmp_path: 
         await elsewhere.say("hello", id_="3", sender="eve")
         await elsewhere.until_heard(no="3")
         async with deadline():
-            while not (state := (await channels(g))[0])["abandoned"]:
+            while not (state := (await channels(g))[0])["abandoned"] or state["waiting"]:
                 await asyncio.sleep(0.02)
         listed = await invoke(g, "channels", "list")
         as_json = await invoke(g, "channels", "list", "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from types import EllipsisType
 from typing import Any, Literal, cast
 
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.stage import Model, Stage
 from gateway.conversations.channels import reply_delivery
-from gateway.conversations.channels.reply_delivery import ReplyDelivery
+from gateway.conversations.channels.reply_delivery import MOST_EARLY, ReplyDelivery
 from plugins.api.channel import DeliveryUnknown, OutboundMessage, TryLater, Undeliverable
 from sessions.events.events import (
     CallRef,
@@ -109,18 +110,18 @@ class Owing:
         ):
             self.stage.recorder.append(event, turn=1)
         self.room: Any = None
-        self._delivery: ReplyDelivery | None = None
+        self.delivery: Any = None
 
     async def deliver_to(self, room: Any) -> None:
         """Begin to deliver, as after a start."""
         await self.stop()
         self.room = room
-        self._delivery = ReplyDelivery(lambda _: self.room, self.stage.clock.now, lambda: None, cast(Blobs, Files()))
-        self._delivery.opened(self.stage.recorder)
+        self.delivery = ReplyDelivery(lambda _: self.room, self.stage.clock.now, lambda: None, cast(Blobs, Files()))
+        self.delivery.opened(self.stage.recorder)
 
     async def stop(self) -> None:
-        if self._delivery is not None:
-            await self._delivery.close()
+        if self.delivery is not None:
+            await self.delivery.close()
 
     async def delivered(self, room: Any) -> list[OutboundMessage]:
         """Deliver the answer, and return what the room was passed."""
@@ -268,3 +269,29 @@ async def test_an_error_of_fits_is_a_failure_of_the_channel() -> None:
 async def test_in_a_group_the_answer_names_the_message_that_it_answers() -> None:
     assert {post.reply_to for post in await Owing(chat="group").delivered(Room())} == {"m1"}
     assert {post.reply_to for post in await Owing().delivered(Room())} == {""}
+
+
+async def test_early_reactions_to_a_post_are_received_once_it_is_recorded_and_few_are_kept() -> None:
+    owing, received_at = Owing(), list[tuple[int, int]]()
+
+    def reaction(number: int) -> Callable[[], Awaitable[None]]:
+        async def receive() -> None:
+            received_at.append((number, len(owing.noted())))
+
+        return receive
+
+    class Reacted(Room):
+        async def deliver(self, message: OutboundMessage) -> str:
+            for number in range(MOST_EARLY + 5 if message.part == 2 else 0):
+                delivery.keep_reaction("lines", "kitchen", "post 2", reaction(number))
+            delivery.keep_reaction("lines", "kitchen", "another", reaction(-1))
+            delivery.keep_reaction("lines", "bathroom", "post 3", reaction(-2))
+            return await super().deliver(message)
+
+    await owing.deliver_to(Reacted())
+    delivery = owing.delivery
+    await owing.stage.until(lambda: not owing.stage.recorder.transcript.owed)
+    await owing.stage.until(lambda: not delivery.waiting())
+    delivery.keep_reaction("lines", "kitchen", "post 3", reaction(-3))  # nothing is under way any more
+    await owing.stop()
+    assert received_at == [(number, 2) for number in range(6, MOST_EARLY + 5)]

@@ -50,6 +50,7 @@ class Story(StoryService):
         self._posts: dict[str, tuple[str, str]] = {}
         self._count = 0
         self._limited = False
+        self._expected: Sequence[int] = (200, 503)
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -88,15 +89,19 @@ class Story(StoryService):
         return CONFIGURATION.format(secret=SECRET, port=self.links[0].port)
 
     async def say(self, chat: str, text: str) -> None:
-        self._count += 1
-        self._queues[chat].put_nowait({"id": str(self._count), "sender": "ana", "chat": chat, "text": text})
+        self._message(chat, text=text)
 
     async def attack(self, name: str, text: str) -> None:
+        self._expected = (200, 403, 503)
         file = {"name": text, "media": text, "content": base64.b64encode(b"tea").decode()}
+        self._message(self.chats[0], name=name, text=text, files=[file])
+
+    async def react(self, emoji: str) -> None:
+        self._message(self.chats[0], reaction=emoji, reacts_to=f"p{len(self._posts)}")
+
+    def _message(self, chat: str, **fields: Any) -> None:
         self._count += 1
-        message = {"id": str(self._count), "sender": "ana", "name": name, "chat": "tickets", "text": text, "files": [file]}
-        while not await self._sent(message, (200, 403, 503)):
-            await asyncio.sleep(0.1)
+        self._queues[chat].put_nowait({"id": str(self._count), "sender": "ana", "chat": chat, **fields})
 
     async def posts(self, chat: str) -> Sequence[str]:
         for task in self._tasks:
@@ -111,13 +116,13 @@ class Story(StoryService):
             while not await self._sent(message):
                 await asyncio.sleep(0.1)
 
-    async def _sent(self, message: dict[str, Any], expected: Sequence[int] = (200, 503)) -> bool:
+    async def _sent(self, message: dict[str, Any]) -> bool:
         body = json.dumps({**message, "timestamp": time.time()}).encode()
         url = f"http://127.0.0.1:{self.links[1].port}/hooks/program"
         headers = signed(body) | {"Host": f"127.0.0.1:{self.gateway_port}"}
         try:
             async with self._http.post(url, data=body, headers=headers) as response:
-                assert response.status in expected, await response.text()
+                assert response.status in self._expected, await response.text()
                 return response.status != 503
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False

@@ -300,9 +300,14 @@ def inbox(configured: Settings, home: Path) -> GatewayChannelInbox:
     """Return the inbox of the channel `lines`, which hands no message on."""
     pairings = Pairings(Journals(home, home / "quarantine", Committer()), ManualClock().now)
     senders = Senders(configured, pairings, ManualClock())
-    questions = OpenQuestions(cast(RememberedRules, None))
     return GatewayChannelInbox(
-        "lines", cast(Switchboard, None), configured, cast(Blobs, None), senders=senders, questions=questions
+        "lines",
+        cast(Switchboard, None),
+        configured,
+        cast(Blobs, None),
+        senders=senders,
+        questions=OpenQuestions(cast(RememberedRules, None)),
+        delivery=cast(ReplyDelivery, None),
     )
 
 

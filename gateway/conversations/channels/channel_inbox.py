@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
+import structlog
 
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.channels.pairings import PairingsUnusable
 from gateway.conversations.channels.reply_delivery import TEXT_CHARS as RECEIPT_CHARS
+from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.channels.senders import Senders, UnknownSender, channel_keys
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.protocol.frames import ATTACHMENTS
@@ -40,6 +43,7 @@ YES, NO = ("👍", "✅"), ("👎", "❌")
 _SKIN = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
 _KEY, _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}"), re.compile(r"[\x21-\x7e]{1,128}")
 
+log = structlog.get_logger("exuvia.channels")
 
 Outcome: TypeAlias = Literal["accepted", "ignored", "rejected", "later", "unknown"]
 """What became of a message: `ignored` are duplicates and those of groups that address somebody else, `later` those that the
@@ -60,6 +64,7 @@ class GatewayChannelInbox:
         senders: Senders,
         count: Callable[[Outcome], None] = lambda _: None,
         questions: OpenQuestions,
+        delivery: ReplyDelivery,
         report: Callable[[str], None] = lambda _: None,
         bounced: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -70,6 +75,7 @@ class GatewayChannelInbox:
         self._senders = senders
         self._count = count
         self._questions = questions
+        self._delivery = delivery
         self._report = report
         self._bounced = bounced
 
@@ -152,10 +158,20 @@ class GatewayChannelInbox:
         emoji, receipt = _SKIN.sub("", message.reaction), message.reacts_to[:RECEIPT_CHARS]
         if not receipt or emoji not in (*YES, *NO):
             return message
-        if (asked := await self._questions.posted(self._channel, replace_surrogates(message.chat), receipt)) is None:
+        chat = replace_surrogates(message.chat)
+        if (asked := await self._questions.posted(self._channel, chat, receipt)) is None:
+            reaction = msgspec.structs.replace(message, text="", reply="", attachments=())
+            self._delivery.keep_reaction(self._channel, chat, receipt, partial(self._receive_early, reaction))
             return message
         answer = f"/approve {asked.approval} once" if emoji in YES else f"/deny {asked.approval}"
         return msgspec.structs.replace(message, choice=answer, text="", reply="", attachments=())
+
+    async def _receive_early(self, reaction: InboundMessage) -> None:
+        """Receive a reaction that came before its post was known."""
+        try:
+            await self.receive(reaction)
+        except MessageRejected as error:
+            log.warning("reaction_not_accepted", channel=self._channel, reason=sentence_of(error))
 
     async def _withdraw(self, message: InboundMessage) -> bool:
         """Withdraw a deleted message if it still waits for its turn."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -72,6 +73,9 @@ MIN_SECONDS = 600.0
 SHORT_CHARS = 2000
 """Characters of a text that is tried whole at once, on the event loop. Longer ones are split in a thread."""
 
+MOST_EARLY = 20
+"""Maximum reactions that are kept for the posts under way in a chat; the last ones count."""
+
 MOST_FILES = 20
 """Maximum files of one answer; the last ones are delivered."""
 
@@ -128,12 +132,21 @@ class _Answer:
     refused: str = ""
 
 
+class _EarlyReaction(NamedTuple):
+    """A reaction to a post whose receipt may not be known yet, and how it is received."""
+
+    receipt: str
+    receive: Callable[[], Awaitable[None]]
+
+
 @dataclass
 class _Chat:
-    """The answers to be delivered to one chat, in order; `added` is set when one is added."""
+    """The answers to be delivered to one chat, in order; `added` is set when one is added. `early` are reactions to posts
+    that may be among those under way."""
 
     answers: deque[_Answer] = field(default_factory=deque)
     added: asyncio.Event = field(default_factory=asyncio.Event)
+    early: deque[_EarlyReaction] = field(default_factory=partial(deque, maxlen=MOST_EARLY))
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +214,16 @@ class ReplyDelivery:
             reason = next((answer.refused for answer in chat.answers if answer.refused), before.reason)
             found[to.channel] = WaitingReplies(count=before.count + len(chat.answers), reason=reason)
         return found
+
+    def keep_reaction(self, channel: str, chat: str, receipt: str, receive: Callable[[], Awaitable[None]]) -> None:
+        """Keep a reaction to a post that is not known.
+
+        People may react before a channel has returned the post's receipt: `receive`, which must not raise, is called once
+        it has. A reaction to any other post is dropped when no answers are under way to the chat.
+        """
+        for to, waiting in self._chats.items():
+            if (to.channel, to.chat) == (channel, chat):
+                waiting.early.append(_EarlyReaction(receipt, receive))
 
     async def close(self) -> None:
         """Stop; pending answers are delivered after the next start."""
@@ -336,17 +359,21 @@ class ReplyDelivery:
         part = answer.parts.popleft()
         whole = part.message.parts == 1
         answer.again, answer.failures = False, 0
+        receipt = replace_surrogates(receipt)[:TEXT_CHARS]
         await recorder.append_durable(
             ReplyDelivered(
                 of=answer.of,
                 channel=answer.to.channel,
-                receipt=replace_surrogates(receipt)[:TEXT_CHARS],
+                receipt=receipt,
                 failed=replace_surrogates(failed),
                 chars=0 if whole else part.chars,
                 files=0 if whole else part.files,
                 more=bool(answer.parts),
             )
         )
+        for reaction in tuple(self._chats[answer.to].early) if receipt else ():
+            if reaction.receipt == receipt:
+                await reaction.receive()
 
     async def _refused(self, recorder: Recorder, answer: _Answer, refused: _Refused, *, last: bool) -> _Wait | None:
         """Return how long to wait after a failed attempt, or record that the answer is abandoned."""
