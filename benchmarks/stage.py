@@ -59,6 +59,7 @@ from sessions.events.errors import StorageFailed
 from sessions.events.events import Event, MessageReceived, SessionOpened
 from sessions.events.messages import ToolDefinition
 from sessions.files.committer import Committer
+from sessions.files.journal_folder import JournalFolder
 from sessions.files.journals import Journals
 from sessions.state.context import is_paired
 from sessions.state.reducer import project
@@ -281,7 +282,7 @@ class Stage:
         if memory is None:
             memory = Memory(NOWHERE, (), keys=MemoryKeys, providers={}, today=lambda: self.clock.now().date())
         facts = Facts(_no_log, keys=FactKeys, workspace=Path, now=self.clock.now)
-        store, catalog = Journals(NOWHERE, NOWHERE, Committer()), SqliteCatalog(NOWHERE, NOWHERE)
+        store, catalog = Journals(NOWHERE, NOWHERE, Committer()), SqliteCatalog(NOWHERE, JournalFolder(NOWHERE))
         extraction = FactExtraction(
             facts,
             store,

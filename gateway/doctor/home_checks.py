@@ -21,7 +21,7 @@ from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import outdated_documents
 from plugins.memory.sources.transcripts import Transcripts
 from sessions.catalog.durability_check import acknowledged_heads, describe_loss
-from sessions.catalog.scan import scan_folder
+from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import Error, lacks_full_text
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
@@ -110,7 +110,8 @@ def token(context: DoctorContext) -> Iterator[Finding]:
 
 def damage(context: DoctorContext) -> Iterator[Finding]:
     """Verify every journal; a running gateway may append meanwhile."""
-    unreadable = scan_folder(context.home.sessions, {}).unreadable
+    logs = session_logs(context.home)
+    unreadable = scan_logs(logs, {}).unreadable
     runs = context.process() is not None
     try:
         heads = acknowledged_heads(context.home.catalog)  # before the journals, which may be growing
@@ -119,7 +120,6 @@ def damage(context: DoctorContext) -> Iterator[Finding]:
         yield Finding(
             f"{error} Truncated journals cannot be detected.", "Delete the catalog; it is rebuilt from the journals."
         )
-    logs = session_logs(context.home)
     sessions = [session for session, _ in logs.listed()]
     for session in sorted(heads.keys() - set(sessions)):
         yield _damaged(f"{logs.location(session)}: {describe_loss(0, heads[session])}.")

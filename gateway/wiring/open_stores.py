@@ -51,7 +51,7 @@ async def open_catalog(home: Home, store: Store) -> AsyncIterator[Catalog]:
         await finish_removals(fact_logs(home), store, home.catalog)
     except (SessionsError, InvalidLine) as error:  # the catalog reports what is missing
         log.error("deletion_not_finished", reason=str(error))
-    async with SqliteCatalog(home.catalog, home.sessions) as catalog:
+    async with SqliteCatalog(home.catalog, store) as catalog:
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
         for session, reason in catalog.unreadable.items():

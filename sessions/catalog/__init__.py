@@ -4,7 +4,7 @@ catalog_file      The catalog's SQLite file, with checksums of its values
 durability_check  The acknowledged length of each session
 lineage           The sessions of each key and their succession
 receipt_batches   Stored receipts
-scan              A scan of a folder of journals
+scan              A scan of all logs
 sqlite            The only copy of SQLite that this process uses
 sqlite_catalog    The catalog in memory, written in the background
 """

@@ -6,9 +6,7 @@ anything is missing, the journal is read backwards until enough ids are found.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -16,8 +14,7 @@ from sessions.catalog.catalog_file import add_checksum, verify_checksum
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived
-from sessions.files.journal_folder import FileLines, open_to_read
-from sessions.store.protocols import START, Position
+from sessions.store.protocols import START, Lines, LogReader, Position
 from sessions.store.reading import verify_position
 from sessions.store.receipts import SeenMessage, seen_message
 
@@ -63,28 +60,25 @@ def decode_batch(session: str, sealed: object) -> ReceiptBatch | None:
         return None  # written by a version with another format
 
 
-def collect_receipts(path: Path, stored: Sequence[object], wanted: int) -> CollectedReceipts:
-    """Return the newest `wanted` messages of a journal, or all if it has fewer. Blocks; raises UnknownSession, OSError.
+def collect_receipts(logs: LogReader, session: str, stored: Sequence[object], wanted: int) -> CollectedReceipts:
+    """Return the newest `wanted` messages of a log, or all if it has fewer. Blocks; raises UnknownSession, StorageFailed.
 
     Args:
-        path: The journal.
+        logs: The logs of the sessions.
+        session: The session's id.
         stored: Its encoded batches, newest first; the lines after them are read.
         wanted: The number of messages.
     """
-    descriptor = open_to_read(path)
-    try:
-        lines = FileLines(descriptor, path.stem)
-        batches = _verified(lines, _linked(path.stem, stored, wanted))
+    with logs.read(session) as lines:
+        batches = _verified(lines, _linked(session, stored, wanted))
         after = batches[0].upto if batches else START
         fresh, upto = _read(lines, after, wanted)
-    finally:
-        os.close(descriptor)
     messages = [message for batch in reversed(batches) for message in batch.messages] + fresh
     new = None
     if len(batches) >= MANY:
-        new = ReceiptBatch(session=path.stem, after=0, upto=upto, messages=tuple(messages))
+        new = ReceiptBatch(session=session, after=0, upto=upto, messages=tuple(messages))
     elif upto != after:
-        new = ReceiptBatch(session=path.stem, after=after.seq, upto=upto, messages=tuple(fresh))
+        new = ReceiptBatch(session=session, after=after.seq, upto=upto, messages=tuple(fresh))
     return CollectedReceipts(messages=messages, upto=upto, new=new)
 
 
@@ -104,7 +98,7 @@ def _linked(session: str, stored: Sequence[object], wanted: int) -> list[Receipt
     return []
 
 
-def _verified(lines: FileLines, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
+def _verified(lines: Lines, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
     try:
         if batches:
             verify_position(lines, batches[0].upto)
@@ -113,8 +107,8 @@ def _verified(lines: FileLines, batches: list[ReceiptBatch]) -> list[ReceiptBatc
     return batches
 
 
-def _read(lines: FileLines, after: Position, wanted: int) -> tuple[list[SeenMessage], Position]:
-    """Return the newest messages between `after` and the end of the file, oldest first, and the position of the last whole
+def _read(lines: Lines, after: Position, wanted: int) -> tuple[list[SeenMessage], Position]:
+    """Return the newest messages between `after` and the end of the log, oldest first, and the position of the last whole
     line."""
     upto = after
     messages: list[SeenMessage] = []

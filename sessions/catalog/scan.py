@@ -1,33 +1,29 @@
-"""A scan of a folder of journals, which reads their headers and last lines."""
+"""A scan of all logs of a store, which reads the headers and last lines of those that have changed."""
 
 from __future__ import annotations
 
 import errno
-import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from sessions.events.codec import InvalidLine, decode, is_complete_line
-from sessions.events.errors import SessionsError, UnknownSession
+from sessions.events.errors import SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import Recorded, SessionClosed
 from sessions.files.append_file import error_text
-from sessions.files.journal_folder import FileLines, open_lines, open_to_read
 from sessions.store.catalog import SessionRow
 from sessions.store.header import read_header
-from sessions.store.protocols import START
+from sessions.store.protocols import START, Lines, LogReader, Stamp
 from sessions.store.reading import verify_lines
 
 
-class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
+class LogScan(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a scan.
 
-    `changed` are the rows of sessions whose journal is new or differs from its row. `unreadable` maps sessions whose journal
-    has no valid header, is missing, or ends before an acknowledged event to the reason. `empty` are unknown journals without
-    a complete line, of which nothing was ever acknowledged. `unknown` are those unreadable journals that may belong to any
-    key, because they are new and the system could not read them.
+    `changed` are the rows of sessions whose log is new or differs from its row. `unreadable` maps sessions whose log has no
+    valid header, is missing, or ends before an acknowledged event to the reason. `empty` are unknown logs without a complete
+    line, of which nothing was ever acknowledged. `unknown` are those unreadable logs that may belong to any key, because
+    they are new and could not be read.
     """
 
     changed: list[SessionRow]
@@ -36,32 +32,33 @@ class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str]
 
 
-def scan_folder(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
-    """Compare the folder's journals with the rows by size and modification time, and read those that differ. Blocks; reads
-    only.
+def scan_logs(logs: LogReader, known: Mapping[str, SessionRow]) -> LogScan:
+    """Compare all logs with the rows by their stamps, and read those that differ. Blocks; reads only.
 
-    A known session keeps its row if its journal is missing, ends before an acknowledged event, or lost its header: its key
-    must report the damage instead of starting anew. Raises OSError if the folder cannot be listed.
+    A known session keeps its row if its log is missing, ends before an acknowledged event, or lost its header: its key must
+    report the damage instead of starting anew. Raises StorageFailed if the logs cannot be listed.
     """
-    found = FolderScan(changed=[], unreadable={}, empty=[], unknown={})
+    found = LogScan(changed=[], unreadable={}, empty=[], unknown={})
     present: set[str] = set()
-    for entry in _journals(folder):
-        session = entry.name.removesuffix(".jsonl")
+    for session, stamp in logs.listed():
         present.add(session)
         row = known.get(session)
+        if row is not None and (row.size, row.mtime_ns) == (stamp.size, stamp.changed):
+            continue
         try:
-            now = entry.stat(follow_symlinks=False)
-            if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
-                found.changed.append(_checked(read_row(Path(entry.path), now), row))
-        except (InvalidLine, OSError) as error:
-            found.unreadable[session] = str(error)
+            found.changed.append(_checked(_read_row(logs, session, stamp), row))
+        except (InvalidLine, StorageFailed) as error:
+            cause = error.__cause__ if isinstance(error, StorageFailed) else None
+            found.unreadable[session] = str(cause or error)
             if row is not None:
                 found.changed.append(msgspec.structs.replace(row, settled=False))
             elif isinstance(error, InvalidLine):
-                if entry.is_file(follow_symlinks=False) and _holds_no_line(Path(entry.path)):
+                if stamp.changed and _holds_no_line(logs, session):
                     found.empty.append(session)
-            elif error.errno != errno.ELOOP:  # journals are never links
-                found.unknown[session] = error_text(error)
+            elif not isinstance(cause, OSError):
+                found.unknown[session] = str(error)
+            elif cause.errno != errno.ELOOP:  # journals are never links
+                found.unknown[session] = error_text(cause)
         except UnknownSession:
             present.discard(session)
     for session in sorted(known.keys() - present):
@@ -73,40 +70,28 @@ def scan_folder(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
     return found
 
 
-def _holds_no_line(path: Path) -> bool:
-    """Return True if a journal is empty or only a torn tail."""
+def _holds_no_line(logs: LogReader, session: str) -> bool:
+    """Return True if a log is empty or only a torn tail."""
     try:
-        with open_lines(path) as lines:
+        with logs.read(session) as lines:
             return verify_lines(lines, START, lambda _: None) == START
     except SessionsError:
         return False
 
 
 def _checked(read: SessionRow, known: SessionRow | None) -> SessionRow:
-    """Return the row unless the journal lacks acknowledged events. Raises InvalidLine."""
+    """Return the row unless the log lacks acknowledged events. Raises InvalidLine."""
     if known is not None and read.head < known.acknowledged:
         raise InvalidLine(f"it ends with event {read.head}, but event {known.acknowledged} was acknowledged")
     return read
 
 
-def _journals(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.name.endswith(".jsonl")]
-    except FileNotFoundError:
-        return []
-
-
-def read_row(path: Path, found: os.stat_result) -> SessionRow:
-    """Return a row from the first and the last line of a journal. Blocks; raises InvalidLine, OSError, UnknownSession."""
-    if not stat.S_ISREG(found.st_mode):
+def _read_row(logs: LogReader, session: str, stamp: Stamp) -> SessionRow:
+    """Return a row from the first and the last line of a log. Raises InvalidLine, StorageFailed, UnknownSession."""
+    if not stamp.changed:
         raise InvalidLine("it is not a regular file")  # opening a pipe would block
-    descriptor = open_to_read(path)
-    try:
-        lines = FileLines(descriptor, path.stem)
+    with logs.read(session) as lines:
         began, last = read_header(lines), _last(lines)
-    finally:
-        os.close(descriptor)
     return SessionRow(
         session=began.session,
         key=began.key,
@@ -115,14 +100,14 @@ def read_row(path: Path, found: os.stat_result) -> SessionRow:
         succeeds=began.succeeds,
         head=last.seq,
         at=last.at,
-        size=found.st_size,
+        size=stamp.size,
         mtime_ns=0,
         settled=False,
         closed=isinstance(last.event, SessionClosed),
     )
 
 
-def _last(lines: FileLines) -> Recorded:
+def _last(lines: Lines) -> Recorded:
     for line, _ in lines.backward():
         if is_complete_line(line):
             try:

@@ -18,14 +18,13 @@ import msgspec
 from sessions.catalog.catalog_file import Batch, CatalogFile, add_checksum, verify_checksum
 from sessions.catalog.lineage import Lineage
 from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect_receipts, encode_batch
-from sessions.catalog.scan import scan_folder
+from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import Error, Unavailable
 from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.append_file import error_text
 from sessions.files.fsync import UNSURE
 from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
 from sessions.store.catalog import SessionRow
-from sessions.store.protocols import START, Position
+from sessions.store.protocols import START, LogReader, Position
 from sessions.store.receipts import REMEMBERED, Receipts
 
 PAUSE = 1.0
@@ -71,18 +70,18 @@ class _Changes(msgspec.Struct, kw_only=True):
 
 
 class SqliteCatalog:
-    """The `Catalog` of a folder of journals, used as an async context manager. Leaving it writes all changes. Only one
+    """The `Catalog` of the logs of all sessions, used as an async context manager. Leaving it writes all changes. Only one
     process may open the file. Entering raises StorageFailed if the sessions cannot be determined.
 
     `rebuilt` is a sentence that says why the file was not used; `empty` lists the sessions without any acknowledged line.
     """
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, path: Path, logs: LogReader) -> None:
         self.rebuilt: str | None = None
         self.unreadable: dict[str, str] = {}
         self.empty: list[str] = []
         self.failure: str | None = None
-        self._folder = folder
+        self._logs = logs
         self._file = CatalogFile(path)
         self._lineage = Lineage()
         self._covered: dict[str, Position] = {}
@@ -195,12 +194,12 @@ class SqliteCatalog:
 
     async def _collect(self, session: str, wanted: int) -> CollectedReceipts | None:
         stored = await self._file.receipts(session)
-        path = self._path(session)
         try:
-            collected = await asyncio.to_thread(collect_receipts, path, stored, wanted)
-        except (UnknownSession, OSError) as error:
-            if isinstance(error, OSError) and error.errno in UNSURE:  # the ids exist and must not be treated as unknown
-                raise StorageFailed(f"{path.name} cannot be read: {error_text(error)}.") from error
+            collected = await asyncio.to_thread(collect_receipts, self._logs, session, stored, wanted)
+        except (UnknownSession, StorageFailed) as error:
+            cause = error.__cause__
+            if isinstance(error, StorageFailed) and not (isinstance(cause, OSError) and cause.errno not in UNSURE):
+                raise  # the ids exist and must not be treated as unknown
             self.unreadable[session] = str(error)
             return None
         self._covered[session] = collected.upto
@@ -213,9 +212,6 @@ class SqliteCatalog:
         self._changes.receipts.append(batch)
         self._dirty.set()
 
-    def _path(self, session: str) -> Path:
-        return self._folder / f"{session}.jsonl"
-
     # --- the file -----------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
@@ -224,15 +220,12 @@ class SqliteCatalog:
             self._lineage.put(row)
 
     async def _reconcile(self) -> None:
-        """Update the rows to match the journals in the folder."""
-        try:
-            found = await asyncio.to_thread(scan_folder, self._folder, self._lineage.rows)
-        except OSError as error:
-            raise StorageFailed(f"{self._folder} cannot be listed: {error_text(error)}.") from error
+        """Update the rows to match the logs."""
+        found = await asyncio.to_thread(scan_logs, self._logs, self._lineage.rows)
         for session, why in found.unknown.items():  # else its key would continue in another session
             raise StorageFailed(
-                f"{self._path(session)} cannot be read: {why}. It may belong to any conversation, so none can continue."
-                " To continue without it, move the file away."
+                f"{self._logs.location(session)} cannot be read: {why}. It may belong to any conversation, so none can"
+                " continue. To continue without it, move it away."
             )
         self.unreadable.update(found.unreadable)
         self.empty = found.empty

@@ -45,6 +45,7 @@ from sessions.events.events import (
 )
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import Committer
+from sessions.files.journal_folder import JournalFolder
 from sessions.files.journals import Journal, Journals
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import Claim, Name, SoleClaims
@@ -280,7 +281,7 @@ async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
 
 @asynccontextmanager
 async def standings_of(home: Path) -> AsyncIterator[tuple[CatalogWriter, SqliteCatalog]]:
-    async with SqliteCatalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
+    async with SqliteCatalog(home / "catalog.sqlite", JournalFolder(home / "sessions")) as catalog, Committer() as committer:
         yield CatalogWriter(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
 
 
@@ -314,7 +315,7 @@ async def test_after_a_failure_a_session_is_not_settled_and_no_checkpoint_is_kep
         assert row is not None
         assert row.settled is not failed
         await recorder.close()
-    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog:
         assert ((await catalog.checkpoint(SESSION)) is None) is failed
 
 

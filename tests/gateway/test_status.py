@@ -33,6 +33,7 @@ from plugins.testing.contexts import ManualClock
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.events import Failure
 from sessions.events.messages import Usage
+from sessions.files.journal_folder import JournalFolder
 from tests.gateway.gateways import TOKEN, gateway
 from tests.ports import free_port
 
@@ -179,7 +180,7 @@ class Patient:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.figures = Counters()
-        self.catalog = SqliteCatalog(folder / "catalog.sqlite", folder)
+        self.catalog = SqliteCatalog(folder / "catalog.sqlite", JournalFolder(folder))
         self.lag = LoopLag(self.figures.lag_seconds)
         self.breakers: dict[str, BreakerView] = {}
         self.troubles = Problems(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)

@@ -192,7 +192,7 @@ async def test_a_repeated_message_is_refused_while_the_ids_of_the_journal_cannot
     before = g.journals()
 
     def fail(*_: object) -> CollectedReceipts:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise StorageFailed("It cannot be read.") from OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with gateway(tmp_path) as g:
         client = await g.connect()

@@ -21,7 +21,7 @@ from sessions.catalog import sqlite_catalog as catalogs
 from sessions.catalog.catalog_file import CatalogFile
 from sessions.catalog.durability_check import acknowledged_heads, forget
 from sessions.catalog.receipt_batches import CollectedReceipts
-from sessions.catalog.scan import scan_folder
+from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import Unavailable, connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.errors import StorageFailed
@@ -58,7 +58,7 @@ async def filled(file: Path, folder: Path) -> None:
     first, old, _ = write_journal(folder, 1, *messages(1, 5))
     second, new, end = write_journal(folder, 2, *messages(6, 9), ended(), succeeds=Succession(session=session_id(1), seq=6))
     third, work, _ = write_journal(folder, 3, key="work")
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         await catalog.receipts("owner", "main")
         for path, transcript in ((first, old), (second, new), (third, work)):
             catalog.put(row_of(path, transcript))
@@ -67,7 +67,7 @@ async def filled(file: Path, folder: Path) -> None:
 
 async def answers(file: Path, folder: Path) -> dict[str, object]:
     """Return the answers of the catalog to the gateway's questions, without what only a kept file can know."""
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         current = await catalog.current("owner", "main")
         assert current is not None
@@ -81,10 +81,10 @@ async def answers(file: Path, folder: Path) -> dict[str, object]:
         }
 
 
-# Failure 15: the guard is `scan_folder`, which reads only journals whose size or time has changed.
+# Failure 15: the guard is `scan_logs`, which reads only journals whose size or time has changed.
 async def test_an_intact_catalog_confirms_unchanged_journals(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.rebuilt is None
         assert await catalog.unsettled() == []
         assert all(is_unchanged(JournalFolder(folder), catalog.row(session_id(number))) for number in (1, 2, 3))
@@ -100,7 +100,7 @@ def mode(file: Path) -> int:
 
 
 async def test_a_first_start_finds_nothing_and_rebuilds_nothing(file: Path, folder: Path) -> None:
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert (catalog.rebuilt, await catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
     assert mode(file) == 0o600
 
@@ -142,7 +142,7 @@ async def test_a_damaged_catalog_loses_nothing_and_is_reported(file: Path, folde
     assert callable(harm)
     harm(file)
     assert await answers(file, folder) == before
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.rebuilt is None, "it is whole again"
 
 
@@ -151,7 +151,7 @@ async def test_a_rebuilt_catalog_confirms_nothing_and_says_why(file: Path, folde
     await filled(file, folder)
     assert callable(harm)
     harm(file)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.rebuilt is not None
         assert catalog.rebuilt.startswith("catalog.sqlite ")
         assert {row.session for row in await catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
@@ -181,13 +181,13 @@ async def test_random_bytes_anywhere_in_the_catalog_change_no_result(file: Path,
 async def test_damage_while_the_catalog_is_open_stops_nothing_and_is_repaired(file: Path, folder: Path) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         replaced_by_noise(file)
         assert await catalog.checkpoint(session_id(2)) is None
         row = catalog.row(session_id(3))
         assert row is not None
         catalog.put(row)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.rebuilt is None, "the file was made anew while it was open"
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(3)))
     assert await answers(file, folder) == before
@@ -196,7 +196,7 @@ async def test_damage_while_the_catalog_is_open_stops_nothing_and_is_repaired(fi
 async def test_a_grown_journal_is_read_again_and_not_confirmed(file: Path, folder: Path) -> None:
     await filled(file, folder)
     transcript, _ = extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12), SessionClosed(reason="new"))
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         row = catalog.row(session_id(2))
         assert row is not None
         assert (row.head, row.closed, row.settled, row.succeeds) == (10, True, False, transcript.succeeds)
@@ -207,7 +207,7 @@ async def test_a_grown_journal_is_read_again_and_not_confirmed(file: Path, folde
 async def test_a_journal_rewritten_with_the_same_size_is_not_confirmed(file: Path, folder: Path) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(2)}.jsonl"
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert is_unchanged(JournalFolder(folder), catalog.row(path.stem))
         stat_ = path.stat()
         os.utime(path, ns=(stat_.st_atime_ns, stat_.st_mtime_ns + 1_000_000))
@@ -217,14 +217,14 @@ async def test_a_journal_rewritten_with_the_same_size_is_not_confirmed(file: Pat
 async def test_a_journal_that_was_only_read_is_not_confirmed_at_the_next_start(file: Path, folder: Path) -> None:
     write_journal(folder, 1, *messages(1, 2))
     for _ in range(2):
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
             assert len(await catalog.unsettled()) == 1
 
 
 async def test_an_unsettled_session_is_not_confirmed(file: Path, folder: Path) -> None:
     path, transcript, _ = write_journal(folder, 1, *messages(1, 1))
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         catalog.put(row_of(path, transcript, settled=False))
         assert not is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
         catalog.put(row_of(path, transcript))
@@ -245,7 +245,7 @@ async def test_the_loss_of_events_is_reported_at_every_start_until_it_is_forgott
     else:
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     for _ in range(2):
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             current = await catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.head) == (session_id(2), head)
@@ -254,7 +254,7 @@ async def test_the_loss_of_events_is_reported_at_every_start_until_it_is_forgott
         assert acknowledged_heads(file)[session_id(2)] == head
     forget(file, session_id(2))
     assert session_id(2) not in acknowledged_heads(file)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         current = await catalog.current("owner", "main")
         assert current is not None
         assert (current.session, current.head) == ((session_id(1), 6) if how == "gone" else (session_id(2), head - 1))
@@ -274,7 +274,7 @@ async def test_without_a_descriptor_no_message_id_is_treated_as_unknown(
     file: Path, folder: Path, take_all_descriptors: Callable[[], None]
 ) -> None:
     await filled(file, folder)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         take_all_descriptors()
         with pytest.raises(StorageFailed, match="Too many open files"):
             await catalog.receipts("owner", "main")
@@ -288,9 +288,9 @@ async def test_while_a_journal_cannot_be_read_its_message_ids_are_not_treated_as
     await filled(file, folder)
 
     def fail(*_: object) -> CollectedReceipts:
-        raise OSError(error, os.strerror(error))
+        raise StorageFailed(os.strerror(error)) from OSError(error, os.strerror(error))
 
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         with monkeypatch.context() as broken:
             broken.setattr(catalogs, "collect_receipts", fail)
             with pytest.raises(StorageFailed, match=os.strerror(error)):
@@ -306,10 +306,10 @@ async def test_without_a_descriptor_the_catalog_is_not_replaced(
     spare = os.open("/", os.O_RDONLY)
     take_all_descriptors()
     with pytest.raises(StorageFailed, match="Too many open files"):
-        await SqliteCatalog(file, folder).__aenter__()
+        await SqliteCatalog(file, JournalFolder(folder)).__aenter__()
     os.close(spare)  # enough to see that the file is there
     with pytest.raises(StorageFailed, match="Too many open files"):
-        await SqliteCatalog(file, folder).__aenter__()
+        await SqliteCatalog(file, JournalFolder(folder)).__aenter__()
     assert not file.with_name("catalog.sqlite.set-aside").exists()
 
 
@@ -318,7 +318,7 @@ async def test_a_torn_tail_hides_no_event_before_it(file: Path, folder: Path) ->
     whole = path.read_bytes()
     for tail in (b'{"seq":5,"at":"2026', bytes(3_000_000), b"x" * 50_000, b"\n\n"):
         path.write_bytes(whole + tail)
-        found = scan_folder(folder, {})
+        found = scan_logs(JournalFolder(folder), {})
         assert [(row.head, row.at) for row in found.changed] == [(4, AT)]
 
 
@@ -333,7 +333,7 @@ async def test_a_journal_without_a_valid_header_does_not_affect_others(file: Pat
     link = folder / "link.jsonl"
     link.symlink_to(good)
     (folder / "notes.txt").write_text("not a journal")
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert [row.session for row in await catalog.sessions("owner")] == [session_id(1)]
         assert set(catalog.unreadable) == {harmed.stem, copy.stem, link.stem, pipe.stem}
         assert "renamed" in catalog.unreadable[copy.stem]
@@ -345,7 +345,7 @@ async def test_a_journal_whose_first_line_was_never_durable_counts_as_empty(file
     await filled(file, folder)
     path = folder / f"{session_id(4)}.jsonl"
     path.write_bytes(left)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert (catalog.empty, catalog.unreadable) == ([path.stem], {})
         assert catalog.row(session_id(4)) is None
 
@@ -355,10 +355,10 @@ async def test_an_empty_journal_that_is_known_or_has_a_successor_is_damaged(file
     known, succeeded = folder / f"{session_id(3)}.jsonl", folder / f"{session_id(1)}.jsonl"
     known.write_bytes(b"")
     succeeded.write_bytes(b"")
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert (catalog.empty, set(catalog.unreadable)) == ([], {known.stem, succeeded.stem})
     file.unlink()
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert (catalog.empty, set(catalog.unreadable)) == ([known.stem], {succeeded.stem})
 
 
@@ -375,11 +375,11 @@ async def test_an_unknown_journal_that_cannot_be_read_stops_the_start_because_it
 
     extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12))
     monkeypatch.setattr(os, "pread", failing)
-    async with SqliteCatalog(file, folder) as catalog:  # which knows whose it is
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:  # which knows whose it is
         assert list(catalog.unreadable) == [session_id(2)]
     file.unlink()
     with pytest.raises(StorageFailed, match=f"{session_id(2)}.jsonl cannot be read: Input/output error"):
-        async with SqliteCatalog(file, folder):
+        async with SqliteCatalog(file, JournalFolder(folder)):
             pass
 
 
@@ -396,10 +396,10 @@ async def test_a_catalog_that_the_disk_fails_to_read_is_not_replaced(
     with monkeypatch.context() as patched:
         patched.setattr(CatalogFile, "_fetch", failing)
         with pytest.raises(StorageFailed, match=f"cannot be read: {why}"):
-            async with SqliteCatalog(file, folder):
+            async with SqliteCatalog(file, JournalFolder(folder)):
                 pass
     assert file.read_bytes() == before
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.rebuilt is None
 
 
@@ -408,7 +408,7 @@ async def test_a_known_session_keeps_its_key_when_its_first_line_is_damaged(file
     path = folder / f"{session_id(2)}.jsonl"
     path.write_bytes(b"?" + path.read_bytes()[1:])
     for _ in range(2):
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             current = await catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.settled) == (session_id(2), False)
@@ -420,7 +420,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
     write_journal(folder, 2, succeeds=Succession(session=session_id(1), seq=1))
     write_journal(folder, 4, key="elsewhere", succeeds=Succession(session=session_id(2), seq=1))
     write_journal(folder, 3, succeeds=Succession(session=session_id(9), seq=1))  # another head: its predecessor is gone
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert [(row.key, row.session) for row in await catalog.sessions("owner")] == [
             ("elsewhere", session_id(4)),
             ("main", session_id(3)),
@@ -434,7 +434,7 @@ async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Pa
 async def test_a_cycle_of_successions_causes_no_endless_loop(file: Path, folder: Path) -> None:
     for number, other in ((1, 2), (2, 1), (3, 3)):
         write_journal(folder, number, succeeds=Succession(session=session_id(other), seq=1))
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         current = await catalog.current("owner", "main")
         assert current is not None
         assert current.session == session_id(3)
@@ -442,11 +442,11 @@ async def test_a_cycle_of_successions_causes_no_endless_loop(file: Path, folder:
 
 
 async def test_a_row_is_visible_at_once_and_written_when_the_catalog_closes(file: Path, folder: Path) -> None:
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         path, transcript, _ = write_journal(folder, 1)
         catalog.put(row_of(path, transcript))
         assert await catalog.current("owner", "main") == row_of(path, transcript)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.row(session_id(1)) == row_of(path, transcript)
 
 
@@ -454,13 +454,13 @@ async def test_changes_are_written_even_if_the_block_raises(file: Path, folder: 
     path, transcript, _ = write_journal(folder, 1)
 
     async def fail() -> None:
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             catalog.put(row_of(path, transcript))
             raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
         await fail()
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
@@ -469,7 +469,7 @@ async def test_changes_are_written_even_if_the_task_is_cancelled(file: Path, fol
     put = asyncio.Event()
 
     async def serve() -> None:
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             catalog.put(row_of(path, transcript))
             put.set()
             await asyncio.Event().wait()
@@ -479,7 +479,7 @@ async def test_changes_are_written_even_if_the_task_is_cancelled(file: Path, fol
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
@@ -489,7 +489,7 @@ async def test_a_second_writer_is_refused_and_the_file_unchanged(file: Path, fol
         await db.execute("BEGIN EXCLUSIVE")
         before = contents(file)
         with pytest.raises(StorageFailed, match="in use"):
-            async with SqliteCatalog(file, folder):
+            async with SqliteCatalog(file, JournalFolder(folder)):
                 raise AssertionError("it was opened")
         assert contents(file) == before
         await db.execute("ROLLBACK")
@@ -497,7 +497,7 @@ async def test_a_second_writer_is_refused_and_the_file_unchanged(file: Path, fol
 
 async def test_a_catalog_that_cannot_be_created_raises_an_error_with_the_reason(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(StorageFailed, match="cannot be created"):
-        async with SqliteCatalog(tmp_path / "missing" / "catalog.sqlite", folder):
+        async with SqliteCatalog(tmp_path / "missing" / "catalog.sqlite", JournalFolder(folder)):
             raise AssertionError("it was opened")
 
 
@@ -514,7 +514,7 @@ async def test_a_full_disk_is_reported_and_changes_are_written_later(
 ) -> None:
     monkeypatch.setattr("sessions.catalog.sqlite_catalog.PAUSE", 0.01)
     path, transcript, _ = write_journal(folder, 1)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         async with connect(file, patience=1) as other:
             await other.execute("BEGIN EXCLUSIVE")  # a lock is what a test can have without filling a disk: the same path
             catalog.put(row_of(path, transcript))
@@ -522,7 +522,7 @@ async def test_a_full_disk_is_reported_and_changes_are_written_later(
             assert catalog.failure == "The catalog cannot be written: database is locked."
             await other.execute("ROLLBACK")
         await until(lambda: catalog.failure is None)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert is_unchanged(JournalFolder(folder), catalog.row(session_id(1)))
 
 
@@ -531,22 +531,22 @@ async def test_a_full_disk_is_reported_and_changes_are_written_later(
 
 async def test_a_checkpoint_is_read_as_it_was_saved(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3), ended())
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert await catalog.checkpoint(session_id(1)) is None
         catalog.put(row_of(path, transcript))
         catalog.save_checkpoint(transcript.session, START, transcript)
         catalog.save_checkpoint(transcript.session, end, transcript)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert await catalog.checkpoint(session_id(1)) == (end, transcript)
 
 
 async def test_a_checkpoint_that_cannot_be_encoded_affects_nothing_else(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1, *messages(1, 3))
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         catalog.put(row_of(path, transcript))
         absurd = msgspec.structs.replace(transcript, bytes=2**70)
         catalog.save_checkpoint(transcript.session, end, absurd)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert catalog.row(session_id(1)) == row_of(path, transcript)
         assert await catalog.checkpoint(session_id(1)) is None
 
@@ -555,7 +555,7 @@ async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder:
     await filled(file, folder)
     async with connect(file, patience=1) as db:
         ((sealed,),) = await db.execute_fetchall("SELECT sealed FROM checkpoints")
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         assert await catalog.checkpoint(session_id(2)) is not None
         for place in range(0, len(sealed), 7):
             harmed = bytes(byte ^ (index == place) for index, byte in enumerate(sealed))
@@ -567,7 +567,7 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(file, folder)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(1),))
         assert await catalog.checkpoint(session_id(1)) is None
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
@@ -582,13 +582,14 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from sessions.catalog import sqlite_catalog as module
+from sessions.files.journal_folder import JournalFolder
 from tests.sessions.journal_files import end_of, messages, row_of, write_journal
 
 module.PAUSE = 0.0
 
 async def main(home):
     path, transcript, end = write_journal(home / "sessions", 1, *messages(1, 200))
-    async with module.SqliteCatalog(home / "catalog.sqlite", home / "sessions") as catalog:
+    async with module.SqliteCatalog(home / "catalog.sqlite", JournalFolder(home / "sessions")) as catalog:
         receipts = await catalog.receipts("owner", "main")
         print("writing", flush=True)
         while True:
@@ -613,7 +614,7 @@ def write_until_killed(home: Path, seconds: float) -> None:
 @pytest.mark.parametrize("millis", [3, 40, 170])
 async def test_a_catalog_whose_writer_was_killed_opens_with_correct_content(tmp_path: Path, millis: int) -> None:
     await asyncio.to_thread(write_until_killed, tmp_path, millis / 1000)
-    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog:
         assert catalog.rebuilt is None
         current = await catalog.current("owner", "main")
         assert isinstance(current, SessionRow)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sessions.attachments.store import Attachments
-from sessions.catalog.scan import scan_folder
+from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
@@ -188,7 +188,11 @@ def test_a_torn_tail_is_not_copied_and_a_closed_session_continues(parent: Path) 
     assert forked(parent, NEW, "main-fork", NOW).parent_seq == 7
     folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
     assert folded.closed is None
-    assert {row.session: row.closed for row in scan_folder(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
+    rows = scan_logs(JournalFolder(parent.parent), {}).changed
+    assert {row.session: row.closed for row in rows} == {
+        parent.stem: True,
+        NEW: False,
+    }
 
 
 def test_a_fork_contains_the_last_flush_of_a_session_but_not_its_end(parent: Path) -> None:
@@ -301,7 +305,7 @@ async def test_the_catalog_lists_a_fork_under_its_own_name_and_without_message_i
     forked(parent, NEW, "main-fork", NOW)
     path = parent.with_name(f"{NEW}.jsonl")
     for _ in range(2):  # from the journals, then from its own file
-        async with SqliteCatalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+        async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(parent.parent)) as catalog:
             assert catalog.unreadable == {}
             row = await catalog.current("owner", "main-fork")
             assert row is not None
@@ -309,7 +313,7 @@ async def test_the_catalog_lists_a_fork_under_its_own_name_and_without_message_i
             assert len(await catalog.receipts("owner", "main-fork")) == 0
             assert len(await catalog.receipts("owner", "main")) == 2
     extend_journal(path, *turn(3, 9))
-    async with SqliteCatalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(parent.parent)) as catalog:
         receipts = await catalog.receipts("owner", "main-fork")
         assert len(receipts) == 1
         assert receipts.find("m1") is None

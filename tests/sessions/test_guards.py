@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from sessions.catalog.durability_check import acknowledged_heads
-from sessions.catalog.scan import scan_folder
+from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import connect
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import FIRST, encode, replace_surrogates
@@ -24,7 +24,7 @@ from sessions.files import journal_folder
 from sessions.files.append_file import AppendFile
 from sessions.files.committer import THREADS, Committer
 from sessions.files.fsync import make_folder, write_new
-from sessions.files.journal_folder import open_lines
+from sessions.files.journal_folder import JournalFolder, open_lines
 from sessions.files.journals import Journals
 from sessions.files.repair import create_to_append
 from sessions.state.transcript import Transcript
@@ -196,7 +196,7 @@ async def test_a_journal_that_the_catalog_does_not_confirm_is_made_durable_inclu
 ) -> None:
     write_raw(tmp_path, b"".join(some_lines(3)))
     async with (
-        SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog,
+        SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog,
         journals_in(tmp_path) as journals,
     ):
         steps.clear()
@@ -207,7 +207,7 @@ async def test_a_journal_that_the_catalog_does_not_confirm_is_made_durable_inclu
 
 async def test_a_session_that_is_shorter_than_in_the_catalog_is_refused(tmp_path: Path) -> None:
     path, transcript, _ = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
-    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog:
         catalog.put(row_of(path, transcript))
     await _refused_when_shortened(tmp_path, path)
 
@@ -215,7 +215,7 @@ async def test_a_session_that_is_shorter_than_in_the_catalog_is_refused(tmp_path
 async def test_a_session_that_is_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
     """The row that knew as much is lost: the checkpoint, which the journal contradicts, still says how far it went."""
     path, transcript, end = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
-    async with SqliteCatalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+    async with SqliteCatalog(tmp_path / "catalog.sqlite", JournalFolder(tmp_path / "sessions")) as catalog:
         catalog.save_checkpoint(transcript.session, end, transcript)
     async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
         await file.execute("DELETE FROM sessions")
@@ -227,7 +227,7 @@ async def test_a_session_that_is_shorter_than_its_checkpoint_is_refused(tmp_path
 async def _refused_when_shortened(home: Path, path: Path) -> None:
     """Take the last of six events from a journal, and see that its session is refused."""
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    async with SqliteCatalog(home / "catalog.sqlite", path.parent) as catalog, journals_in(home) as journals:
+    async with SqliteCatalog(home / "catalog.sqlite", JournalFolder(path.parent)) as catalog, journals_in(home) as journals:
         with pytest.raises(JournalDamaged, match="acknowledged events are missing: it ends with event 5, but event 6 was"):
             await open_session(journals, catalog, path.stem)
 
@@ -351,14 +351,14 @@ def test_a_bounded_part_of_an_endless_line_is_held_in_memory(tmp_path: Path, mon
 def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     event = msgspec.structs.replace(opened(SESSION), format=FORMAT + 1)
     path = write_raw(tmp_path, b"".join(lines_of([event])))
-    found = scan_folder(tmp_path / "sessions", {})
+    found = scan_logs(JournalFolder(tmp_path / "sessions"), {})
     assert found.changed == []
     assert "this version supports only up to" in found.unreadable[path.stem]
 
 
 def test_an_unverified_head_does_not_count_as_acknowledged(tmp_path: Path) -> None:
     write_raw(tmp_path, b"".join(some_lines(5)))
-    (row,) = scan_folder(tmp_path / "sessions", {}).changed
+    (row,) = scan_logs(JournalFolder(tmp_path / "sessions"), {}).changed
     assert (row.head, row.acknowledged) == (5, 1)
     assert msgspec.structs.replace(row, mtime_ns=1).acknowledged == 5
 

@@ -18,7 +18,7 @@ from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import is_complete_line
 from sessions.events.events import Succession
 from sessions.events.messages import Attachment
-from sessions.files.journal_folder import FileLines
+from sessions.files.journal_folder import FileLines, JournalFolder
 from sessions.state.reducer import project
 from sessions.store.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
@@ -120,7 +120,7 @@ def file(tmp_path: Path) -> Path:
 
 
 async def known(file: Path, folder: Path, *ids: str) -> list[bool]:
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         return [receipts.find(id_) is not None for id_ in ids]
 
@@ -136,7 +136,7 @@ async def test_ids_are_known_across_sessions_and_restarts(file: Path, folder: Pa
     write_journal(folder, 2, *messages(4, 6), succeeds=Succession(session=session_id(1), seq=4))
     write_journal(folder, 3, *messages(7, 7), key="other")
     for _ in range(2):
-        async with SqliteCatalog(file, folder) as catalog:
+        async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
             receipts = await catalog.receipts("owner", "main")
             assert receipts.find("m1") == Receipt(session=session_id(1), seq=2, digest=digest_of(messages(1, 1)[0].text, ()))
             assert receipts.find("m6") is not None
@@ -146,7 +146,7 @@ async def test_ids_are_known_across_sessions_and_restarts(file: Path, folder: Pa
 
 async def test_a_restart_reads_only_messages_after_the_last_batch(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for round_ in range(3):
             for message in messages(round_ * 2 + 1, round_ * 2 + 2):
@@ -162,7 +162,7 @@ async def test_a_restart_reads_only_messages_after_the_last_batch(file: Path, fo
 
 
 async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Path, folder: Path) -> None:
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         path, transcript, end = write_journal(folder, 1, *messages(1, 2))
         catalog.put(row_of(path, transcript))
@@ -176,7 +176,7 @@ async def test_ids_of_a_new_session_are_covered_by_its_first_checkpoint(file: Pa
 
 async def test_many_batches_are_merged_into_one(file: Path, folder: Path) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for number in range(1, 101):
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
@@ -191,7 +191,7 @@ async def test_many_batches_are_merged_into_one(file: Path, folder: Path) -> Non
 @pytest.mark.parametrize("lost", ["DELETE FROM receipts WHERE upto = 3", "UPDATE receipts SET sealed = x'00' || sealed"])
 async def test_if_a_batch_is_missing_the_journal_is_read(file: Path, folder: Path, lost: str) -> None:
     path, transcript, end = write_journal(folder, 1)
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         for number in range(1, 5):
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
@@ -235,7 +235,7 @@ async def test_the_newest_ids_of_a_long_journal_are_read_first(
 async def test_text_that_looks_like_a_message_is_not_one(file: Path, folder: Path) -> None:
     forged = '{"seq":3,"at":"x","turn":null,"kind":"message_received","id":"forged"}\n"kind":"message_received"'
     write_journal(folder, 1, received(forged, "m1"), ended())
-    async with SqliteCatalog(file, folder) as catalog:
+    async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         receipts = await catalog.receipts("owner", "main")
         assert len(receipts) == 1
         assert receipts.find("m1") is not None
