@@ -157,6 +157,10 @@ if TYPE_CHECKING:
     from plugins.api.tool import Tool as Tool
     from plugins.api.tool import ToolContext as ToolContext
     from plugins.api.tool import ToolOutput as ToolOutput
+    from plugins.api.transcription import TranscribesAudio as TranscribesAudio
+    from plugins.api.transcription import Transcript as Transcript
+    from plugins.api.transcription import TranscriptFormat as TranscriptFormat
+    from plugins.api.transcription import TranscriptionRequest as TranscriptionRequest
     from plugins.http.client import Timeouts as Timeouts
     from plugins.http.client import Transport as Transport
     from plugins.http.sse import ServerSentEvent as ServerSentEvent
@@ -194,6 +198,7 @@ if TYPE_CHECKING:
     from plugins.testing.summarization_checks import FlushConformance as FlushConformance
     from plugins.testing.summarization_checks import SummarizerConformance as SummarizerConformance
     from plugins.testing.tool_checks import ToolConformance as ToolConformance
+    from plugins.testing.transcription_checks import TranscriptionConformance as TranscriptionConformance
     from plugins.tools.file_target import workspace_file as workspace_file
     from sessions.events.events import ApprovalScope as ApprovalScope
     from sessions.events.events import StopReason as StopReason
@@ -239,9 +244,11 @@ _NAMES = {
     "plugins.testing.command_checks": "CommandConformance StaticConversation",
     "plugins.testing.policy_checks": "CompactionPolicyConformance PruningPolicyConformance",
     "plugins.testing.summarization_checks": "FlushConformance SummarizerConformance",
+    "plugins.testing.transcription_checks": "TranscriptionConformance",
     "plugins.testing.tool_checks": "ToolConformance",
     "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reasoning Reply RequestOptions StreamPart",
+    "plugins.api.transcription": "TranscribesAudio Transcript TranscriptFormat TranscriptionRequest",
     "plugins.api.tool": "ApprovalRequest DescribesCalls FileVersions OutputFile Tool ToolContext ToolOutput",
     "plugins.api.models": "LimitSource ModelLimits ModelList ReportedLimits",
     "plugins.api.embedding": "EmbeddingProvider",

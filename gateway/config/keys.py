@@ -212,6 +212,12 @@ class PriceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cached: Price | None = None
 
 
+class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[transcription]`: the `provider:model` that turns speech into text; None for no transcription."""
+
+    model: _Text | None = None
+
+
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`: level and format; `auto` is text on a terminal and JSON elsewhere."""
 
@@ -239,6 +245,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     approvals: ApprovalsKeys = ApprovalsKeys()
     sandbox: SandboxKeys = SandboxKeys()
     prices: dict[str, PriceKeys] = {}
+    transcription: TranscriptionKeys = TranscriptionKeys()
     log: LogKeys = LogKeys()
 
 

@@ -10,4 +10,5 @@ prices             The prices of models, configured or from `prices.toml`.
 providers          The open providers, replaced when their settings change, or opened for a command's own requests.
 registry           The resolution of model names, and the choice of `auto`.
 token_counts       Exact token counts, in a separate process.
+transcription      Transcribing recordings with the configured model.
 """

@@ -50,6 +50,7 @@ from gateway.models.call import ModelCaller
 from gateway.models.model_list_cache import load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings, provider_contexts
 from gateway.models.registry import ModelRegistry
+from gateway.models.transcription import Transcriber
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins, plugin_tables, unread_tables
@@ -93,6 +94,7 @@ class OpenModels:
     embeddings: OpenProviders[EmbeddingProvider]
     registry: ModelRegistry
     caller: ModelCaller
+    transcriber: Transcriber
 
     async def open_providers(self, config: Config) -> list[str]:
         """Open and close providers as a configuration says; return the names of the chat providers that were reopened."""
@@ -296,6 +298,12 @@ class ApplicationBuilder:
             embeddings=embeddings,
             registry=ModelRegistry(providers, config.agent, now=clock.monotonic),
             caller=ModelCaller(self.context.counters, hold=providers.in_use),
+            transcriber=Transcriber(
+                providers,
+                hold=providers.in_use,
+                configured=lambda: self.context.settings.current.transcription.model,
+                counters=self.context.counters,
+            ),
         )
 
     async def _open_knowledge(self, hooks: Hooks, stores: LogStores, catalog: Catalog, models: OpenModels) -> Knowledge:

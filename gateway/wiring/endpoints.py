@@ -216,6 +216,7 @@ def openai_endpoints(gateway: Application, services: ConnectionServices, in_flig
             dependencies.models,
             caller=dependencies.caller,
             embeddings=Embeddings(gateway.knowledge.memory, gateway.models.embeddings.in_use),
+            transcriber=gateway.models.transcriber,
             in_flight=in_flight,
             counters=dependencies.counters,
             clock=dependencies.clock,

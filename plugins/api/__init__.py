@@ -14,4 +14,5 @@ models           Model limits, and the model lists that servers report.
 plugin_services  Services of the gateway: asking a model, embedding texts, a log, memory and facts.
 pruning          Values for pruning hooks.
 tool             Tools.
+transcription    Transcription: chat providers that turn speech into text.
 """

@@ -12,6 +12,8 @@ from functools import lru_cache
 import aiohttp
 import httpx
 
+from plugins.http.multipart import FileForm
+
 CONNECTIONS = 256
 """The maximum number of connections in a pool."""
 
@@ -20,13 +22,17 @@ parse_url = lru_cache(64)(httpx.URL)
 
 
 class Pieces(httpx.AsyncByteStream):
-    """A large body, in pieces of `size` bytes."""
+    """A large body, in pieces of `size` bytes, or of a form with a file in its own."""
 
-    def __init__(self, body: bytes, size: int) -> None:
+    def __init__(self, body: bytes | FileForm, size: int) -> None:
         self._body = body
         self._size = size
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        if not isinstance(self._body, bytes):
+            async for piece in self._body:
+                yield piece
+            return
         for start in range(0, len(self._body), self._size):
             yield self._body[start : start + self._size]
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import httpx
     from aiohttp import ClientWebSocketResponse
 
+    from plugins.http.multipart import FileForm
+
 LONGEST_WAIT = 60.0
 """The longest delay in seconds that a provider may ask for."""
 
@@ -90,7 +92,7 @@ class _Request(msgspec.Struct, frozen=True):
 
     url: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | FileForm
     timeouts: Timeouts
     may_retry: Callable[[StatusRefused], bool]
     method: str = "POST"
@@ -130,13 +132,14 @@ class Transport:
         url: str,
         *,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | FileForm,
         until: Callable[[], bool] = lambda: False,
         progress: Callable[[], int] | None = None,
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Post a JSON body and yield the events of the response. Closing the generator closes the connection.
+        """Post a JSON body, or a form with a file, and yield the events of the response. Closing the generator closes the
+        connection.
 
         A JSON response is returned as one event with the name `body`.
 
@@ -222,11 +225,12 @@ class Transport:
         url: str,
         *,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | FileForm,
         timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> bytes:
-        """Post a JSON body and return the body of the response. The arguments and errors are those of `stream_events`."""
+        """Post a JSON body, or a form with a file, and return the body of the response. The arguments and errors are
+        those of `stream_events`."""
         return await self._body(_Request(url, headers, body, timeouts or self.timeouts, may_retry))
 
     async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> bytes:
@@ -316,7 +320,7 @@ class Transport:
 
     async def _send(self, request: _Request) -> httpx.Response:
         """Send a request and return the response with its headers."""
-        address, timeouts = _address(request.url), request.timeouts
+        address, timeouts, body = _address(request.url), request.timeouts, request.body
         pool = await self._pools.to(address)
         import aiohttp  # noqa: PLC0415 - the pools have imported all three, away from the loop
         import httpx  # noqa: PLC0415
@@ -328,12 +332,12 @@ class Transport:
                 request.method,
                 parse_url(request.url),
                 headers={
-                    "Content-Type": "application/json",
-                    "Content-Length": str(len(request.body)),
+                    "Content-Type": "application/json" if isinstance(body, bytes) else body.content_type,
+                    "Content-Length": str(len(body)),
                     "Accept-Encoding": "identity",
                     **request.headers,
                 },
-                stream=httpx.ByteStream(request.body) if len(request.body) <= AT_ONCE else Pieces(request.body, AT_ONCE),
+                stream=httpx.ByteStream(body) if isinstance(body, bytes) and len(body) <= AT_ONCE else Pieces(body, AT_ONCE),
                 extensions={"timeout": {"connect": timeouts.connect}},
             )
             async with asyncio.timeout(timeouts.first):

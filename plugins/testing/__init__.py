@@ -10,6 +10,7 @@ Classes to inherit; the docstring of each check explains how to fix a failure:
     memory_backend_checks      a `MemoryBackend`
     policy_checks              a plugin with `propose_prunes` or `plan_compaction`
     summarization_checks       a `Summarizer` or `MemoryFlush`
+    transcription_checks       a chat provider that transcribes
 
 For use in tests:
 
@@ -32,6 +33,7 @@ MODULES = (
     "policy_checks",
     "summarization_checks",
     "tool_checks",
+    "transcription_checks",
 )
 """The modules with checks."""
 

@@ -184,13 +184,13 @@ class Draft:
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
-        self._path = attachments.folder / f"{DRAFT}{secrets.token_hex(8)}"
+        self.path = attachments.folder / f"{DRAFT}{secrets.token_hex(8)}"
         self._hash = sha256()
         self.size = 0
         try:
             make_folder(attachments.folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = open(os.open(self._path, flags, 0o600), "r+b", buffering=0)  # noqa: SIM115 - by close
+            self._file = open(os.open(self.path, flags, 0o600), "r+b", buffering=0)  # noqa: SIM115 - by close
         except OSError as error:
             raise _failed(error) from error
 
@@ -202,7 +202,7 @@ class Draft:
 
     def close(self) -> None:
         self._file.close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def write(self, piece: bytes) -> None:
         try:
@@ -223,7 +223,7 @@ class Draft:
         try:
             sync_content(self._file.fileno())
             attachment = self._described(claimed, name)
-            os.replace(self._path, self._attachments.path(attachment.sha256))
+            os.replace(self.path, self._attachments.path(attachment.sha256))
             sync_folder(self._attachments.folder)
             self._attachments.owners.record(person, attachment, named=named)
         except OSError as error:

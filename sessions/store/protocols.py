@@ -231,6 +231,11 @@ class BlobDraft(Protocol):
         """The bytes written so far."""
         ...
 
+    @property
+    def path(self) -> Path:
+        """The file with the bytes written so far. It exists until `keep` or `close`."""
+        ...
+
     def write(self, piece: bytes) -> None:
         """Append bytes."""
         ...

@@ -11,7 +11,18 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
-from exuvia import ChatProviderConformance, ChatRequest, Delta, HostedChatConformance, ModelLimits, Reply, StreamPart
+from exuvia import (
+    ChatProviderConformance,
+    ChatRequest,
+    Delta,
+    HostedChatConformance,
+    ModelLimits,
+    Reply,
+    StreamPart,
+    Transcript,
+    TranscriptionConformance,
+    TranscriptionRequest,
+)
 from plugins.http.client import Timeouts
 from plugins.providers.openai.chat import OpenAI
 from plugins.providers.scripted import Scripted
@@ -101,6 +112,10 @@ class TestGemini(OfVendor):
 
 class TestOllama(OfVendor):
     vendor = vendors.OLLAMA
+
+
+class TestTranscripts(TranscriptionConformance):
+    provider = OpenAI
 
 
 # --- broken ones ------------------------------------------------------------------------------------------------------
@@ -299,3 +314,57 @@ def test_every_check_has_a_provider_that_fails_it() -> None:
 @pytest.mark.parametrize("check", BROKEN)
 def test_a_broken_provider_fails_the_check_for_it_and_a_correct_one_does_not(check: str, tmp_path: Path) -> None:
     bites(SoundCase, check, {"provider": Sound}, {"provider": BROKEN[check]}, tmp_path)
+
+
+# --- transcripts ------------------------------------------------------------------------------------------------------
+
+
+class Truncates(OpenAI):
+    """A provider that sends only the beginning of a recording, under another name."""
+
+    async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
+        await asyncio.to_thread(request.path.write_bytes, request.path.read_bytes()[:1000])
+        async for part in super().transcribe(request):
+            yield part
+
+
+class Repeats(OpenAI):
+    async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
+        async for part in super().transcribe(request):
+            yield part
+            yield part
+
+
+class LeavesOut(OpenAI):
+    async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
+        async for part in super().transcribe(request):
+            yield part if isinstance(part, Delta) else Transcript(text=part.text)
+
+
+class Swallows(OpenAI):
+    async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
+        try:
+            async for part in super().transcribe(request):
+                yield part
+        except ProviderError as error:
+            yield Transcript(text=str(error))
+
+
+@pytest.mark.parametrize(
+    ("check", "broken"),
+    [
+        ("test_it_declares_that_it_transcribes", Scripted),
+        ("test_a_recording_is_sent_whole_with_its_options", Truncates),
+        ("test_a_stream_is_deltas_and_then_one_transcript", Repeats),
+        ("test_details_and_subtitles", LeavesOut),
+        ("test_failures_have_their_errors", Swallows),
+        ("test_a_missing_file_is_a_bad_request", Swallows),
+    ],
+)
+def test_a_provider_that_transcribes_wrongly_fails_the_check(check: str, broken: Any, tmp_path: Path) -> None:
+    bites(TranscriptionConformance, check, {"provider": OpenAI}, {"provider": broken}, tmp_path)
+
+
+def test_every_check_of_transcripts_has_a_broken_provider() -> None:
+    marks = test_a_provider_that_transcribes_wrongly_fails_the_check.pytestmark
+    assert {check for check, _ in marks[0].args[1]} == checks_of(TranscriptionConformance)

@@ -212,10 +212,10 @@ async def test_a_key_with_invalid_characters_is_skipped() -> None:
 
 def test_a_refusal_is_retried_only_without_a_faster_alternative() -> None:
     limited, short = (StatusRefused(429, b"", retry_after=wait) for wait in (20.0, 1.0))
-    alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), has_fallback=True)
+    alone, hurried = False, True
 
-    def worth(lock: Lock, request: Any, refused: StatusRefused) -> bool:
-        return lock.keys.retry_policy(request, lambda _: True)(refused)
+    def worth(lock: Lock, has_fallback: bool, refused: StatusRefused) -> bool:
+        return lock.keys.retry_policy(lambda _: True, has_fallback=has_fallback)(refused)
 
     assert worth(Lock("a"), alone, limited)
     assert not worth(Lock("a", "b"), alone, limited)

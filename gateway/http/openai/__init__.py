@@ -12,4 +12,5 @@ responses        The Responses API.
 schema           The schema of a chat completion request.
 session_mode     Chat completions in a session.
 stateless_mode   Chat completions without a session.
+transcriptions   Transcriptions and translations of recordings.
 """

@@ -38,12 +38,14 @@ from gateway.http.openai.responses.stored_responses import StoredResponses
 from gateway.http.openai.schema import ChatBody
 from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
 from gateway.http.openai.stateless_mode import StatelessMode
+from gateway.http.openai.transcriptions import Transcriptions
 from gateway.http.request_bodies import BodyShare
 from gateway.http.responses import answer
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.registry import ModelRegistry
+from gateway.models.transcription import Transcriber
 from gateway.support.errors import sentence_of
 from plugins.api.chat import CallDraft
 from plugins.api.context import Clock
@@ -81,6 +83,7 @@ class OpenAIApi:
         *,
         caller: ModelCaller,
         embeddings: Embeddings,
+        transcriber: Transcriber,
         in_flight: InFlight,
         counters: Counters,
         clock: Clock,
@@ -93,6 +96,8 @@ class OpenAIApi:
         self._running = Quota(OF_ONE_PERSON, AT_ONCE)
         self._memory = Quota(OF_ONE, OF_ALL)
         self._embeddings = embeddings
+        self._transcriber = transcriber
+        self._transcriptions = Transcriptions(transcriber, attachments, in_flight, services.access)
         self._names = ModelNames(models, created=self._now())
         self._stateless = StatelessMode(self._names, caller, in_flight, counters)
         self._in_session = SessionMode(services.switchboard, services.uploads, self._names, services.zone)
@@ -105,6 +110,8 @@ class OpenAIApi:
             clock=clock,
         )
         self._serving: dict[str, tuple[str, Serve]] = {
+            "audio/transcriptions": ("POST", self._transcriptions.transcribe),
+            "audio/translations": ("POST", self._transcriptions.translate),
             "chat/completions": ("POST", self._chat),
             "embeddings": ("POST", self._embed),
             "models": ("GET", self._models),
@@ -153,8 +160,8 @@ class OpenAIApi:
     # --- what is served -----------------------------------------------------------------------------------------------
 
     async def _models(self, request: web.Request, _: Admission, __: BodyShare) -> web.StreamResponse:
-        name, embedding = request.match_info["path"].partition("/")[2], self._embeddings.name()
-        more = [] if embedding is None else [embedding]
+        name = request.match_info["path"].partition("/")[2]
+        more = [each for each in (self._embeddings.name(), self._transcriber.model()) if each is not None]
         return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
 
     async def _response(self, request: web.Request, admission: Admission, _: BodyShare) -> web.StreamResponse:

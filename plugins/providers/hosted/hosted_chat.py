@@ -196,5 +196,5 @@ class HostedChatProvider(HostedProvider):
             until=lambda: accumulator.done,
             progress=lambda: accumulator.progress,
             timeouts=self._timeouts,
-            may_retry=self._keys.retry_policy(request, self.errors.can_retry),
+            may_retry=self._keys.retry_policy(self.errors.can_retry, has_fallback=request.has_fallback),
         )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from typing import TypeVar
 
-from plugins.api.chat import ChatRequest, StreamPart
 from plugins.support.errors import CredentialsRefused, ProviderError, RateLimited
 from plugins.support.http_errors import StatusRefused, short_reason
 from plugins.support.secrets import Secret
+
+T = TypeVar("T")
 
 RATE_LIMITED_PAUSE = 60.0
 """Seconds for which a rate-limited key is not used if the server names no time."""
@@ -71,7 +73,7 @@ class ApiKeys:
         return self._checked(self._current)
 
     def retry_policy(
-        self, request: ChatRequest, can_retry: Callable[[StatusRefused], bool]
+        self, can_retry: Callable[[StatusRefused], bool], *, has_fallback: bool
     ) -> Callable[[StatusRefused], bool]:
         """Return the function that decides whether to retry with the same key: as `can_retry` does, unless another key or
         another model can answer sooner."""
@@ -80,18 +82,16 @@ class ApiKeys:
             if refused.status == 429 and (self._ready(other_than=self._current) is not None):
                 return False
             long_wait = refused.retry_after is not None and refused.retry_after > SHORT_WAIT
-            return not (request.has_fallback and long_wait) and can_retry(refused)
+            return not (has_fallback and long_wait) and can_retry(refused)
 
         return decide
 
-    def answer(self, send: Callable[[str], AsyncGenerator[StreamPart, None]]) -> AsyncGenerator[StreamPart, None]:
+    def answer(self, send: Callable[[str], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
         """Yield what `send` yields for a key. A refused key is paused, and the next one is tried unless something was
         yielded. Raises what `send` raises, or an error that names the pauses if all keys are paused."""
         return send(self.current()) if len(self._keys) == 1 else self._answer_with_several(send)
 
-    async def _answer_with_several(
-        self, send: Callable[[str], AsyncGenerator[StreamPart, None]]
-    ) -> AsyncGenerator[StreamPart, None]:
+    async def _answer_with_several(self, send: Callable[[str], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
         started = False
         while True:
             index = self._ready()

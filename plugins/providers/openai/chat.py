@@ -1,30 +1,33 @@
-"""The `openai` chat provider: OpenAI over its Responses API, compatible servers over chat completions."""
+"""The `openai` chat provider: OpenAI over its Responses API, compatible servers over chat completions; transcriptions."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from plugins.api.chat import ChatRequest, Reply
+from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList
 from plugins.providers.hosted import openai_errors
 from plugins.providers.hosted.hosted_chat import Accumulator, HostedChatProvider, HostedChatSettings
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision, openai_vision
-from plugins.providers.hosted.keys import bearer
+from plugins.providers.hosted.keys import ApiKeys, bearer
 from plugins.providers.hosted.known_models import capped, known_limits, reported_at
 from plugins.providers.openai.chat_completions import Encoder, StreamAccumulator
 from plugins.providers.openai.models import is_reasoning_model, openai_list
 from plugins.support.addresses import WebAddress
-from plugins.support.errors import ProviderError
+from plugins.support.errors import ProviderError, StreamCut
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret, revealed
 
 if TYPE_CHECKING:
+    from plugins.api.transcription import Transcript, TranscriptionRequest
     from plugins.providers.openai.responses import ResponsesEncoder
 
 OFFICIAL = "https://api.openai.com/v1"
@@ -37,7 +40,8 @@ class OpenAISettings(HostedChatSettings, frozen=True, kw_only=True, forbid_unkno
     """`[providers.openai]`. `OPENAI_API_KEY` and `OPENAI_BASE_URL` are used if `api_key` and `base_url` are not set.
     `api` selects the protocol: `auto` is `responses` for OpenAI itself and `chat`, which every compatible server supports,
     for others. `effort` is sent unchanged, to reasoning models. `pictures` tells whether the models accept images; None
-    decides by their names."""
+    decides by their names. `transcription_url` is the address of another server for transcriptions, which receives only
+    `transcription_key`."""
 
     base_url: WebAddress | None = None
     api: Literal["auto", "responses", "chat"] = "auto"
@@ -47,6 +51,8 @@ class OpenAISettings(HostedChatSettings, frozen=True, kw_only=True, forbid_unkno
     headers: dict[str, Secret] = msgspec.field(default_factory=dict)
     effort: str | None = None
     pictures: bool | None = None
+    transcription_url: WebAddress | None = None
+    transcription_key: tuple[Secret, ...] | None = None
 
 
 class OpenAI(HostedChatProvider):
@@ -72,6 +78,10 @@ class OpenAI(HostedChatProvider):
         self._uses_responses = settings.api == "responses" or (settings.api == "auto" and self._official)
         self._responses_encoder: ResponsesEncoder | None = None
         self._first_listed: str | None = None
+        self._audio_keys = self._keys
+        if settings.transcription_url is not None:
+            now, setting = context.clock.monotonic, "providers.openai.transcription_key"
+            self._audio_keys = ApiKeys(settings.transcription_key, setting, {}, "", now)
 
     def default_model(self) -> str | None:
         """Return the configured model if there is a key or an address; else the default one, or the first in the list of
@@ -113,6 +123,42 @@ class OpenAI(HostedChatProvider):
             return
         with suppress(ProviderError):  # a server without a list gets requests for the default model
             await self.models()
+
+    async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
+        """Send a recording and yield its text; implements `TranscribesAudio.transcribe`."""
+        if self._settings.transcription_url is None:
+            self._check_key()
+        async with aclosing(self._audio_keys.answer(lambda key: self._transcribe(request, key))) as parts:
+            async for part in parts:
+                yield part
+
+    async def _transcribe(self, request: TranscriptionRequest, key: str) -> AsyncGenerator[Delta | Transcript, None]:
+        from plugins.providers.openai import transcriptions  # noqa: PLC0415 - not at the start
+
+        own = self._settings.transcription_url
+        url = transcriptions.url_of(own.rstrip("/") if own else self._base, request)
+        headers = bearer(key) if own else self._headers(key)
+        form = await asyncio.to_thread(transcriptions.form_of, request)
+        may_retry = self._audio_keys.retry_policy(self.errors.can_retry, has_fallback=False)
+        try:
+            if not transcriptions.is_streamed(request):
+                sent = self._transport.post(url, headers=headers, body=form, timeouts=self._timeouts, may_retry=may_retry)
+                yield await asyncio.to_thread(transcriptions.transcript_of, await sent, request)
+                return
+            events = self._transport.stream_events(
+                url, headers=headers, body=form, timeouts=self._timeouts, may_retry=may_retry
+            )
+            async with aclosing(events):
+                async for event in events:
+                    part = transcriptions.part_of(event.data, request, whole=event.event == "body")
+                    if part is not None:
+                        yield part
+                    if part is not None and not isinstance(part, Delta):
+                        return
+        except StatusRefused as refused:
+            after = refused.retry_after
+            raise self.errors.error_for(refused.status, refused.body, model=request.model, after=after) from refused
+        raise StreamCut("The transcript was interrupted before its end.")
 
     def _url(self, model: str) -> str:
         return f"{self._base}/{'responses' if self._uses_responses else 'chat/completions'}"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
+import msgspec
 from aiohttp import web
 
 from plugins.testing.servers.faulty_server import (
@@ -57,19 +58,33 @@ def refusal(message: str, code: str | None, kind: str = "invalid_request_error")
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
 
 
+class Recording(msgspec.Struct, frozen=True):
+    """A received form: its text fields, and the name, media type and content of its file."""
+
+    path: str
+    fields: dict[str, list[str]]
+    name: str
+    media: str
+    content: bytes
+
+
 class OpenAIServer(FaultyServer[ScriptedResponse]):
     """The fake. `models` are the models that it lists, with extra fields of compatible servers; `props` is what
-    llama-server reports about itself."""
+    llama-server reports about itself. `transcripts` are the answers to recordings, the last one repeatedly; `recordings`
+    has those that were received."""
 
     PATH = "/v1/chat/completions"
     BASE = "/v1"
     KEY: ClassVar[str] = KEY
     MODEL: ClassVar[str] = "gpt-test"
+    TRANSCRIBES: ClassVar[str] = "gpt-test-transcribe"
 
     def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
         super().__init__(*answers, respond=respond)
         self.models: dict[str, Json] = {self.MODEL: {}}
         self.props: Json | None = None
+        self.transcripts: list[str | Fault] = ["Hello there."]
+        self.recordings: list[Recording] = []
 
     def key_refused(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Authorization") == f"Bearer {self.KEY}":
@@ -86,9 +101,23 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
 
     def add_more(self, app: web.Application) -> None:
         app.router.add_get("/props", self._props)
+        for task in ("transcriptions", "translations"):
+            app.router.add_post(f"{self.BASE}/audio/{task}", self._transcribe)
 
     async def _props(self, request: web.Request) -> web.Response:
         return web.Response(status=404) if self.props is None else web.json_response(self.props)
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        if (refused := self.key_refused(request)) is not None:
+            return refused
+        recording = await _recording(request)
+        if (wrong := _wrong_recording(recording)) is not None:
+            return json_response(400, refusal(wrong, None))
+        self.recordings.append(recording)
+        text = self.transcripts[min(len(self.recordings), len(self.transcripts)) - 1]
+        if isinstance(text, Fault):
+            return web.Response(status=text.status, body=text.body, headers={"Content-Type": text.media, **text.headers})
+        return _transcript(recording, text)
 
     def says(self, text: str) -> ScriptedResponse:
         return ScriptedResponse(text)
@@ -98,6 +127,74 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
 
     def pieces(self, request: web.Request, body: Json, answer: ScriptedResponse) -> list[bytes]:
         return events_of(body, answer)
+
+
+_FORM_FIELDS = frozenset(
+    {
+        "model",
+        "response_format",
+        "language",
+        "prompt",
+        "temperature",
+        "stream",
+        "timestamp_granularities[]",
+        "include[]",
+        "chunking_strategy",
+    }
+)
+
+
+async def _recording(request: web.Request) -> Recording:
+    form = await request.post()
+    fields: dict[str, list[str]] = {}
+    name = media = ""
+    content = b""
+    for key, value in form.items():
+        if isinstance(value, web.FileField):
+            name, media, content = value.filename, value.content_type, value.file.read()
+            value.file.close()
+        elif isinstance(value, str):
+            fields.setdefault(key, []).append(value)
+    return Recording(request.path, fields, name, media, content)
+
+
+def _wrong_recording(recording: Recording) -> str | None:
+    """Return why the real service would reject a recording; None if it would not."""
+    fields = recording.fields
+    if unknown := set(fields) - _FORM_FIELDS:
+        return f"Unknown parameter: '{unknown.pop()}'."
+    if "model" not in fields or not recording.content:
+        return "you must provide a model parameter" if recording.content else "Audio file is too short."
+    if recording.name.rpartition(".")[2] not in ("flac", "mp3", "mp4", "mpeg", "mpga", "m4a", "ogg", "wav", "webm"):
+        return "Unrecognized file format."
+    if "timestamp_granularities[]" in fields and fields.get("response_format") not in (["verbose_json"], ["json"]):
+        return "Timestamp granularities are only available with response_format verbose_json."
+    return None
+
+
+def _transcript(recording: Recording, text: str) -> web.Response:
+    """Return a transcript in the requested format."""
+    usage = {"type": "tokens", "input_tokens": 14, "output_tokens": 4, "total_tokens": 18}
+    match recording.fields.get("response_format", ["json"])[0]:
+        case _ if recording.fields.get("stream") == ["true"]:
+            words = re.findall(r"\S+\s*", text)
+            events: list[Json] = [{"type": "transcript.text.delta", "delta": word} for word in words]
+            events.append({"type": "transcript.text.done", "text": text, "usage": usage})
+            body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+            return web.Response(body=body, content_type="text/event-stream")
+        case "text":
+            return web.Response(text=f"{text}\n")
+        case "srt":
+            return web.Response(text=f"1\n00:00:00,000 --> 00:00:01,000\n{text}\n")
+        case "vtt":
+            return web.Response(text=f"WEBVTT\n\n00:00.000 --> 00:01.000\n{text}\n")
+        case "verbose_json":
+            segment = {"id": 0, "seek": 0, "start": 0.0, "end": 1.0, "text": text, "tokens": [1], "temperature": 0.0}
+            segment |= {"avg_logprob": -0.1, "compression_ratio": 1.0, "no_speech_prob": 0.0}
+            more = {"task": "transcribe", "language": "english", "duration": 1.0, "segments": [segment]}
+            return web.json_response({"text": text, **more, "usage": {"type": "duration", "seconds": 1}})
+        case _:
+            return web.json_response({"text": text, "usage": usage})
 
 
 def events_of(body: Json, answer: ScriptedResponse) -> list[bytes]:

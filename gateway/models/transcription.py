@@ -1,0 +1,141 @@
+"""Transcribing recordings with the model of `[transcription]`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, aclosing
+from typing import Any
+
+import msgspec
+import structlog
+
+from gateway.metrics.counters import Counters
+from gateway.support.errors import ModelUnknown, error_fields, sentence_of
+from plugins.api.chat import ChatProvider, Delta
+from plugins.api.transcription import TranscribesAudio, Transcript, TranscriptionRequest
+from plugins.support.errors import BadAnswer, ProviderError, StreamCut
+from plugins.support.untrusted import is_own_object, reraise_cancellation
+from sessions.events.codec import replace_surrogates
+
+PURPOSE = "transcription"
+"""The purpose under which tokens are counted."""
+
+log = structlog.get_logger("exuvia.models")
+
+
+class Transcriber:
+    """Transcribes recordings.
+
+    Args:
+        providers: The open chat providers, by name.
+        hold: Keeps the open providers open while its block runs.
+        configured: Returns the configured `provider:model`; None if transcription is not configured.
+        counters: The gateway's counters.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, ChatProvider],
+        *,
+        hold: Callable[[], AbstractContextManager[None]],
+        configured: Callable[[], str | None],
+        counters: Counters,
+    ) -> None:
+        self._providers = providers
+        self._hold = hold
+        self._configured = configured
+        self._counters = counters
+
+    def model(self) -> str | None:
+        """Return the `provider:model` that transcribes; None if there is none."""
+        try:
+            self._chosen()
+        except ModelUnknown:
+            return None
+        return self._configured()
+
+    def check(self) -> str:
+        """Return the `provider:model` that transcribes.
+
+        Raises:
+            ModelUnknown: There is none; the sentence says how to configure one.
+        """
+        provider, model = self._chosen()
+        return f"{provider}:{model}"
+
+    async def transcribe(self, request: TranscriptionRequest, show: Callable[[str], Awaitable[None]]) -> Transcript:
+        """Return the transcript of a recording; `show` is called with each new piece of its text if `request.stream` is set.
+
+        `request.model` is replaced by the configured model.
+
+        Raises:
+            ModelUnknown: No model transcribes.
+            ProviderError: The provider failed. Nothing else is raised, whatever the provider does, except by `show`.
+        """
+        name, model = self._chosen()
+        provider: Any = self._providers[name]
+        request = msgspec.structs.replace(request, model=model)
+        with self._hold():
+            try:
+                async with aclosing(_checked(provider, request, own=is_own_object(provider))) as parts:
+                    transcript = await self._received(parts, request, show)
+            except ProviderError as error:
+                self._counters.provider_errors.add(name, error.code)
+                raise
+        if transcript.usage is not None:
+            self._counters.count_spent(PURPOSE, f"{name}:{model}", transcript.usage)
+        return transcript
+
+    async def _received(
+        self, parts: AsyncIterator[Delta | Transcript], request: TranscriptionRequest, show: Callable[[str], Awaitable[None]]
+    ) -> Transcript:
+        shown = ""
+        async for part in parts:
+            if isinstance(part, Delta):
+                shown += part.text
+                if request.stream:
+                    await show(part.text)
+                continue
+            if request.stream and part.text.startswith(shown) and len(part.text) > len(shown):
+                await show(part.text[len(shown) :])
+            return part
+        raise StreamCut("The transcript was interrupted before its end.")
+
+    def _chosen(self) -> tuple[str, str]:
+        configured = self._configured()
+        if configured is None:
+            raise ModelUnknown(
+                "Transcription is not configured: set transcription.model, for example to `openai:gpt-4o-mini-transcribe`."
+            )
+        name, _, model = configured.partition(":")
+        provider = self._providers.get(name)
+        if provider is None or not model:
+            raise ModelUnknown(f"transcription.model is {configured!r}, which is not `provider:model` of a known provider.")
+        if not isinstance(provider, TranscribesAudio):
+            able = ", ".join(each for each, known in self._providers.items() if isinstance(known, TranscribesAudio))
+            raise ModelUnknown(f"transcription.model is {configured!r}, but {name} cannot transcribe; {able} can.")
+        return name, model
+
+
+async def _checked(provider: Any, request: TranscriptionRequest, own: bool) -> AsyncGenerator[Delta | Transcript, None]:
+    """Yield the parts of a provider's stream, with the declared types. Raises only ProviderError."""
+    try:
+        async with aclosing(provider.transcribe(request)) as stream:
+            async for part in stream:
+                if isinstance(part, Transcript):
+                    yield part if own else await asyncio.to_thread(_copied, part)
+                    return
+                if text := replace_surrogates(msgspec.convert(part.text, str)):
+                    yield Delta(text)
+    except (ProviderError, GeneratorExit):
+        raise
+    except BaseException as error:
+        reraise_cancellation(error)
+        log.error("provider_failed", provider=provider.name, **error_fields(error))
+        raise BadAnswer(f"The provider {provider.name} failed: {sentence_of(error)}") from error
+
+
+def _copied(transcript: Transcript) -> Transcript:
+    """Return an equal transcript, of which nothing is a third party's object. Raises what a field that is not JSON does."""
+    return msgspec.json.decode(msgspec.json.encode(transcript), type=Transcript)
