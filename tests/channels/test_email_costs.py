@@ -13,10 +13,11 @@ from plugins.channels.email import mailbox, port_security
 from plugins.channels.email.email_channel import EmailChannel
 from plugins.testing.channel_checks import RecordingInbox
 from plugins.testing.contexts import make_context
+from tests.channels.idle import HOUR, idle_hour
 from tests.channels.mail_stage import settings_for
 from tests.servers.imap_server import STILL_HERE_SECONDS, ImapServer
 from tests.servers.mail_servers import MailServers, smtp_server
-from tests.waiting import VirtualTime, until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -43,16 +44,15 @@ async def test_an_idle_hour_renews_idle_every_25_minutes_and_writes_nothing(imap
     async with opened(imap, tmp_path) as channel:
         running = asyncio.create_task(channel.run(RecordingInbox()))
         await until(lambda: imap.commands[-1] == "IDLE")
-        kept, began, signs = _files(tmp_path), len(imap.commands), imap.signs
-        with VirtualTime() as time:
-            await asyncio.sleep(3601)
-        renewed = int(3600 / mailbox.RENEW_SECONDS)
-        assert imap.commands[began:] == ["DONE", "UID SEARCH", "IDLE"] * renewed
-        assert _files(tmp_path) == kept
-        assert len(imap.open) == 1
+        costs = await idle_hour(tmp_path, lambda: len(imap.commands))
+        renewals = HOUR / mailbox.RENEW_SECONDS
+        assert imap.commands[-6:] == ["DONE", "UID SEARCH", "IDLE"] * 2
+        assert costs.requests <= 3 * (renewals + 1)
         # The server's timer and ours for each sign of life, and ours for each renewal.
-        assert time.pauses <= 2 * (imap.signs - signs) + 2 * renewed + 5
-        assert imap.signs - signs <= 3600 / STILL_HERE_SECONDS
+        assert costs.pauses <= 2 * HOUR / STILL_HERE_SECONDS + 2 * (renewals + 1)
+        assert len(imap.open) == 1
+        assert (costs.written, costs.tasks) == (set(), 0)
+        assert costs.grown < 20_000
         running.cancel()
         await asyncio.wait([running])
 
@@ -64,8 +64,3 @@ async def test_a_server_that_greets_late_is_waited_for(
     imap.greets_after = 2  # the second one looks whether the port begins with TLS
     async with opened(imap, tmp_path) as channel:
         assert (await channel.check()).startswith("Logged in to 127.0.0.1")
-
-
-def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the files in a folder, with what changes whenever one is written."""
-    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}

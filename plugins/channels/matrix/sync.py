@@ -27,6 +27,9 @@ T = TypeVar("T")
 MOST_WAITING = 1000
 """Events that wait to be accepted before further sync requests wait, too."""
 
+KEEP_SECONDS = 6 * 3600.0
+"""Seconds after which the place is kept although nothing has happened: on a busy server it moves with each response."""
+
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before another attempt, by the failures so far; the last one repeats."""
 
@@ -38,9 +41,10 @@ Event = dict[str, Any]
 class _Response:
     """A sync response. `left` counts the rooms whose events are not all accepted."""
 
-    def __init__(self, place: str, left: int) -> None:
+    def __init__(self, place: str, left: int, *, is_empty: bool) -> None:
         self.place = place
         self.left = left
+        self.is_empty = is_empty
 
 
 class Receiver:
@@ -143,7 +147,8 @@ class Receiver:
             [Timeline(room, content, self._place) for room, content in joined.items()] if isinstance(joined, dict) else []
         )
         timelines = [each for each in timelines if each.events]
-        taken = _Response(place, len(timelines))
+        parts = [part for key in ("rooms", "to_device") if isinstance(part := response.get(key), dict)]
+        taken = _Response(place, len(timelines), is_empty=not any(any(part.values()) for part in parts))
         self._responses.append(taken)
         for room, event in kept:
             self._queue(None, Timeline(room, {"timeline": {"events": [event]}}, ""), tasks)
@@ -200,14 +205,16 @@ class Receiver:
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1] if pause is None else pause)
 
     async def _keep_place(self) -> None:
-        """Keep the place of the last response that was accepted with all before it."""
-        kept = self._place
+        """Keep the place of the last response that was accepted with all before it, if anything has happened since."""
+        loop, kept = asyncio.get_running_loop(), self._place
+        place, keep_at = kept, loop.time() + KEEP_SECONDS
         while True:
             await self._accepted.wait()
             self._accepted.clear()
-            place = kept
+            has_news = False
             while self._responses and not self._responses[0].left:
-                place = self._responses.popleft().place
-            if place != kept:
+                response = self._responses.popleft()
+                place, has_news = response.place, has_news or not response.is_empty
+            if place != kept and (has_news or loop.time() >= keep_at):
                 await self._keep(place)
-                kept = place
+                kept, keep_at = place, loop.time() + KEEP_SECONDS

@@ -155,12 +155,12 @@ class OlmMachine:
                 self._devices.pop(user, None)
             arrived = set()
             events = _list(response.get("to_device"), "events")
-            before = json.loads(await self._store.get("account", "taken") or "[]")
             taken = {_digest(event): event for event in events if isinstance(event, dict)}
-            for digest, event in taken.items():
-                if digest not in before:
-                    arrived.update(await self._take(event))
             if taken:
+                before = json.loads(await self._store.get("account", "taken") or "[]")
+                for digest, event in taken.items():
+                    if digest not in before:
+                        arrived.update(await self._take(event))
                 self._store.put("account", "taken", json.dumps(list(taken)))
             await self._store.commit()
             try:
