@@ -21,7 +21,7 @@ ROOT = Path(exuvia.__file__).parent
 LAYERS = {"gateway": {"gateway", "plugins", "sessions"}, "plugins": {"plugins", "sessions"}, "sessions": {"sessions"}}
 
 ORDER = {
-    "sessions": "events state store files catalog attachments",
+    "sessions": "events state store files postgres catalog attachments",
     "plugins": ("support http api channels providers sandbox tools skills mcp policies memory facts host commands testing"),
     "gateway": (
         "support protocol config metrics auth models terminal conversations plugin_runtime status http doctor wiring cli"

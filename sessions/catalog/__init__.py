@@ -1,4 +1,4 @@
-"""The catalog of the file store: an index of sessions, checkpoints and receipts, which can be rebuilt from the journals.
+"""The catalog: an index of sessions, checkpoints and receipts, which can be rebuilt from the logs.
 
 catalog_file      The catalog's SQLite file, with checksums of its values
 durability_check  The acknowledged length of each session

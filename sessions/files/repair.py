@@ -74,7 +74,7 @@ def open_to_append(
             _cut(descriptor, path, last.offset)
         _make_durable(lines, descriptor, path, last.offset, unchanged=unchanged)
     except JournalDamaged as damage:
-        report_damage(damage, path, quarantine)
+        report_damage(damage, str(path), quarantine)
         raise
     except OSError as error:
         raise StorageFailed(f"{path.name} could not be opened: {error_text(error)}.") from error
@@ -184,14 +184,14 @@ def _missing(path: Path, quarantine: Path, *, essential: bool) -> JournalDamaged
     if not path.parent.is_dir():
         return missing_file(path, essential=essential)
     damage = JournalDamaged(path.stem, 0, "it is missing, including all acknowledged events")
-    report_damage(damage, path, quarantine)
+    report_damage(damage, str(path), quarantine)
     return damage
 
 
-def report_damage(damage: JournalDamaged, journal: Path, quarantine: Path) -> None:
+def report_damage(damage: JournalDamaged, location: str, quarantine: Path) -> None:
     """Write a report for the operator, once for each place of damage. The journal itself is left unchanged."""
     word = {
-        "journal": str(journal),
+        "journal": location,
         "line": damage.line,
         "reason": damage.reason,
         "good_seq": damage.good_seq,

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.journals import CHUNK, Journal, Journals
+from sessions.files.journals import Journal, Journals
 from sessions.store.protocols import LONGEST_LINE
+from sessions.store.queued_log import CHUNK
 from tests.sessions.journal_stories import SESSION, CommitListener, end_of, journals_in, reopened, some_lines
 from tests.stories import lines_of, received
 from tests.waiting import deadline, until
@@ -108,7 +109,7 @@ async def test_a_cancelled_creation_leaves_no_empty_file(tmp_path: Path) -> None
         making.cancel()
         with pytest.raises(asyncio.CancelledError):
             await making
-        await until(lambda: SESSION not in journals._held and not journals.path(SESSION).exists())
+        await until(lambda: SESSION not in journals._open_logs._held and not journals.path(SESSION).exists())
         await (await journals.create(SESSION)).close()
 
 

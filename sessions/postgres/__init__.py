@@ -1,0 +1,10 @@
+"""The PostgreSQL store: the logs of a gateway as rows of a database, with the same bytes as journals.
+
+It needs psycopg (`exuvia[postgres]`), which is imported only when such a store is opened.
+
+connections     Connections with deadlines, and what must hold for each of them
+group_commit    The thread that commits the lines of all logs, several logs in one statement
+postgres_store  The store: opening, creating, copying and removing logs
+row_lines       Reading the lines of a log
+schema          The tables, and the migrations that create them
+"""

@@ -1,0 +1,195 @@
+"""The PostgreSQL store: the logs of a gateway in one database.
+
+To open a log is to commit a new epoch and then to read. The commit waits for an append of an earlier writer that is still
+under way, and rejects those that arrive later; with synchronous replication, what is read afterwards is on the standby too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+
+from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.files.repair import report_damage
+from sessions.postgres.connections import Database
+from sessions.postgres.group_commit import GroupCommitter, RowLog
+from sessions.postgres.row_lines import RowLines, RowReader
+from sessions.store.protocols import START, Position
+from sessions.store.queued_log import OpenLogs
+from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
+
+_REMOVE = """
+    WITH gone AS (DELETE FROM log WHERE store = %s AND name = %s RETURNING id)
+    DELETE FROM line USING gone WHERE line.log = gone.id
+"""
+
+_COPY = """
+    INSERT INTO line (log, seq, ends, line)
+    SELECT %s, line.seq, line.ends, line.line FROM line JOIN log ON log.id = line.log
+    WHERE log.store = %s AND log.name = %s AND line.seq <= %s
+"""
+
+
+class StoredRowLog(RowLog):
+    """A `Log` in the database, created by `PostgresStore`."""
+
+    def __init__(
+        self,
+        name: str,
+        row: tuple[int, int],
+        last: Position,
+        *,
+        database: Database,
+        committer: GroupCommitter,
+        released: Callable[[], None],
+    ) -> None:
+        super().__init__(name, row, last, committer=committer, released=released)
+        self._database = database
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        return await asyncio.to_thread(self._lines, first, limit, self.head, self.committed, self.durable)
+
+    def _lines(self, first: int, limit: int, head: int, size: int, durable: int) -> list[bytes]:
+        with self._database.connection() as connection:
+            return read_lines(RowLines(connection, self.name, self.id, head, size), first, limit, upto=durable)
+
+
+class PostgresStore(RowReader):
+    """The logs of one kind in a database, a `Store`. Reports on damage go to `quarantine`."""
+
+    def __init__(self, database: Database, store: str, quarantine: Path, committer: GroupCommitter) -> None:
+        super().__init__(database, store)
+        self._quarantine = quarantine
+        self._committer = committer
+        self._open_logs = OpenLogs(committer)
+
+    @property
+    def pending(self) -> int:
+        return self._committer.pending
+
+    @property
+    def commits(self) -> int:
+        return self._committer.commits
+
+    @property
+    def failure(self) -> asyncio.Future[StorageFailed]:
+        return self._committer.failure
+
+    async def verify(self, session: str) -> None:
+        await asyncio.to_thread(self._verify, session)
+
+    def _verify(self, session: str) -> None:
+        try:
+            found = StoredLog(self, session).verify()
+            if found.torn:
+                raise damage_after(session, found.last, "the lines after it are missing")
+        except JournalDamaged as damage:
+            report_damage(damage, self.location(session), self._quarantine)
+            raise
+
+    async def create(self, session: str) -> StoredRowLog:
+        row = await self._open_logs.hold(session, lambda: self._create(session), lambda _: self._discard(session))
+        return self._log(session, row, START)
+
+    def _create(self, session: str) -> tuple[int, int]:
+        with self._database.connection() as connection:
+            try:
+                row = connection.execute(
+                    "INSERT INTO log (store, name) VALUES (%s, %s) RETURNING id, epoch", (self._store, session)
+                ).fetchone()
+            except psycopg.errors.UniqueViolation:
+                raise StorageFailed(f"{session} could not be created: it exists.") from None
+        assert row is not None
+        return row[0], row[1]
+
+    async def open(
+        self,
+        session: str,
+        *,
+        after: Position = START,
+        fold: Callable[[bytes], None],
+        unchanged: bool = False,
+        least: int = 0,
+    ) -> tuple[StoredRowLog, Position]:
+        row, last = await self._open_logs.hold(session, lambda: self._open(session, after, fold, least))
+        return self._log(session, row, last), last
+
+    def _open(
+        self, session: str, after: Position, fold: Callable[[bytes], None], least: int
+    ) -> tuple[tuple[int, int], Position]:
+        try:
+            with self._database.connection() as connection:
+                found = connection.execute(
+                    "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s RETURNING id, epoch, head, size",
+                    (self._store, session),
+                ).fetchone()
+                if found is None and not least:
+                    raise UnknownSession(f"Unknown session {session}.")
+                if found is None:
+                    raise JournalDamaged(session, 0, "it is missing, including all acknowledged events")
+                log, epoch, head, size = found
+                lines = RowLines(connection, session, log, head, size)
+                verify_position(lines, after)
+                last = verify_lines(lines, after, fold)
+                if (last.seq, last.offset) != (head, size):
+                    raise damage_after(session, last, f"lines are missing: it should end with event {head} at byte {size}")
+                if head < least:
+                    why = f"acknowledged events are missing: it ends with event {head}, but event {least} was acknowledged"
+                    raise damage_after(session, last, why)
+        except JournalDamaged as damage:
+            report_damage(damage, self.location(session), self._quarantine)
+            raise
+        return (log, epoch), last
+
+    async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
+        await asyncio.to_thread(self._copy, parent, upto, line, session)
+
+    def _copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
+        last = upto.after(line)
+        try:
+            with self._database.connection() as connection, connection.transaction():
+                made = connection.execute(
+                    "INSERT INTO log (store, name, head, size) VALUES (%s, %s, %s, %s) RETURNING id",
+                    (self._store, session, last.seq, last.offset),
+                ).fetchone()
+                assert made is not None
+                copied = connection.execute(_COPY, (made[0], self._store, parent, upto.seq)).rowcount
+                if copied != upto.seq:
+                    raise StorageFailed(f"The fork could not be written: {parent} was removed or is damaged.")
+                connection.execute(
+                    "INSERT INTO line (log, seq, ends, line) VALUES (%s, %s, %s, %b)", (made[0], last.seq, last.offset, line)
+                )
+        except StorageFailed as failure:
+            # The commit may have happened, and its answer been lost.
+            if not isinstance(failure.__cause__, psycopg.OperationalError) or self.stamp(session) is None:
+                raise
+
+    async def remove(self, session: str) -> None:
+        await self._open_logs.hold(session, lambda: self._remove(session))
+        self._open_logs.release(session)
+
+    def _remove(self, session: str) -> None:
+        for report in self._quarantine.glob(f"{session}-*"):
+            report.unlink(missing_ok=True)
+        with self._database.connection() as connection:
+            connection.execute(_REMOVE, (self._store, session))
+
+    async def discard_empty(self, session: str) -> None:
+        await asyncio.to_thread(self._discard, session)
+
+    def _discard(self, session: str) -> None:
+        with self._database.connection() as connection:
+            connection.execute("DELETE FROM log WHERE store = %s AND name = %s AND head = 0", (self._store, session))
+
+    def _log(self, session: str, row: tuple[int, int], last: Position) -> StoredRowLog:
+        def released() -> None:
+            self._open_logs.release(session)
+
+        try:
+            return StoredRowLog(session, row, last, database=self._database, committer=self._committer, released=released)
+        except StorageFailed:
+            released()
+            raise

@@ -1,0 +1,73 @@
+"""The tables of the store, and the migrations that create them. Migrations only go forward and are never changed."""
+
+from __future__ import annotations
+
+from sessions.events.errors import StorageFailed
+from sessions.postgres.connections import SCHEMA, Connection, Database
+
+_PARTITIONS = 8
+
+MIGRATIONS = (
+    f"""
+    CREATE TABLE log (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        store text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        epoch bigint NOT NULL DEFAULT 0,
+        head bigint NOT NULL DEFAULT 0,
+        size bigint NOT NULL DEFAULT 0,
+        changed bigint NOT NULL DEFAULT extract(epoch FROM clock_timestamp()) * 1000000000,
+        UNIQUE (store, name)
+    ) WITH (fillfactor = 70);
+    COMMENT ON COLUMN log.epoch IS 'grows whenever the log is opened; an append of an earlier epoch is rejected';
+    CREATE TABLE line (
+        log bigint NOT NULL,
+        seq bigint NOT NULL,
+        ends bigint NOT NULL,
+        line bytea NOT NULL,
+        PRIMARY KEY (log, seq)
+    ) PARTITION BY HASH (log);
+    COMMENT ON COLUMN line.ends IS 'the offset in bytes after this line, as in a journal';
+    DO $$ BEGIN
+        FOR part IN 0..{_PARTITIONS - 1} LOOP
+            EXECUTE format('CREATE TABLE line_%s PARTITION OF line FOR VALUES WITH (MODULUS {_PARTITIONS}, REMAINDER %s)',
+                           part, part);
+        END LOOP;
+    END $$;
+    """,
+)
+"""The statements of each version of the tables, from 1."""
+
+_LOCK = 0x657875766961
+"""The key of the advisory lock that lets one process migrate at a time: `exuvia`."""
+
+
+def migrate(database: Database, connection: Connection) -> None:
+    """Bring the tables to the newest version. Blocks; raises StorageFailed, also if a later program has migrated them."""
+    with database.errors("cannot be migrated"), connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if not _exists(connection):
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            connection.execute("CREATE TABLE migration (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())")
+        version = version_of(connection)
+        for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+            connection.execute(statements)
+            connection.execute("INSERT INTO migration (version) VALUES (%s)", (number,))
+    if version > len(MIGRATIONS):
+        raise StorageFailed(
+            f"The tables in {database.name} have version {version}, but this program knows only {len(MIGRATIONS)}; install"
+            " the version of Exuvia that wrote them."
+        )
+
+
+def version_of(connection: Connection) -> int:
+    """Return the version of the tables, 0 if there are none."""
+    if not _exists(connection):
+        return 0
+    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchone() or (0,)
+    return int(version)
+
+
+def _exists(connection: Connection) -> bool:
+    (found,) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{SCHEMA}.migration",)).fetchone() or (False,)
+    return bool(found)
