@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,7 +21,8 @@ from aiohttp import web
 
 from gateway.auth.limits import AuthThrottle
 from gateway.auth.people import Admission, People, ProgramGrant, token_digest
-from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner
+from gateway.auth.sign_ins import SignIn, SignIns
+from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner, key_mark
 from gateway.config.keys import GatewayKeys
 from plugins.api.context import Clock
 from plugins.support.workspace import OWNER
@@ -40,10 +42,20 @@ class NotAuthorized(Exception):
 class Access:
     """The access rules of one gateway, which listens on `port`. `attempts` limits the rate of wrong tokens."""
 
-    def __init__(self, people: People, attempts: AuthThrottle, signer: TokenSigner, keys: GatewayKeys, port: int) -> None:
+    def __init__(
+        self,
+        people: People,
+        attempts: AuthThrottle,
+        signer: TokenSigner,
+        keys: GatewayKeys,
+        port: int,
+        *,
+        sign_ins: SignIns,
+    ) -> None:
         self._people = people
         self._attempts = attempts
         self._signer = signer
+        self._sign_ins = sign_ins
         self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(keys.host)
         own = {*_LOOPBACK_NAMES, _in_url(keys.host)}
@@ -57,13 +69,17 @@ class Access:
         host."""
 
     @classmethod
-    def of_gateway(cls, people: People, keys: GatewayKeys, port: int, clock: Clock, signed_out: Path) -> Access:
-        """Return the access rules for the port that is listened on; sign-outs are stored in the file `signed_out`."""
+    def of_gateway(
+        cls, people: People, keys: GatewayKeys, port: int, clock: Clock, *, signed_out: Path, sign_ins: Path
+    ) -> Access:
+        """Return the access rules for the port that is listened on; `signed_out` and `sign_ins` are the files in which
+        sign-outs and signed-in browsers are stored."""
 
         def now() -> float:
             return clock.now().timestamp()
 
-        return cls(people, AuthThrottle(clock.monotonic), TokenSigner(now, SignedOut(signed_out, now)), keys, port)
+        signer = TokenSigner(now, SignedOut(signed_out, now))
+        return cls(people, AuthThrottle(clock.monotonic), signer, keys, port, sign_ins=SignIns(sign_ins, now))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -173,6 +189,7 @@ class Access:
         cookie = self._signer.read("cookie", text, self._people.keys.get)
         if cookie is None:
             raise NotAuthorized("This browser is no longer signed in.")
+        self._sign_ins.use(cookie)
         return self._people.admission_of(cookie.person, cookie)
 
     def should_renew(self, cookie: SignedToken) -> bool:
@@ -189,6 +206,47 @@ class Access:
             await self._signer.sign_out(cookie)
         finally:
             self._notify()
+            await self._sign_ins.remove(cookie.person, frozenset({cookie.number}))
+
+    async def remember(self, cookie: str, user_agent: str) -> None:
+        """Add the browser that has this valid cookie to the list of its person, or note its use."""
+        found = self._signer.read("cookie", cookie, self._people.keys.get)
+        if found is not None:
+            await self._sign_ins.add(found, key_mark(self._people.keys[found.person]), user_agent)
+
+    def connected(self, admission: Admission) -> AbstractContextManager[None]:
+        """Note that a page of the browser is connected while the block runs."""
+        return nullcontext() if admission.cookie is None else self._sign_ins.connected(admission.cookie)
+
+    def is_open(self, sign_in: SignIn) -> bool:
+        """Return True if a page of this browser is connected."""
+        return self._sign_ins.is_open(sign_in.number)
+
+    def sign_ins(self, person: str) -> list[SignIn]:
+        """Return the browsers in which a person is signed in, last used first."""
+        return self._sign_ins.of(person, key_mark(self._people.keys[person]))
+
+    async def end_sign_ins(self, admission: Admission, number: str | None = None) -> bool:
+        """Sign out one browser of a person, or all but the one that asks, and notify the watchers. Return False if the
+        person has no such browser.
+
+        Raises:
+            OSError: The sign-out could not be saved; a restart will undo it.
+        """
+        person, own = admission.person.id, "" if admission.cookie is None else admission.cookie.number
+        listed = {each.number: each for each in self.sign_ins(person)}
+        if number is not None and number not in listed:
+            return False
+        ended = frozenset(listed) - {own} if number is None else frozenset({number})
+        try:
+            if number is None:
+                await self._signer.sign_out_others(person, own, ended)
+            else:
+                await self._signer.sign_out(SignedToken(person, listed[number].until, number))
+        finally:
+            self._notify()
+            await self._sign_ins.remove(person, ended)
+        return True
 
     def _count_wrong(self, secret: str, address: str) -> None:
         """Count a wrong token or link.
@@ -216,7 +274,9 @@ class Access:
 
     def would_allow_host(self, host: str | None, keys: GatewayKeys) -> bool:
         """Return True if a request's `Host` would be one of ours after a restart with other keys."""
-        return Access(self._people, self._attempts, self._signer, keys, keys.port or self._port).allows_host(host)
+        port = keys.port or self._port
+        then = Access(self._people, self._attempts, self._signer, keys, port, sign_ins=self._sign_ins)
+        return then.allows_host(host)
 
     def allows_origin(self, origin: str | None, host: str | None) -> bool:
         """Return True if a request's `Origin` is absent, listed, or the same as the request's `Host`."""

@@ -48,10 +48,12 @@ log = structlog.get_logger()
 
 
 class _Ended(msgspec.Struct):
-    """The sign-outs of one person: all cookies made `before` a time, and lines by number, each until a Unix time."""
+    """The sign-outs of one person: all cookies made `before` a time but those of the line `kept`, and lines by number,
+    each until a Unix time."""
 
     before: int = 0
     lines: dict[str, int] = {}
+    kept: str = ""
 
 
 class _Kept(msgspec.Struct):
@@ -84,7 +86,9 @@ class SignedOut:
     def has(self, person: str, line: str, made: int) -> bool:
         """Return True if a cookie of this line, made at this time, was signed out."""
         ended = self._kept.people.get(person)
-        return made < self._kept.before or (ended is not None and (made < ended.before or line in ended.lines))
+        if ended is None or made < self._kept.before:
+            return made < self._kept.before
+        return line in ended.lines or (made < ended.before and line != ended.kept)
 
     async def add(self, person: str, line: str, until: int) -> None:
         """End a line at once, and durably when this returns.
@@ -97,7 +101,22 @@ class SignedOut:
         ended = self._kept.people.setdefault(person, _Ended())
         ended.lines = {number: end for number, end in ended.lines.items() if end > now} | {line: until}
         if len(ended.lines) >= LINES:
-            ended.before, ended.lines = now, {line: until}
+            ended.before, ended.lines, ended.kept = now, {line: until}, ""
+        await self._store()
+
+    async def add_others(self, person: str, kept: str, lines: frozenset[str], until: int) -> None:
+        """End all lines of a person but `kept` at once, and durably when this returns. `lines` are those that are known:
+        cookies that were made within this second are not older than it.
+
+        Raises:
+            OSError: See `add`.
+        """
+        ended = self._kept.people.setdefault(person, _Ended())
+        ended.before, ended.kept = int(self._now()), kept
+        ended.lines |= dict.fromkeys(lines, until)
+        await self._store()
+
+    async def _store(self) -> None:
         async with self._writing:
             await asyncio.to_thread(replace_file, self._path, self._content())
 
@@ -164,6 +183,14 @@ class TokenSigner:
         """
         await self._signed_out.add(cookie.person, cookie.number, int(self._now()) + COOKIE_SECONDS)
 
+    async def sign_out_others(self, person: str, kept: str, lines: frozenset[str]) -> None:
+        """Invalidate all cookies of a person but those of the line `kept`; see `SignedOut.add_others`.
+
+        Raises:
+            OSError: See `sign_out`.
+        """
+        await self._signed_out.add_others(person, kept, lines, int(self._now()) + COOKIE_SECONDS)
+
     def use_up(self, link: SignedToken) -> None:
         """Invalidate a link that was used."""
         now = self._now()
@@ -177,6 +204,11 @@ class TokenSigner:
 def signing_key(token: str) -> bytes:
     """Derive the key that signs a person's cookies and links from their token, which has 128 random bits or more."""
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32, person=b"exuvia passes").digest()
+
+
+def key_mark(key: bytes) -> str:
+    """Return a short digest of a signing key, which tells it from others and says nothing about it."""
+    return hashlib.blake2b(key, digest_size=6, person=b"exuvia key mark").hexdigest()
 
 
 def _payload(token: SignedToken) -> str:

@@ -85,7 +85,7 @@ class WebsocketServer:
         if self._of_person.exceeded(person):
             await connection.close(WSCloseCode.TRY_AGAIN_LATER, "you have too many open connections; close one")
             return
-        with self._of_person.unit(person):
+        with self._of_person.unit(person), self._access.connected(admission):
             await connection.serve(admission)
 
     async def _handshake(

@@ -85,6 +85,8 @@ class Home(msgspec.Struct, frozen=True):
     """The names of running background jobs."""
     signed_out = _Entry("signed_out.json")
     """The browser cookies that were signed out."""
+    sign_ins = _Entry("sign_ins.json")
+    """The browsers that are signed in, as their people see them."""
 
     @classmethod
     def resolve(cls, given: Path | None, environment: Mapping[str, str]) -> Home:

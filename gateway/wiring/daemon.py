@@ -268,7 +268,14 @@ class Daemon:
         services = ConnectionServices(
             switchboard=gateway.switchboard,
             questions=dependencies.command_services.questions,
-            access=Access.of_gateway(people, keys, self.address[1], context.clock, context.home.signed_out),
+            access=Access.of_gateway(
+                people,
+                keys,
+                self.address[1],
+                context.clock,
+                signed_out=context.home.signed_out,
+                sign_ins=context.home.sign_ins,
+            ),
             unauthenticated=UnauthenticatedLimit(resource_limits.most_unauthenticated()),
             uploads=Uploads(
                 dependencies.attachments,

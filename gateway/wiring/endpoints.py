@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
+    from gateway.http.console.signing_in import SignInList
     from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
     from gateway.wiring.app import Application
@@ -125,6 +126,12 @@ class _LazyEndpoints:
         return ChannelEndpoints(gateway.plugins.channels, dependencies.command_services.senders, dependencies.attachments)
 
     @cached_property
+    def sign_ins(self) -> SignInList:
+        from gateway.http.console.signing_in import SignInList  # noqa: PLC0415 - not at the start
+
+        return SignInList(self._access)
+
+    @cached_property
     def doctor(self) -> SelfExamination:
         from gateway.wiring.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
 
@@ -174,6 +181,9 @@ def console_endpoints(
         Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
         Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),
         Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),
+        Endpoint("GET", "/api/sign-ins", _later(lambda: of.sign_ins.listed)),
+        Endpoint("DELETE", "/api/sign-ins", _later(lambda: of.sign_ins.end_others)),
+        Endpoint("DELETE", "/api/sign-ins/{number:[A-Za-z0-9_-]{1,32}}", _later(lambda: of.sign_ins.end)),
         Endpoint("POST", "/api/doctor", owner_only(_later(lambda: of.doctor.examine))),
     ]
 

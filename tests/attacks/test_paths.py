@@ -426,6 +426,7 @@ OF_THE_HOME = (
         "token",
         "models.json",
         "signed_out.json",
+        "sign_ins.json",
         "held_up.json",
         "catalog.sqlite",
         "memory.sqlite",

@@ -344,8 +344,12 @@ async def test_a_channel_is_added_with_the_keys_of_its_kind(tmp_path: Path, brow
 async def test_the_owner_edits_the_instructions_and_overwrites_nobody_unseen(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
         page = await opened(visit, "instructions")
+        await expect(page.get_by_text("Nothing is written here yet.")).to_have_count(2)
+        await expect(page.locator(".instruction:visible")).to_have_count(0)
+        await page.get_by_role("button", name="Write SOUL.md").click()
         soul = page.get_by_role("textbox", name="SOUL.md")
         await soul.fill("Speak like a sailor.\n")
+        await expect(soul).to_be_focused()
         part = page.locator(".settings-table", has=soul)
         await part.get_by_role("button", name="Save").click()
         await expect(part).to_contain_text("Saved, and used from the next turn on.")
@@ -362,13 +366,14 @@ async def test_the_owner_edits_the_instructions_and_overwrites_nobody_unseen(tmp
         assert running.daemon.config.agent.model == "scripted:echo"
 
 
-async def test_other_people_see_the_instructions_only(tmp_path: Path, browser: Browser) -> None:
+async def test_other_people_see_the_instructions_and_their_sign_ins_only(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
         (tmp_path / "workspace" / "AGENTS.md").write_text("Be brief.\n")
         page = await opened(visit, "people", BEN)
         await expect(page.get_by_role("textbox", name="AGENTS.md")).to_have_value("Be brief.\n")
         await expect(page.get_by_role("textbox", name="AGENTS.md")).to_have_js_property("readOnly", True)
-        await expect(page.locator("[data-group]")).to_have_count(1)
+        await expect(page.get_by_text("The owner has written nothing here.")).to_have_count(1)
+        await expect(page.locator("[data-group] > span:not(.mark)")).to_have_text(["Instructions", "Signed-in browsers"])
         assert await page.locator("[data-key]").count() == 0
         assert await faults(page) == []
         assert (

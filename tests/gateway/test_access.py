@@ -9,6 +9,7 @@ import pytest
 from gateway.auth.access import Access, NotAuthorized
 from gateway.auth.limits import FREE, AuthThrottle
 from gateway.auth.people import People, Person
+from gateway.auth.sign_ins import SignIns
 from gateway.auth.signed_tokens import SignedOut, TokenSigner
 from gateway.config.keys import GatewayKeys
 from plugins.support.secrets import Secret
@@ -37,6 +38,7 @@ def access(
         TokenSigner(lambda: 0.0, SignedOut(Path("/nowhere/signed_out.json"), lambda: 0.0)),
         GatewayKeys(host=host, allowed_hosts=hosts, allowed_origins=origins),
         port,
+        sign_ins=SignIns(Path("/nowhere/sign_ins.json"), lambda: 0.0),
     )
 
 

@@ -1,6 +1,8 @@
-"""Sign-in: exchanges a token or a one-time link for a cookie that scripts cannot read."""
+"""Sign-in: exchanges a token or a one-time link for a cookie that scripts cannot read. The list of signed-in browsers."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 import msgspec
 from aiohttp import web
@@ -14,6 +16,9 @@ from gateway.http.responses import answer, not_admitted, refusal
 _NOT_KEPT = (
     "You are signed out, but that could not be saved ({}): a copy of the cookie is valid again after a restart."
     " `exuvia token rotate` invalidates all cookies."
+)
+_NOT_KEPT_OTHER = (
+    "Signed out until the gateway restarts: that could not be saved ({}). `exuvia token rotate` invalidates all cookies."
 )
 
 
@@ -73,18 +78,17 @@ class SignInEndpoints:
         before = access.caller_by_cookie(request)
         if before is not None and before.person == admission.person:  # so that signing out also ends the replaced cookie
             admission = before
-        return self._with_cookie(request, admission)
+        return await self._with_cookie(request, admission)
 
     async def session(self, request: web.Request) -> web.Response:
         """Return who is signed in, or nobody, and renew an old cookie."""
         admission = self._access.caller_by_cookie(request)
         if admission is None or admission.cookie is None:
             return answer(200, {"person": None, "server": self._server})
-        return (
-            self._with_cookie(request, admission)
-            if self._access.should_renew(admission.cookie)
-            else self._session_response(admission)
-        )
+        if self._access.should_renew(admission.cookie):
+            return await self._with_cookie(request, admission)
+        await self._access.remember(request.cookies[self._access.cookie], _user_agent(request))
+        return self._session_response(admission)
 
     async def sign_out(self, request: web.Request) -> web.Response:
         """Invalidate the cookie and those that renewed it, and close the connections that they opened."""
@@ -102,11 +106,13 @@ class SignInEndpoints:
     def _session_response(self, admission: Admission) -> web.Response:
         return answer(200, {"person": admission.person, "server": self._server})
 
-    def _with_cookie(self, request: web.Request, admission: Admission) -> web.Response:
+    async def _with_cookie(self, request: web.Request, admission: Admission) -> web.Response:
         access, response = self._access, self._session_response(admission)
+        cookie = access.cookie_for(admission)
+        await access.remember(cookie, _user_agent(request))
         response.set_cookie(
             access.cookie,
-            access.cookie_for(admission),
+            cookie,
             max_age=COOKIE_SECONDS,
             path="/",
             httponly=True,
@@ -115,3 +121,63 @@ class SignInEndpoints:
             secure=request.headers.get("Origin", "").startswith("https:"),
         )
         return response
+
+
+def _user_agent(request: web.Request) -> str:
+    return request.headers.get("User-Agent", "")
+
+
+class SignedInBrowser(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A browser in the list: times are RFC 3339, `current` is the one that asks, `open` one that shows a page now."""
+
+    id: str
+    browser: str
+    system: str
+    at: str
+    used: str
+    current: bool = False
+    open: bool = False
+
+
+class SignInList:
+    """The endpoints with which a person sees and ends their sign-ins."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def listed(self, _: web.Request, admission: Admission) -> web.Response:
+        """Return the browsers in which the person is signed in."""
+        own = admission.cookie.number if admission.cookie else ""
+        browsers = [
+            SignedInBrowser(
+                id=each.number,
+                browser=each.browser,
+                system=each.system,
+                at=_rfc3339(each.at),
+                used=_rfc3339(each.used),
+                current=each.number == own,
+                open=self._access.is_open(each),
+            )
+            for each in self._access.sign_ins(admission.person.id)
+        ]
+        return answer(200, {"sign_ins": browsers})
+
+    async def end(self, request: web.Request, admission: Admission) -> web.Response:
+        """Sign out one browser."""
+        return await self._ended(admission, request.match_info["number"])
+
+    async def end_others(self, _: web.Request, admission: Admission) -> web.Response:
+        """Sign out all browsers but the one that asks."""
+        return await self._ended(admission, None)
+
+    async def _ended(self, admission: Admission, number: str | None) -> web.Response:
+        try:
+            if not await self._access.end_sign_ins(admission, number):
+                return refusal(404, "unknown_sign_in", "This browser is not signed in any more.")
+        except OSError as error:
+            return refusal(503, "storage_failed", _NOT_KEPT_OTHER.format(error.strerror or error))
+        return answer(200, {})
+
+
+def _rfc3339(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

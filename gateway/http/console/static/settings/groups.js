@@ -1,16 +1,9 @@
 // The groups in which the keys are shown. A key belongs to the group that names it, or else to the one that names the longest
-// beginning of its path; a key of no group is shown with those of the gateway.
+// beginning of its path; a key of no group is shown with those of the gateway. Everybody sees the groups that are `personal`.
 
 import { t } from "../language.js";
 
 export const GROUPS = [
-  {
-    id: "instructions",
-    icon: "edit",
-    title: t("Instructions"),
-    about: t("What the assistant is told before every conversation."),
-    keys: ["agent.instructions", "agent.language", "agent.timezone"],
-  },
   {
     id: "models",
     icon: "chat",
@@ -20,6 +13,14 @@ export const GROUPS = [
     sections: [{
       section: "prices", add: t("Set a price"), name: "provider:model", none: t("The prices are the shipped ones."), pattern: /^[^\s"\\]{1,200}$/, last: true,
     }],
+  },
+  {
+    id: "instructions",
+    icon: "edit",
+    personal: true,
+    title: t("Instructions"),
+    about: t("What the assistant is told before every conversation."),
+    keys: ["agent.instructions", "agent.language", "agent.timezone"],
   },
   {
     id: "conversations",
@@ -82,6 +83,14 @@ export const GROUPS = [
     title: t("Gateway"),
     about: t("The address, access, plugins and the log."),
     keys: ["gateway", "log", "plugins"],
+  },
+  {
+    id: "browsers",
+    icon: "screen",
+    personal: true,
+    title: t("Signed-in browsers"),
+    about: t("Where you are signed in to this console. Programs that use your token, such as the terminal, are not listed: a new token ends them."),
+    keys: [],
   },
 ];
 

@@ -7,13 +7,14 @@ import { sentence } from "../format.js";
 import { t } from "../language.js";
 
 const FILES = [
-  ["AGENTS.md", t("How the assistant works: rules, habits, what it should know about you.")],
-  ["SOUL.md", t("Who the assistant is: its tone and character.")],
+  ["AGENTS.md", t("How the assistant works: rules, habits, what it should know about you."),
+    t("For example: I am a gardener in Leeds. Use metric units. Ask before you change a file.")],
+  ["SOUL.md", t("Who the assistant is: its tone and character."), t("For example: Warm and brief. Says when it does not know.")],
 ];
 
 export class Instructions {
   constructor(app, isOwner) {
-    this.files = FILES.map(([name, about]) => new InstructionFile(app.api, name, about, isOwner));
+    this.files = FILES.map(([name, about, example]) => new InstructionFile(app.api, name, about, example, isOwner));
     this.element = h("div", { class: "instruction-files" }, this.files.map((file) => file.element));
   }
 
@@ -23,21 +24,23 @@ export class Instructions {
 }
 
 class InstructionFile {
-  constructor(api, name, about, isOwner) {
+  constructor(api, name, about, example, isOwner) {
     this.api = api;
     this.name = name;
     this.digest = null;
     this.saved = "";
     const id = `file-${name.replace(".", "-").toLowerCase()}`;
-    this.area = h("textarea", { id, class: "long", rows: 4, readOnly: true, "aria-describedby": `${id}-about`, on: { input: () => this.update() } });
+    this.area = h("textarea", { id, class: "long", rows: 4, readOnly: true, placeholder: example, "aria-describedby": `${id}-about`, on: { input: () => this.update() } });
     this.save = button(t("Save"), () => this.write(), { class: "primary" });
     this.undo = button(t("Undo"), () => this.show(this.saved));
     this.said = h("p", { class: "notes", role: "status" });
     this.theirs = h("div");
     this.isOwner = isOwner;
+    this.body = h("div", { class: "instruction", hidden: true }, this.area, this.theirs, h("div", { class: "file-bar" }, this.said, this.undo, this.save));
+    this.none = h("p", { class: "instruction-none" });
     this.element = h("section", { class: "settings-table" },
       h("h3", {}, h("label", { for: id, class: "name" }, name), h("span", { class: "about faint", id: `${id}-about` }, about)),
-      h("div", { class: "instruction" }, this.area, this.theirs, h("div", { class: "file-bar" }, this.said, this.undo, this.save)));
+      this.body, this.none);
     this.load();
   }
 
@@ -52,11 +55,24 @@ class InstructionFile {
       this.area.readOnly = !note.editable;
       this.saved = note.text;
     } catch (error) {
-      return void (this.said.textContent = sentence(error));
+      return void fill(this.none, sentence(error));
     }
-    if (!this.digest) this.area.placeholder = this.isOwner ? t("This file does not exist yet.") : t("The owner has written nothing here.");
     this.show(this.saved);
+    if (!this.digest) {
+      return void fill(this.none, this.isOwner ? [t("Nothing is written here yet."), " ", button(t("Write {file}", { file: this.name }), () => this.begin(), { class: "worded" })] : t("The owner has written nothing here."));
+    }
+    this.open();
     if (!this.isOwner) this.said.textContent = t("Only the owner changes this file.");
+  }
+
+  open() {
+    this.none.remove();
+    this.body.hidden = false;
+  }
+
+  begin() {
+    this.open();
+    this.area.focus();
   }
 
   show(text) {

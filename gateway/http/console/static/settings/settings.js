@@ -1,6 +1,6 @@
 // The page `#/settings`: every key of the configuration, in groups, with a search over all of them; changes are shown, checked
 // while one types, and saved together. `#/settings/GROUP` and `#/settings/KEY` open a group, and a key in it. Other people than
-// the owner see the instructions.
+// the owner see the instructions and their sign-ins.
 //
 //   draft          the unsaved changes, and what the gateway says about them
 //   groups         the groups, and the words for keys
@@ -8,11 +8,13 @@
 //   fields         editors of values by their kind
 //   save_bar       what is changed, its faults, undo and save, and what the reload said
 //   instructions   AGENTS.md and SOUL.md
+//   browsers       the browsers that are signed in
 
 import { fill, h } from "../elements.js";
 import { sentence } from "../format.js";
 import { icon } from "../icons.js";
 import { t, tn } from "../language.js";
+import { SignedInBrowsers } from "./browsers.js";
 import { draftOf } from "./draft.js";
 import { GROUPS, groupOf, MODELS, titleOf } from "./groups.js";
 import { Instructions } from "./instructions.js";
@@ -35,7 +37,7 @@ class SettingsPage {
     this.isOwner = app.person.id === OWNER;
     this.draft = draftOf(app);
     this.wanted = key;
-    this.groups = this.isOwner ? GROUPS : GROUPS.filter(({ id }) => id === "instructions");
+    this.groups = this.isOwner ? GROUPS : GROUPS.filter(({ personal }) => personal);
     this.group = this.groups.find(({ id }) => id === key) ?? this.groups.find(({ id }) => id === groupOf(key || "-")) ?? this.groups[0];
     if (!key) [this.group] = this.groups;
     this.rows = [];
@@ -79,14 +81,14 @@ class SettingsPage {
 
   async load() {
     if (!this.isOwner) return this.show();
-    if (this.draft.report) this.show();
-    else fill(this.content, h("p", { class: "nothing" }, t("Loading…")));
+    this.show();
     try {
       const before = this.draft.report?.digest;
       await this.draft.load();
       if (before !== this.draft.report.digest || !this.rows.length) this.show();
     } catch (error) {
-      fill(this.content, h("p", { class: "settings-fault" }, sentence(error)));
+      this.fault = sentence(error);
+      this.show();
     }
     this.reveal();
     this.suggest();
@@ -120,17 +122,19 @@ class SettingsPage {
         link.scrollIntoView({ block: "nearest", inline: "center" }); // they stand in a row where the page is narrow
       } else link.removeAttribute("aria-current");
     }
-    if (query) this.showFound(query);
+    if (query && this.draft.report) this.showFound(query);
     else fill(this.content, this.shown(this.group));
     this.updated();
   }
 
   shown(group) {
-    const tables = this.isOwner && this.draft.report ? this.tables((key) => groupOf(key) === group.id, group) : null;
+    const missing = this.fault ? h("p", { class: "settings-fault" }, this.fault) : h("p", { class: "nothing" }, t("Loading…"));
+    const tables = this.draft.report ? this.tables((key) => groupOf(key) === group.id, group) : group.keys.length && this.isOwner ? missing : null;
     return h("section", { "aria-labelledby": "settings-title" },
       h("h2", { id: "settings-title" }, group.title),
       h("p", { class: "lede" }, group.about),
       group.id === "instructions" ? (this.instructions ??= new Instructions(this.app, this.isOwner)).element : null,
+      group.id === "browsers" ? (this.browsers ??= new SignedInBrowsers(this.app)).element : null,
       tables);
   }
 
