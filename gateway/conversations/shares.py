@@ -6,7 +6,8 @@ A link contains a random secret, of which only the SHA-256 is stored. The line f
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from types import TracebackType
@@ -17,6 +18,7 @@ import msgspec
 from gateway.protocol.slash_commands import parse_command
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import MessageReceived, ModelReplied, Recorded, ToolReturned, TurnEnded
+from sessions.events.messages import Attachment
 from sessions.store.catalog import SessionRow
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
@@ -39,7 +41,8 @@ class ConversationShared(
 ):
     """A person made a link to a conversation as it was then, or, if it is `live`, as it grows.
 
-    `digest` is the SHA-256 of the secret. `expires` is a time (RFC 3339), or empty. Tools are shown only if `tools` is True.
+    `digest` is the SHA-256 of the secret. `expires` is a time (RFC 3339), or empty. Tools are shown only if `tools` is True,
+    and files only if `files` is True; otherwise they are named.
     """
 
     share: str
@@ -50,6 +53,7 @@ class ConversationShared(
     expires: str = ""
     live: bool = False
     tools: bool = False
+    files: bool = False
 
 
 class ShareRevoked(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="share_revoked"):
@@ -106,7 +110,7 @@ class Shares:
         return [self._log.problem] if self._log.problem else []
 
     async def make(
-        self, rows: Sequence[SessionRow], *, days: float | None, live: bool, tools: bool
+        self, rows: Sequence[SessionRow], *, days: float | None, live: bool, tools: bool, files: bool
     ) -> tuple[ConversationShared, str]:
         """Make a link to the conversation of these sessions, oldest first, durably; return it with its secret.
 
@@ -122,6 +126,7 @@ class Shares:
             expires=stamp(self._now() + timedelta(days=days)) if days else "",
             live=live,
             tools=tools,
+            files=files,
         )
         await writer.append_durable(made)
         return made, secret
@@ -166,24 +171,42 @@ def shown_sessions(made: ConversationShared, rows: Sequence[SessionRow]) -> list
     return [SharedSession(session=row.session, upto=row.head) for row in ordered]
 
 
-def shown_events(lines: Sequence[bytes], *, tools: bool) -> list[dict[str, Any]]:
+def shown_events(lines: Sequence[bytes], made: ConversationShared) -> list[dict[str, Any]]:
     """Return what a link shows of these lines: messages, answers and, if wanted, tools. Commands are left out, and so is
     everything about people and the gateway."""
-    found = []
+    return [
+        {"seq": recorded.seq, "at": recorded.at, "turn": recorded.turn} | fields
+        for recorded in _decoded(lines)
+        if (fields := _shown(recorded, made)) is not None
+    ]
+
+
+def shown_files(lines: Sequence[bytes], made: ConversationShared) -> list[Attachment]:
+    """Return the files that a link shows of these lines."""
+    return [file for recorded in _decoded(lines) for file in _files_of(recorded, made)] if made.files else []
+
+
+def _decoded(lines: Sequence[bytes]) -> Iterator[Recorded]:
     for line in lines:
-        try:
-            recorded = decode(line)
-        except InvalidLine:
-            continue
-        if (fields := _shown(recorded, tools=tools)) is not None:
-            found.append({"seq": recorded.seq, "at": recorded.at, "turn": recorded.turn} | fields)
-    return found
+        with suppress(InvalidLine):
+            yield decode(line)
 
 
-def _shown(recorded: Recorded, *, tools: bool) -> dict[str, Any] | None:
+def _files_of(recorded: Recorded, made: ConversationShared) -> tuple[Attachment, ...]:
     match recorded.event:
+        case MessageReceived(text=text, attachments=files) if parse_command(text) is None:
+            return files
+        case ToolReturned(attachments=files) if made.tools:
+            return files
+        case _:
+            return ()
+
+
+def _shown(recorded: Recorded, made: ConversationShared) -> dict[str, Any] | None:
+    event, tools = recorded.event, made.tools
+    files = [_file(each, with_hash=made.files) for each in _files_of(recorded, made)]
+    match event:
         case MessageReceived() as message if parse_command(message.text) is None:
-            files = [{"name": each.name, "media": each.media, "bytes": each.bytes} for each in message.attachments]
             return {"kind": "message_received", "text": message.text, "attachments": files}
         case ModelReplied() as reply if reply.text or (tools and reply.calls):
             calls = [{"id": call.id, "tool": call.tool, "arguments": call.arguments} for call in reply.calls]
@@ -197,8 +220,15 @@ def _shown(recorded: Recorded, *, tools: bool) -> dict[str, Any] | None:
         case ToolReturned() as returned if tools:
             call = {"of": returned.call.of, "index": returned.call.index}
             shown = {"kind": "tool_returned", "call": call, "outcome": returned.outcome, "output": returned.output}
-            return shown | {"diff": returned.diff, "exit_code": returned.exit_code, "millis": returned.millis}
+            more = {"diff": returned.diff, "exit_code": returned.exit_code, "millis": returned.millis}
+            return shown | more | {"attachments": files}
         case TurnEnded(outcome=outcome, millis=millis):
             return {"kind": "turn_ended", "outcome": outcome, "millis": millis}
         case _:
             return None
+
+
+def _file(file: Attachment, *, with_hash: bool) -> dict[str, Any]:
+    named: dict[str, Any] = {"name": file.name, "media": file.media, "bytes": file.bytes}
+    size = {"width": file.width, "height": file.height} if file.width else {}
+    return named | size | ({"sha256": file.sha256} if with_hash else {})

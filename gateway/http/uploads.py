@@ -163,9 +163,14 @@ class Uploads:
             found = await self._attachments.find(person, digest)
         except StorageFailed as error:
             return refusal(503, "storage_failed", sentence_of(error))
-        if found is None or (path := await self._attachments.file(digest)) is None:
-            return refusal(404, "unknown_attachment", f"You have no attachment {digest[:64]}.")
-        return web.FileResponse(path, headers={**HEADERS, "Content-Type": found.media, **_download(found)})
+        response = None if found is None else await self.response(found)
+        return response or refusal(404, "unknown_attachment", f"You have no attachment {digest[:64]}.")
+
+    async def response(self, attachment: Attachment) -> web.FileResponse | None:
+        """Return a response with the bytes of an attachment; None if they are gone."""
+        if (path := await self._attachments.file(attachment.sha256)) is None:
+            return None
+        return web.FileResponse(path, headers={**HEADERS, "Content-Type": attachment.media, **_download(attachment)})
 
     def _too_large(self) -> web.Response:
         return refusal(413, "too_large", f"The limit for an attachment is {self.limit()} bytes (gateway.attachment_bytes).")

@@ -46,7 +46,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder, check, log_warning
-from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_route
+from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_routes
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
@@ -297,10 +297,10 @@ class Daemon:
             server,
             instruments,
             endpoints=[
-                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections), services.access),
+                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections), services),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
-            routes=[*console_routes(services), shared_route(gateway), mcp_server.route, hooks.route],
+            routes=[*console_routes(services), *shared_routes(gateway, services.uploads), mcp_server.route, hooks.route],
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:

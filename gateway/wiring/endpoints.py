@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from gateway.auth.access import Access, NotAuthorized
+from gateway.auth.access import NotAuthorized
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight
+from gateway.http.uploads import Uploads
 from gateway.http.web import Admitted, Endpoint, owner_only
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.status.instruments import GatewayContext
@@ -43,6 +44,8 @@ TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
 COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
 NOTE = r"/api/notes/{path:.{1,4096}}"
 FACT = "/api/facts/{id:[^/]{1,200}}"
+SHARED = "/api/shared/{secret:[A-Za-z0-9_-]{1,100}}"
+SHARED_FILE = r"/files/{session:[A-Za-z0-9-]{1,64}}/{seq:\d{1,9}}/{sha256:[0-9a-f]{64}}"
 CHANNEL = "/api/channels/{name:[^/]{1,100}}"
 PAIRING = r"/api/pairings/{address:.{1,400}}"
 
@@ -51,12 +54,12 @@ class _LazyEndpoints:
     """The console's endpoints, each created at its first request."""
 
     def __init__(
-        self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview], access: Access
+        self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview], services: ConnectionServices
     ) -> None:
         self._gateway = gateway
         self._context = context
         self._overview = overview
-        self._access = access
+        self._services = services
 
     @cached_property
     def configuration(self) -> ConfigEndpoints:
@@ -69,7 +72,7 @@ class _LazyEndpoints:
             sources, references = self._context.config.sources, self._context.config.references
             return check(sources.path, references.environment, sources.overrides, hooks, text)
 
-        return ConfigEndpoints(self._context, hooks, self._access, check_text)
+        return ConfigEndpoints(self._context, hooks, self._services.access, check_text)
 
     @cached_property
     def composer(self) -> ComposerEndpoints:
@@ -88,7 +91,7 @@ class _LazyEndpoints:
         from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return ShareEndpoints(gateway.switchboard, gateway.shares, gateway.dependencies.clock)
+        return ShareEndpoints(gateway.switchboard, gateway.shares, self._services.uploads, gateway.dependencies.clock)
 
     @cached_property
     def context(self) -> ContextEndpoints:
@@ -139,10 +142,10 @@ class _LazyEndpoints:
 
 
 def console_endpoints(
-    gateway: Application, context: GatewayContext, overview: Callable[[], Overview], access: Access
+    gateway: Application, context: GatewayContext, overview: Callable[[], Overview], services: ConnectionServices
 ) -> list[Endpoint]:
     """Return the console's endpoints; `overview` returns the state of the gateway."""
-    of = _LazyEndpoints(gateway, context, overview, access)
+    of = _LazyEndpoints(gateway, context, overview, services)
     return [
         Endpoint("GET", SESSION, _later(lambda: of.context.session)),
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
@@ -188,19 +191,22 @@ def console_endpoints(
     ]
 
 
-def shared_route(gateway: Application) -> web.RouteDef:
-    """Return the route of links to conversations, for everybody."""
+def shared_routes(gateway: Application, uploads: Uploads) -> list[web.RouteDef]:
+    """Return the routes of links to conversations, for everybody."""
 
     @cache
     def shares() -> ShareEndpoints:
         from gateway.http.console.share_endpoints import ShareEndpoints  # noqa: PLC0415 - not at the start
 
-        return ShareEndpoints(gateway.switchboard, gateway.shares, gateway.dependencies.clock)
+        return ShareEndpoints(gateway.switchboard, gateway.shares, uploads, gateway.dependencies.clock)
 
     async def shared(request: web.Request) -> web.StreamResponse:
         return await shares().shared(request)
 
-    return web.get("/api/shared/{secret:[A-Za-z0-9_-]{1,100}}", shared)
+    async def file(request: web.Request) -> web.StreamResponse:
+        return await shares().file(request)
+
+    return [web.get(SHARED, shared), web.get(SHARED + SHARED_FILE, file)]
 
 
 def _later(method: Callable[[], Admitted]) -> Admitted:

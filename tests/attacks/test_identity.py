@@ -26,6 +26,7 @@ OPEN = {
     ("GET", "/service-worker.js"),
     ("GET", "/shared/{secret}"),
     ("GET", "/api/shared/{secret}"),  # unknown links are all the same 404: tests/gateway/test_shares.py
+    ("GET", "/api/shared/{secret}/files/{session}/{seq}/{sha256}"),  # likewise, and only files that the link shows
     ("GET", "/console/{digest}/{path}"),
     ("GET", "/api/session"),
     ("POST", "/api/sign-in"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,32 @@ from tests.console.browser import visiting
 from tests.console.test_chat import entries, say
 from tests.console.test_sidebar import begin, rows
 from tests.gateway.gateways import gateway
+from tests.gateway.test_shares import share
+from tests.pictures import png
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_the_pictures_of_a_conversation_are_seen_by_a_link(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as guest:
+        client = await running.connect()
+        files = [
+            {"data": base64.b64encode(data).decode(), "name": name}
+            for data, name in ((png(30, 20), "roof.png"), (b"of the roof", "notes.txt"))
+        ]
+        await client.say("send", id="1", session="main", text="The roof", attachments=files)
+        await client.until_event("turn_ended")
+        paths = [(await share(running, files=wanted)).removeprefix("/api") for wanted in (True, False)]
+        await guest.page.goto(f"{guest.url}{paths[0]}")
+        picture = guest.page.get_by_role("img", name="roof.png")
+        await expect(picture).to_have_js_property("naturalWidth", 30)
+        async with guest.page.expect_download() as download:
+            await guest.page.get_by_role("link", name="notes.txt").click()
+        assert Path(await (await download.value).path()).read_text() == "of the roof"
+        assert await faults(guest.page) == []
+        await guest.page.goto(f"{guest.url}{paths[1]}")
+        await expect(guest.page.locator(".file")).to_have_text(["roof.png", "notes.txt"])
+        assert (guest.errors, guest.elsewhere) == ([], [])
 
 
 async def test_a_conversation_is_read_by_a_link_until_that_is_revoked(tmp_path: Path, browser: Browser) -> None:

@@ -1,14 +1,16 @@
 """Read-only links to conversations.
 
-POST   /api/conversations/{key}/shares         make one: `expires_days`, `live`, `tools`
+POST   /api/conversations/{key}/shares         make one: `expires_days`, `live`, `tools`, `files`
 GET    /api/conversations/{key}/shares         those of a conversation
 DELETE /api/conversations/{key}/shares/{id}    revoke one
 GET    /api/shared/{secret}                    what it shows, for everybody who has it
+GET    /api/shared/{secret}/files/{session}/{seq}/{sha256}   a file of an event that it shows
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import msgspec
@@ -17,10 +19,11 @@ from aiohttp import web
 from gateway.auth.limits import AuthThrottle, source_of
 from gateway.auth.people import Admission, token_digest
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.conversations.shares import ConversationShared, SharedSession, Shares, shown_events, shown_sessions
+from gateway.conversations.shares import ConversationShared, SharedSession, Shares, shown_events, shown_files, shown_sessions
 from gateway.http.concurrency import Quota
 from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
 from gateway.http.responses import answer, refusal
+from gateway.http.uploads import Uploads
 from gateway.support.errors import sentence_of
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
@@ -34,6 +37,9 @@ PAGE_BYTES = 512 * 1024
 OF_ONE_ADDRESS, AT_ONCE = 4, 16
 """The limits of concurrent requests by people with links, from one address and in total."""
 
+FILES_OF_ONE_ADDRESS, FILES_AT_ONCE = 32, 64
+"""The same for files, of which a browser requests many at once. Only one line of a journal is read for each."""
+
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a link. Without `expires_days` it works until it is revoked."""
@@ -41,16 +47,19 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expires_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] | None = None
     live: bool = False
     tools: bool = False
+    files: bool = True
 
 
 class ShareEndpoints:
     """The endpoints: for people, about their own conversations, and for everybody with a link."""
 
-    def __init__(self, switchboard: Switchboard, shares: Shares, clock: Clock) -> None:
+    def __init__(self, switchboard: Switchboard, shares: Shares, uploads: Uploads, clock: Clock) -> None:
         self._switchboard = switchboard
         self._shares = shares
+        self._uploads = uploads
         self._throttle = AuthThrottle(clock.monotonic)
-        self._running = Quota(OF_ONE_ADDRESS, AT_ONCE)
+        self._pages = Quota(OF_ONE_ADDRESS, AT_ONCE)
+        self._files = Quota(FILES_OF_ONE_ADDRESS, FILES_AT_ONCE)
 
     async def make(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Make a link and return its id and path, which nobody can read again."""
@@ -61,7 +70,9 @@ class ShareEndpoints:
             if not rows:
                 return _not_found()
             ordered = sorted(rows, key=lambda row: (row.opened_at, row.session))
-            made, secret = await self._shares.make(ordered, days=wish.expires_days, live=wish.live, tools=wish.tools)
+            made, secret = await self._shares.make(
+                ordered, days=wish.expires_days, live=wish.live, tools=wish.tools, files=wish.files
+            )
         except BodyRefused as refused:
             return refused.response
         except msgspec.MsgspecError as error:
@@ -76,7 +87,7 @@ class ShareEndpoints:
             shares = await self._shares.of_key(admission.person.id, request.match_info["key"])
         except SessionsError as error:
             return refusal(503, "storage_failed", sentence_of(error))
-        fields = ("expires", "live", "tools")
+        fields = ("expires", "live", "tools", "files")
         found = [{"id": s.made.share, "at": s.at} | {name: getattr(s.made, name) for name in fields} for s in shares]
         return answer(200, {"shares": found})
 
@@ -91,24 +102,37 @@ class ShareEndpoints:
 
     async def shared(self, request: web.Request) -> web.StreamResponse:
         """Return a page of the events that a link shows; `next` is missing on the last one."""
+        return await self._of_link(request, self._pages, self._page)
+
+    async def file(self, request: web.Request) -> web.StreamResponse:
+        """Return a file of an event that a link shows; 404 for every other one."""
+        return await self._of_link(request, self._files, self._file)
+
+    async def _of_link(
+        self,
+        request: web.Request,
+        running: Quota,
+        respond: Callable[[ConversationShared, web.Request], Awaitable[web.StreamResponse | None]],
+    ) -> web.StreamResponse:
+        """Return the response of `respond`; 404 if the link does not work, or if it returns None."""
         secret, address = request.match_info["secret"], request.remote or ""
         if (wait := self._throttle.wait(address)) > 0:
             response = refusal(429, "busy", "Too many links that do not exist; try again later.")
             response.headers["Retry-After"] = str(int(wait) + 1)
             return response
-        if self._running.exceeded(source_of(address)):
+        if running.exceeded(source_of(address)):
             return refusal(503, "busy", "Too many requests are being handled; try again shortly.")
-        with self._running.unit(source_of(address)):
+        with running.unit(source_of(address)):
             try:
                 made = await self._shares.find(secret)
-                if made is not None and (page := await self._page(made, request)) is not None:
-                    return answer(200, page)
+                if made is not None and (found := await respond(made, request)) is not None:
+                    return found
             except SessionsError:
                 return refusal(503, "storage_failed", "The conversation cannot be read at present; try again later.")
         self._throttle.count_wrong(address, token_digest(secret))
         return _not_found()
 
-    async def _page(self, made: ConversationShared, request: web.Request) -> dict[str, object] | None:
+    async def _page(self, made: ConversationShared, request: web.Request) -> web.Response | None:
         """Return the next events after `?after=` of `?session=`, by default the first; None if there is no such session."""
         sessions = shown_sessions(made, await self._switchboard.of_key(made.person, made.key))
         wanted = request.query.get("session") or (sessions[0].session if sessions else "")
@@ -125,9 +149,20 @@ class ShareEndpoints:
             more = {"next": {"session": part.session, "after": read}}
         elif place + 1 < len(sessions):
             more = {"next": {"session": sessions[place + 1].session, "after": 0}}
-        events = await asyncio.to_thread(shown_events, lines, tools=made.tools)
+        events = await asyncio.to_thread(shown_events, lines, made)
         title = row.title if row else ""
-        return {"title": title, "live": made.live, "session_id": part.session, "events": events, **more}
+        return answer(200, {"title": title, "live": made.live, "session_id": part.session, "events": events, **more})
+
+    async def _file(self, made: ConversationShared, request: web.Request) -> web.StreamResponse | None:
+        """Return a file that the event `seq` of a session names; None if the link does not show such an event."""
+        session, seq, digest = (request.match_info[name] for name in ("session", "seq", "sha256"))
+        sessions = shown_sessions(made, await self._switchboard.of_key(made.person, made.key))
+        if not any(each.session == session and 1 <= int(seq) <= each.upto for each in sessions):
+            return None
+        lines = await asyncio.to_thread(self._switchboard.log(session).lines, int(seq), 1)
+        files = shown_files(lines[:1], made)
+        found = next((file for file in files if file.sha256 == digest), None)
+        return None if found is None else await self._uploads.response(found)
 
     async def _lines(self, part: SharedSession, after: int) -> list[bytes]:
         if after >= part.upto:

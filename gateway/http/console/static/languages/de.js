@@ -362,6 +362,7 @@ export default {
   "Share…": "Teilen …",
   "Show more ({count} characters left)": {"one": "Mehr anzeigen (noch ein Zeichen)", "other": "Mehr anzeigen (noch {count} Zeichen)"},
   "Show more ({count} lines left)": {"one": "Mehr anzeigen (noch eine Zeile)", "other": "Mehr anzeigen (noch {count} Zeilen)"},
+  "Show pictures and files, not only their names": "Bilder und Dateien zeigen, nicht nur ihre Namen",
   "Show the calls of tools and their results": "Die Aufrufe von Werkzeugen und ihre Ergebnisse zeigen",
   "Show the model these messages again instead of the summary?": "Dem Modell wieder diese Nachrichten statt der Zusammenfassung zeigen?",
   "Show the original": "Original anzeigen",

@@ -362,6 +362,7 @@ export default {
   "Share…": "Compartir…",
   "Show more ({count} characters left)": {"one": "Mostrar más (queda un carácter)", "many": "Mostrar más (quedan {count} caracteres)", "other": "Mostrar más (quedan {count} caracteres)"},
   "Show more ({count} lines left)": {"one": "Mostrar más (queda una línea)", "many": "Mostrar más (quedan {count} líneas)", "other": "Mostrar más (quedan {count} líneas)"},
+  "Show pictures and files, not only their names": "Mostrar imágenes y archivos, no solo sus nombres",
   "Show the calls of tools and their results": "Mostrar las llamadas a herramientas y sus resultados",
   "Show the model these messages again instead of the summary?": "¿Mostrar de nuevo estos mensajes al modelo en lugar del resumen?",
   "Show the original": "Mostrar el original",

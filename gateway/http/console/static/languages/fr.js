@@ -362,6 +362,7 @@ export default {
   "Share…": "Partager…",
   "Show more ({count} characters left)": {"one": "Afficher plus (encore {count} caractère)", "many": "Afficher plus (encore {count} caractères)", "other": "Afficher plus (encore {count} caractères)"},
   "Show more ({count} lines left)": {"one": "Afficher plus (encore {count} ligne)", "many": "Afficher plus (encore {count} lignes)", "other": "Afficher plus (encore {count} lignes)"},
+  "Show pictures and files, not only their names": "Afficher les images et les fichiers, pas seulement leurs noms",
   "Show the calls of tools and their results": "Montrer les appels d’outils et leurs résultats",
   "Show the model these messages again instead of the summary?": "Montrer de nouveau ces messages au modèle au lieu du résumé ?",
   "Show the original": "Afficher l’original",

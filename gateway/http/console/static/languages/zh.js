@@ -362,6 +362,7 @@ export default {
   "Share…": "共享…",
   "Show more ({count} characters left)": {"other": "显示更多（还剩 {count} 个字符）"},
   "Show more ({count} lines left)": {"other": "显示更多（还剩 {count} 行）"},
+  "Show pictures and files, not only their names": "显示图片和文件，而不只是名称",
   "Show the calls of tools and their results": "显示工具调用及其结果",
   "Show the model these messages again instead of the summary?": "让模型重新看到这些消息而不是摘要？",
   "Show the original": "显示原文",

@@ -46,7 +46,8 @@ class SharedConversation {
 
   /** Add an event. Not all of a turn are shown, so that a message is where it was received, and a reply counts for itself. */
   add(transcript, event) {
-    if (!transcript.add({ ...event, reply: event.seq }) || event.kind !== "message_received") return;
+    const attachments = event.attachments?.map((file) => ({ ...file, href: `${this.path}/files/${transcript.session}/${event.seq}/${file.sha256}` }));
+    if (!transcript.add({ ...event, ...(attachments && { attachments }), reply: event.seq }) || event.kind !== "message_received") return;
     const entry = transcript.entries.get(`${transcript.session}:${event.seq}`);
     Object.assign(entry, { state: "taken", place: event.seq, turn: event.turn });
   }

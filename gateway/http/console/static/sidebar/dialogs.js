@@ -83,10 +83,12 @@ export function sharing(app, { name, shown }) {
     ([value, words]) => h("option", { value }, words)));
   const live = h("input", { type: "checkbox" });
   const tools = h("input", { type: "checkbox" });
+  const files = h("input", { type: "checkbox", checked: true });
   const form = h("form", { on: { submit: (event) => (event.preventDefault(), tried(make)) } },
     h("p", { class: "small faint" }, t("Everybody who has the link can read the messages and answers, without signing in.")),
     h("label", { class: "check" }, t("It works"), days),
     h("label", { class: "check" }, live, t("Show what is written from now on, too")),
+    h("label", { class: "check" }, files, t("Show pictures and files, not only their names")),
     h("label", { class: "check" }, tools, t("Show the calls of tools and their results")), fault,
     h("div", { class: "choices" }, closing(t("Close")), h("button", { class: "primary", type: "submit" }, t("Create a link"))));
   open(t("Share “{name}”", { name: readable(name) }), list, form);
@@ -104,7 +106,7 @@ export function sharing(app, { name, shown }) {
 
   async function make() {
     const expires = days.value ? { expires_days: Number(days.value) } : {};
-    const { id, url } = await app.api.post(path, { ...expires, live: live.checked, tools: tools.checked });
+    const { id, url } = await app.api.post(path, { ...expires, live: live.checked, tools: tools.checked, files: files.checked });
     await draw({ id, url: location.origin + url });
     list.querySelector("input")?.select();
   }
