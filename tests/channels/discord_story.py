@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,10 @@ from tests.channels.link import Link
 from tests.channels.story import StoryService
 from tests.servers.discord_server import BOT, TOKEN, DiscordServer
 from tests.waiting import until
+
+POST = "POST /channels/{channel}/messages"
+MANY = 20
+"""More attempts than are made while posts are refused."""
 
 
 class Story(StoryService):
@@ -48,6 +52,18 @@ class Story(StoryService):
 
     def compress(self, factor: float) -> None:
         self.server.heartbeat = round(41_250 / factor)
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        code = {400: 200_000, 403: 50_013}[status]  # automatic moderation; a permission is missing
+        self.server.failures[POST] += [(status, {"code": code, "message": "No."}, {})] * MANY
+        yield
+        self.server.failures[POST].clear()
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        told = {"message": "You are being rate limited.", "retry_after": float(seconds), "global": False}
+        self.server.failures[POST].append((429, told, {"Retry-After": str(seconds)}))
+        return lambda: not self.server.failures[POST]
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ discards: mails whose connection was cut between their end and the server's repl
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from email.policy import SMTP
 from html import escape
@@ -66,6 +66,21 @@ class Story(StoryService):
     ) -> None:
         await self._stack.aclose()
         print(f"mails that were sent again with the same Message-ID: {self.repetitions}")  # noqa: T201
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        said = {
+            400: {"DATA": "554 5.6.0 The content is not accepted."},
+            403: {self.chats[0]: "550 5.7.1 You may not write there."},
+        }
+        self.servers.replies = said[status].get
+        yield
+        self.servers.replies = lambda _: None
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        waiting = ["451 4.7.1 Too many mails; try again later."]
+        self.servers.replies = lambda _: waiting.pop() if waiting else None
+        return lambda: not waiting
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -52,6 +53,14 @@ class Story(StoryService):
         await self._ana.leave()
         await self.links[0].__aexit__(None, None, None)
         await self._server.stop()
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        self._ana.write("MODE ana +b")  # only people with an account may write to her
+        await self._ana.fence()
+        yield
+        self._ana.write("MODE ana -b")
+        await self._ana.fence()
 
     def configuration(self) -> str:
         return CONFIGURATION.format(port=self.links[0].port)

@@ -4,8 +4,8 @@ matrix-nio."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -56,6 +56,22 @@ class Story(StoryService):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        path = f"/_matrix/client/v3/rooms/{self._rooms['private']}/state/m.room.power_levels"
+        levels = await self._ana.ask("GET", path)
+        await self._ana.ask("PUT", path, levels | {"events_default": 50})
+        yield
+        await self._ana.ask("PUT", path, levels)
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        """Limit the account to a message in two seconds, and send one too many."""
+        await asyncio.to_thread(self._server.limit, "bot", limited=True)
+        with suppress(AssertionError):
+            while True:
+                await self._bot.say(self._rooms["group"], "one too many")
+        return lambda: True
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:

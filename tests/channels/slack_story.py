@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,9 @@ from tests.servers.slack_blocks import text_of
 from tests.servers.slack_server import APP_TOKEN, BOT_TOKEN, BOT_USER, SlackServer
 
 KINDS = {"D1": "im", "D2": "im", "C1": "channel", "G1": "group"}
+
+MANY = 20
+"""More attempts than are made while posts are refused."""
 
 
 class Story(StoryService):
@@ -42,6 +45,17 @@ class Story(StoryService):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        for _ in range(MANY):
+            self.slack.fail("chat.postMessage", error="as_user_not_supported", status=status if status == 403 else 200)
+        yield
+        self.slack.faults["chat.postMessage"].clear()
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        self.slack.fail("chat.postMessage", error="ratelimited", status=429, retry_after=seconds)
+        return lambda: not self.slack.faults["chat.postMessage"]
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:

@@ -168,6 +168,17 @@ class StoryService(ABC):
         del factor
 
     @contextlib.asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        """Have the service refuse posts for good, with this status or the like of it, as long as the block lasts."""
+        del status
+        raise NotImplementedError
+        yield
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        """Have the service refuse the next post and ask to wait so long. Return a function that says whether it has."""
+        raise NotImplementedError
+
+    @contextlib.asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:
         """Have the service refuse posts for now, as long as the block lasts, if it ever does that."""
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from plugins.channels.telegram.telegram_channel import REPEATED
 from tests.channels.link import Link
 from tests.channels.story import StoryService
+from tests.servers.telegram_rules import Refused
 from tests.servers.telegram_server import Fault, TelegramServer
 
 CONFIGURATION = """
@@ -52,6 +53,20 @@ class Story(StoryService):
 
     def compress(self, factor: float) -> None:
         self._server.poll_seconds /= factor
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        chat = self._server.chats[CHATS["ana"]]
+        chat.refusal = Refused(
+            status, {400: "Bad Request: not enough rights", 403: "Forbidden: bot was blocked by the user"}[status]
+        )
+        yield
+        chat.refusal = None
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        faults = self._server.faults["sendmessage"]
+        faults.append(Fault(429, f"Too Many Requests: retry after {seconds}", parameters={"retry_after": seconds}))
+        return lambda: not faults
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,9 @@ messages_per_minute = 1000000
 people = {{ "*" = "owner" }}
 """
 
+MANY = 20
+"""More attempts than are made while posts are refused."""
+
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
     """Return the headers of a request, signed with openssl's algorithm and not with the channel's code."""
@@ -50,6 +53,7 @@ class Story(StoryService):
         self._posts: dict[str, tuple[str, str]] = {}
         self._count = 0
         self._limited = False
+        self._refusals: list[web.Response] = []
         self._expected: Sequence[int] = (200, 503)
 
     async def __aenter__(self) -> Self:
@@ -76,6 +80,16 @@ class Story(StoryService):
         for link in self.links:
             await link.__aexit__(None, None, None)
         await self._runner.cleanup()
+
+    @asynccontextmanager
+    async def refusing(self, status: int) -> AsyncIterator[None]:
+        self._refusals = [web.Response(status=status) for _ in range(MANY)]
+        yield
+        self._refusals.clear()
+
+    async def limit(self, seconds: int) -> Callable[[], bool]:
+        self._refusals = [web.Response(status=429, headers={"Retry-After": str(seconds)})]
+        return lambda: not self._refusals
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:
@@ -129,6 +143,8 @@ class Story(StoryService):
 
     async def _post(self, request: web.Request) -> web.Response:
         body = await request.read()
+        if self._refusals:
+            return self._refusals.pop()
         if self._limited:
             return web.Response(status=429, headers={"Retry-After": "1"})
         assert request.headers["X-Signature-256"] == signed(body)["X-Signature-256"]

@@ -42,8 +42,11 @@ MAX_BODY = 64 * 1024 * 1024
 
 _IDS = re.compile(r"/(\d{5,})")
 
-NEVER = frozenset({10003, 10004, 10008, 10013, 20026, 40005, 50001, 50006, 50007, 50013, 50024, 50035, 50083, 160005})
-"""Codes of errors that every later attempt would meet: the channel is gone, the bot may not write there, the text is bad."""
+NEVER = frozenset({10003, 10004, 10008, 10013, 20026, 40005})
+"""Codes of errors with other statuses than 400 and 403 that every later attempt would meet: what it is for is gone."""
+
+PASSING = frozenset({20016, 20022, 20028, 20029, 40062, 40333, 130000})
+"""Codes of errors with the status 400 or 403 that pass: limits, and a load that is too high."""
 
 
 class Refused(PluginError):
@@ -265,7 +268,7 @@ class DiscordApi:
 
 def undeliverable(error: Refused) -> Undeliverable | None:
     """Return the reason why a message can never be posted, if an error says so."""
-    if error.code not in NEVER:
+    if error.code not in NEVER and (error.status not in (400, 403, 413) or error.code in PASSING):
         return None
     reasons = {
         10003: "the channel no longer exists",

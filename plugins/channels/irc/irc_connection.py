@@ -53,6 +53,10 @@ _LOGIN_REFUSED = ("902", "904", "905", "906", "908")
 _BANNED = ("464", "465", "466")
 
 
+_UNNAMED = ("412", "417", "486")
+"""Errors of messages that do not name the target: no text, too long a line, and a person whom only accounts may write to."""
+
+
 class ConnectionLost(PluginError):
     """The connection ended; the message says why, as the beginning of a sentence."""
 
@@ -389,7 +393,8 @@ class IrcConnection:
         echo = line.command == "PRIVMSG" and self.is_me(line.nick) and self.folded(line.parameter(0)) == attempt.target
         if echo:
             attempt.receipt = line.tags.get("msgid", "")
-        if _is_error(line) and (answered if self._labels else self.folded(line.parameter(1)) == attempt.target):
+        concerns = line.command in _UNNAMED or self.folded(line.parameter(1)) == attempt.target
+        if _is_error(line) and (answered if self._labels else concerns):
             attempt.refused = Refused(line.command, _said(line))
         else:
             attempt.accepted += answered if self._labels else echo

@@ -51,6 +51,14 @@ class SlackError(PluginError):
         self.code = code
 
 
+class SlackStatusRefused(DeliveryUnknown):
+    """Slack answered with a `status` that is no success, which the Web API does not use to refuse a call."""
+
+    def __init__(self, method: str, status: int) -> None:
+        super().__init__(f"Slack answered {method} with the status {status}.")
+        self.status = status
+
+
 class SlackApi:
     """The Web API with a token."""
 
@@ -65,6 +73,7 @@ class SlackApi:
         Raises:
             SlackError: Slack refused it.
             TryLater: Slack asks to wait.
+            SlackStatusRefused: Slack answered with another status than 200.
             DeliveryUnknown: The call may have had its effect.
         """
         try:
@@ -80,7 +89,7 @@ class SlackApi:
         except StatusRefused as error:
             if error.status == 429:
                 raise TryLater(1.0 if error.retry_after is None else error.retry_after, "Slack asks to wait.") from error
-            raise DeliveryUnknown(f"Slack answered {method} with the status {error.status}.") from error
+            raise SlackStatusRefused(method, error.status) from error
         except ProviderError as error:
             raise DeliveryUnknown(f"Slack did not answer {method}: {error}") from error
         return _result(method, body)

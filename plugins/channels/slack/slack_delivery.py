@@ -17,7 +17,7 @@ from typing import Any
 
 from plugins.api.channel import DeliveryUnknown, OutboundMessage, Undeliverable
 from plugins.api.tool import OutputFile
-from plugins.channels.slack.slack_api import SlackApi, SlackError
+from plugins.channels.slack.slack_api import CREDENTIALS, SlackApi, SlackError, SlackStatusRefused
 from plugins.channels.slack.slack_blocks import blocks_of, buttons_of, escaped, fits, plain_text
 from plugins.channels.slack.slack_catch_up import Progress
 from plugins.channels.slack.slack_events import Identity, message_id
@@ -88,9 +88,9 @@ class SlackDelivery:
         except SlackError as error:
             if error.code in _NEVER:
                 raise Undeliverable(f"Slack does not deliver it: {_NEVER[error.code]} ({error.code}).") from error
-            if error.code == "missing_scope" and not message.text:
-                raise Undeliverable(str(error)) from error
-            raise
+            if error.code in CREDENTIALS or (error.code == "missing_scope" and message.text):
+                raise  # no other post would be accepted either
+            raise Undeliverable(str(error)) from error
         if not receipt:
             raise Undeliverable("The message is empty.")
         return receipt
@@ -139,6 +139,10 @@ class SlackDelivery:
             posted = await self._api.call(
                 "chat.postMessage", blocks=[*blocks, *buttons_of(message.choices)] or None, **arguments
             )
+        except SlackStatusRefused as error:
+            if error.status not in (400, 403, 413):
+                raise
+            raise Undeliverable(str(error)) from error
         except SlackError as error:
             if error.code not in _BLOCKS_REFUSED:
                 raise
