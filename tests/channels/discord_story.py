@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.channels.link import Link
-from tests.channels.story import StoryService
+from tests.channels.story import StoryService, fenced
 from tests.servers.discord_server import BOT, TOKEN, DiscordServer
 from tests.waiting import until
 
@@ -97,6 +97,9 @@ class Story(StoryService):
 
     async def posts(self, chat: str) -> Sequence[str]:
         return [post["content"] for post in self.server.posts(self._channels[chat])]
+
+    async def code(self, chat: str) -> Sequence[str]:
+        return [code for text in await self.posts(chat) for code in fenced(text)]
 
     async def sever(self, dice: random.Random) -> None:
         match dice.choice(("cut", "cut", "cut", "forget", "reconnect", "invalid")):

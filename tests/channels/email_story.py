@@ -7,10 +7,11 @@ discards: mails whose connection was cut between their end and the server's repl
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from email.policy import SMTP
-from html import escape
+from html import escape, unescape
 from types import TracebackType
 from typing import ClassVar, Self
 from urllib.parse import quote
@@ -125,3 +126,8 @@ class Story(StoryService):
                 self._shown[chat].append(text_of(content))
         self._read[chat] = len(received)
         return self._shown[chat]
+
+    async def code(self, chat: str) -> Sequence[str]:
+        bodies = [parsed(content).get_body(("html",)) for content in self.servers.mails.get(chat, [])]
+        found = [code for body in bodies if body for code in re.findall(r"(?s)<pre[^>]*>(.*?)</pre>", body.get_content())]
+        return [unescape(re.sub(r"<[^>]*>", "", code)).replace("\r\n", "\n") for code in found]

@@ -85,6 +85,10 @@ class Story(StoryService):
     async def posts(self, chat: str) -> Sequence[str]:
         return self._ana.messages(chat)
 
+    async def code(self, chat: str) -> Sequence[str]:
+        """Return the lines in a fixed width: there are no blocks of code."""
+        return [line[1:-1] for line in await self.posts(chat) if line.startswith("\x11") and line.endswith("\x11")]
+
     def _nick(self, chat: str) -> str:
         """Return the assistant's nick while it is there, else ""."""
         here = self._ana.here["#garden" if chat == "ana" else chat]  # it joins this one last

@@ -91,6 +91,16 @@ people = {{ "U1" = "owner" }}
     async def posts(self, chat: str) -> Sequence[str]:
         return [text_of(post) for post in self.slack.posts(chat)]
 
+    async def code(self, chat: str) -> Sequence[str]:
+        blocks = [
+            block for post in self.slack.posts(chat) for block in post.get("blocks", ()) if block["type"] == "rich_text"
+        ]
+        found = [element for block in blocks for element in block["elements"] if element["type"] == "rich_text_preformatted"]
+        return ["".join(part["text"] for part in element["elements"]) for element in found]
+
+    async def source(self, chat: str) -> str:
+        return str(self.slack.posts(chat))
+
 
 def escaped(text: str) -> str:
     """Return a text as Slack's clients send it."""

@@ -38,6 +38,7 @@ from typing import Any, ClassVar, Self
 
 import aiohttp
 import msgspec
+from markdown_it import MarkdownIt
 
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.channels.link import Link
@@ -157,6 +158,14 @@ class StoryService(ABC):
     @abstractmethod
     async def posts(self, chat: str) -> Sequence[str]:
         """Return the texts of everything that the assistant has posted in a chat and not deleted, oldest first."""
+
+    async def code(self, chat: str) -> Sequence[str]:
+        """Return the contents of the code blocks in the posts of a chat, oldest first."""
+        raise NotImplementedError
+
+    async def source(self, chat: str) -> str:
+        """Return the posts of a chat with their links, in any form."""
+        return "\n".join(await self.posts(chat))
 
     async def sever(self, dice: random.Random) -> None:
         """Cut the connections to the gateway, now or after some bytes."""
@@ -385,6 +394,11 @@ class StoryRun:
         self.report.posts = sum([len(await service.posts(chat)) for chat in service.chats])
         self.report.unseen = len(story.unseen())
         self.report.repeated = sum(len(posts) - len(set(posts)) for posts in story.posts.values())
+
+
+def fenced(text: str) -> list[str]:
+    """Return the contents of the code blocks of a Markdown text."""
+    return [token.content for token in MarkdownIt("commonmark").parse(text) if token.type == "fence"]
 
 
 def resident_megabytes(pid: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ async def until_posted(service: StoryService, count: int) -> list[str]:
 
 
 async def round_trip(service: StoryService) -> float:
-    """Say the first message in the first chat, and return the seconds until it is answered, on a machine that may be busy."""
+    """Say the first message in the first chat; return the seconds until it is answered, on a machine that may be busy."""
     began = asyncio.get_running_loop().time()
     await service.say(service.chats[0], "zero")
     await until_posted(service, 1)
@@ -135,3 +136,28 @@ async def test_a_service_that_asks_to_wait_is_obeyed_to_the_second(
         assert time() - began >= seconds or kind == "matrix"
         posts = await until_posted(service, 3)
     assert [post.strip() for post in posts] == ["zero", "one", "two"]
+
+
+WORDS = [f"word{number}" for number in range(1500)]
+CODE = "\n".join(f"print({number})  # {'x' * 40}" for number in range(300))
+CELLS = [f"cell{number}" for number in range(200)]
+TABLE = "| Name | Value |\n|---|---|\n" + "\n".join(f"| {a} | {b} |" for a, b in zip(CELLS[::2], CELLS[1::2], strict=True))
+LINKS = [f"https://example.org/page/{number}" for number in range(100)]
+LISTED = "\n".join(f"- see [page {number}]({link})" for number, link in enumerate(LINKS))
+ANSWER = f"# Tea\n\n{' '.join(WORDS)}\n\n```python\n{CODE}\n```\n\n{TABLE}\n\n{LISTED}\n\nThat is all."
+
+
+@pytest.mark.parametrize("kind", ["discord", "slack", "email", "irc", "webhook"])
+async def test_a_long_answer_is_posted_in_order_with_its_code_tables_and_links(kind: str, tmp_path: Path) -> None:
+    assert len(ANSWER) > 30_000
+    async with serving(kind, tmp_path, script=[{"text": ANSWER}]) as (service, _), deadline():
+        chat = service.chats[0]
+        await service.say(chat, "Is there tea?")
+        while "That is all." not in (text := "\n".join(await service.posts(chat))):
+            await asyncio.sleep(0.05)
+        code, source = await service.code(chat), await service.source(chat)
+    assert re.findall(r"\bword\d+", text) == WORDS
+    assert re.findall(r"\bcell\d+", text) == CELLS
+    assert re.findall(r"\bpage \d+", text) == [f"page {number}" for number in range(100)]
+    assert list(dict.fromkeys(re.findall(r"https://example\.org/page/\d+", source))) == LINKS
+    assert "\n".join(part.strip("\n") for part in code if "print(" in part) == CODE

@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.channels.link import Link
-from tests.channels.story import StoryService
+from tests.channels.story import StoryService, fenced
 
 SECRET = "a-secret-for-signatures-1234567890"
 
@@ -122,6 +122,9 @@ class Story(StoryService):
             if task.done():
                 task.result()  # raises what ended it
         return [text for place, text in self._posts.values() if place == chat]
+
+    async def code(self, chat: str) -> Sequence[str]:
+        return [code for text in await self.posts(chat) for code in fenced(text)]
 
     async def _send(self, chat: str) -> None:
         """Send the messages of a chat in order, each until it is stored."""
