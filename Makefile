@@ -77,7 +77,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed
-	@$(PIP) $(PACKAGE) ".[test,wire,mcp,matrix-e2e,email,postgres]"
+	@$(PIP) $(PACKAGE) ".[test,wire,mcp,matrix-e2e,email,postgres,pictures]"
 	@touch $@
 
 $(VENV)/installed-with-backends: $(VENV)/installed-for-tests

@@ -30,6 +30,7 @@ from gateway.cli.options import (
 
 if TYPE_CHECKING:
     from gateway.support.session_export import ExportFormat
+    from gateway.terminal.chat_client import PictureOption
     from plugins.host.loading import PluginFolder
 
 KINDS = ("provider", "embedding", "tool", "command", "channel", "policy")
@@ -176,6 +177,14 @@ def run(home: Path | None, file: Path | None, host: str | None, port: int | None
 @click.option("--session", default="main", show_default=True, help="The name of the conversation.")
 @click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print each answer as one line of JSON.")
+@click.option(
+    "--pictures",
+    type=click.Choice(["auto", "kitty", "iterm", "sixel", "off"]),
+    default="auto",
+    envvar="EXUVIA_PICTURES",
+    show_default=True,
+    help="How the terminal shows pictures; auto asks it [$EXUVIA_PICTURES].",
+)
 @click.argument("question", nargs=-1)
 def chat(  # noqa: PLR0917 - click passes each option by its name
     home: Path | None,
@@ -184,6 +193,7 @@ def chat(  # noqa: PLR0917 - click passes each option by its name
     session: str,
     once: bool,
     as_json: bool,
+    pictures: PictureOption,
     question: tuple[str, ...],
 ) -> None:
     """Chat with the gateway, or ask one QUESTION.
@@ -203,6 +213,7 @@ def chat(  # noqa: PLR0917 - click passes each option by its name
             session=session,
             once=once,
             as_json=as_json,
+            pictures=pictures,
             question=" ".join(question),
         )
         return terminal.chat(options)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from gateway.terminal.client.client import ChatClient
 from gateway.terminal.client.connection import ClientError, Uploaded, websocket_url
 from gateway.terminal.json_page import JsonPage
 from gateway.terminal.keyboard import Keyboard
+from gateway.terminal.pictures.shown_pictures import Pictures
 from gateway.terminal.renderer import PlainRenderer
 from gateway.terminal.repl import Repl, View
 from gateway.terminal.screen import CLIENT, Page, Screen
@@ -37,6 +38,9 @@ ASSUMED_COLUMNS = 80
 """Columns of a terminal that does not report its size."""
 
 
+PictureOption: TypeAlias = Literal["auto", "kitty", "iterm", "sixel", "off"]
+
+
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `exuvia chat`.
 
@@ -47,6 +51,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         session: The key of the conversation.
         once: Send all of the input as one message.
         as_json: Print each answer as a line of JSON.
+        pictures: How a terminal shows pictures: a protocol, "off", or "auto" to ask the terminal.
         question: A message to send, followed by the input if that is not a terminal; "" for none.
     """
 
@@ -56,6 +61,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     once: bool = False
     as_json: bool = False
+    pictures: PictureOption = "auto"
     question: str = ""
 
 
@@ -92,6 +98,7 @@ class _Chat:
     async def run(self) -> int:
         """Run one session after another; return the exit code."""
         prompt_ui = self._prompt_ui() if self._interactive and self._styled else None
+        pictures = await self._pictures(prompt_ui) if prompt_ui else None
         keys = prompt_ui or Keyboard(STANDARD_INPUT)
         patience = TERMINAL_PATIENCE if self._interactive else PIPE_PATIENCE
         session = self._options.session
@@ -106,7 +113,8 @@ class _Chat:
                 patience=patience,
                 earlier=EARLIER_EVENTS if self._interactive else 0,
             ) as client:
-                repl = Repl(client, view, keys, self._attached, pick=prompt_ui.suggest if prompt_ui else None)
+                pick = prompt_ui.suggest if prompt_ui else None
+                repl = Repl(client, view, keys, self._attached, pick=pick, pictures=pictures)
                 self._client, self._repl = client, repl
                 code = await self._run(repl, keys)
             if repl.switch_to is None:
@@ -131,6 +139,18 @@ class _Chat:
             return Page(sys.stdout, sys.stderr)
         renderer = prompt_ui or PlainRenderer(sys.stdout, styled=self._styled, columns=_columns)
         return Screen(renderer, address="" if self._options.question else self._url, session=session)
+
+    async def _pictures(self, prompt_ui: PromptUI) -> Pictures | None:
+        """Return what draws pictures on this terminal; None if it cannot show any, or shall not."""
+        if (wanted := self._options.pictures) == "off":
+            return None
+        from gateway.terminal.pictures import terminal_graphics  # noqa: PLC0415 - only where pictures may be shown
+
+        known = None if wanted == "auto" else wanted
+        terminal = STANDARD_INPUT, sys.stdout.fileno(), os.environ
+        detected = await asyncio.to_thread(terminal_graphics.detect, *terminal, protocol=known)
+        prompt_ui.typed_ahead = detected.typed
+        return Pictures(detected.graphics, prompt_ui.picture_size) if detected.graphics else None
 
     def _prompt_ui(self) -> PromptUI:
         from gateway.terminal import prompt_ui  # noqa: PLC0415 - prompt_toolkit, which only a person at a terminal needs

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
@@ -44,7 +45,7 @@ from gateway.terminal.input_line import MENTION
 from gateway.terminal.renderer import PROMPT, coloured_diff
 
 if TYPE_CHECKING:
-    from gateway.terminal.answer import Answer
+    from gateway.terminal.markdown.answer import Answer
 
 TICK_SECONDS = 0.08
 """Seconds between redraws of a streaming answer."""
@@ -123,14 +124,23 @@ def key_bindings(
     return keys
 
 
-def keep_typed_ahead(keyboard: Input) -> None:
-    """Keep input that was typed before the prompt appeared for the application that runs next.
+def parsed_keys(typed: bytes) -> list[KeyPress]:
+    """Return the keys of what was typed before the prompt read the terminal."""
+    presses = list[KeyPress]()
+    parser = Vt100Parser(presses.append)
+    parser.feed_and_flush(typed.decode("utf-8", "replace"))
+    return presses
+
+
+def keep_typed_ahead(keyboard: Input, typed: Sequence[KeyPress] = ()) -> None:
+    """Keep input that was typed before the prompt appeared, `typed` first, for the application that runs next.
 
     The terminal turned Enter into a line feed at that time, which here inserts a line break; it is turned back.
     """
     enter = KeyPress(Keys.ControlM, "\r")
-    while typed := keyboard.read_keys():
+    while typed := (typed or keyboard.read_keys()):
         store_typeahead(keyboard, [enter if press.key is Keys.ControlJ else press for press in typed])
+        typed = ()
 
 
 class PromptUI:
@@ -165,13 +175,15 @@ class PromptUI:
         self._live = ""
         self._running = ""
         """The last lines of a running tool's output."""
-        self._deferred: list[str] = []
-        """Lines that arrived while an answer streams; they are written after it."""
+        self._deferred: list[tuple[str, str]] = []
+        """Lines that arrived while an answer streams, and what is shown of them meanwhile; they are written after it."""
         self._entered: deque[str] = deque()
         """Entered messages, rendered, before `entered` is called for them."""
         self._held: dict[str, str] = {}
         """Entered messages that wait for their turn, rendered, by id."""
         self._changed = False
+        self.typed_ahead = b""
+        """What was typed before the prompt was shown."""
         self._pasted: dict[str, str] = {}
         """Long pasted texts by what is shown of them."""
         self._buffer = Buffer(
@@ -200,7 +212,8 @@ class PromptUI:
     async def lines(self) -> AsyncGenerator[str, None]:
         """Yield the entered messages until Ctrl-D. The terminal is in raw mode until then."""
         with self._keyboard.raw_mode():
-            keep_typed_ahead(self._keyboard)
+            keep_typed_ahead(self._keyboard, parsed_keys(self.typed_ahead))
+            self.typed_ahead = b""
             async with aclosing(self._entries()) as entries:
                 async for entry in entries:
                     yield entry
@@ -214,7 +227,7 @@ class PromptUI:
         finally:
             ticking.cancel()
             if self._app.is_running:
-                self._deferred += [*self._held.values(), *self._entered]
+                self._deferred += [(lines, lines) for lines in (*self._held.values(), *self._entered)]
                 self._held.clear()
                 self._entered.clear()
                 self.finish()
@@ -226,7 +239,7 @@ class PromptUI:
     def stream(self, text: str) -> None:
         """Append to the answer; it is drawn at the next tick."""
         if self._answer is None:
-            from gateway.terminal.answer import Answer  # noqa: PLC0415 - rich, which the first prompt need not wait for
+            from gateway.terminal.markdown.answer import Answer  # noqa: PLC0415 - rich, which the first prompt need not wait for
 
             self._answer = Answer()
         self._answer.add(printable(text))
@@ -245,7 +258,7 @@ class PromptUI:
 
     def document(self, text: str) -> None:
         """Write rendered Markdown."""
-        from gateway.terminal.markdown_rendering import rendered  # noqa: PLC0415 - rich, which the first prompt need not wait for
+        from gateway.terminal.markdown.markdown_rendering import rendered  # noqa: PLC0415 - rich, which the first prompt need not wait for
 
         self._put(rendered(text, self._columns))
 
@@ -260,6 +273,10 @@ class PromptUI:
     def diff(self, text: str) -> None:
         """Write a diff in colours."""
         self._put(coloured_diff(text))
+
+    def picture(self, drawing: str, caption: str) -> None:
+        """Write a picture; while an answer streams, only its caption is shown."""
+        self._put(drawing, f"\x1b[2m{caption}\x1b[0m\n")
 
     def running(self, tail: str) -> None:
         """Show the lines above the activity, each cut to the width of the terminal."""
@@ -287,7 +304,7 @@ class PromptUI:
     def flush(self) -> None:
         """Write finished lines above the live area, and redraw that."""
         if self._answer is None:
-            self._above += "".join(self._deferred)
+            self._above += "".join(lines for lines, _ in self._deferred)
             self._deferred.clear()
         if self._above:
             lines, self._above = self._above.replace("\n", "\r\n"), ""
@@ -325,7 +342,7 @@ class PromptUI:
 
     def _below(self) -> list[str]:
         """Return what is shown below the streaming answer."""
-        return [*self._deferred, *self._held.values(), *self._entered]
+        return [*(shown for _, shown in self._deferred), *self._held.values(), *self._entered]
 
     def _status(self) -> StyleAndTextTuples:
         turn = SPINNER[int(time.monotonic() / TICK_SECONDS) % len(SPINNER)]
@@ -343,6 +360,10 @@ class PromptUI:
         # The last column stays empty: terminals differ in wrapping a line that fills it.
         return max(8, min(self._output.get_size().columns - 1, PROSE_COLUMNS))
 
+    def picture_size(self) -> tuple[int, int]:
+        """Return the columns and rows that a picture may have."""
+        return self._columns, max(3, self._output.get_size().rows * 2 // 3)
+
     async def _tick(self) -> None:
         pause = TICK_SECONDS
         while True:
@@ -357,8 +378,8 @@ class PromptUI:
                 self._app.invalidate()
             pause = max(TICK_SECONDS, BUSY_SHARE * (time.perf_counter() - began))
 
-    def _put(self, lines: str) -> None:
-        self._deferred.append(lines)
+    def _put(self, lines: str, meanwhile: str | None = None) -> None:
+        self._deferred.append((lines, lines if meanwhile is None else meanwhile))
         self.flush()
 
     # --- input --------------------------------------------------------------------------------------------------------

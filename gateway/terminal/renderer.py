@@ -46,6 +46,9 @@ class Renderer(Protocol):
     def diff(self, text: str) -> None:
         """Write a unified diff like `verbatim`, in colours if possible."""
 
+    def picture(self, drawing: str, caption: str) -> None:
+        """Write a picture, the escape sequence of which ends on a new line, or its caption if that is impossible."""
+
     def running(self, tail: str) -> None:
         """Show the last lines of a running tool's output, which must be printable, in place of the ones before, if possible;
         "" for none."""
@@ -110,6 +113,9 @@ class PlainRenderer:
 
     def diff(self, text: str) -> None:
         self._write(coloured_diff(text) if self._styled else printable(text))
+
+    def picture(self, drawing: str, caption: str) -> None:
+        self.dim(caption)
 
     def running(self, tail: str) -> None:
         """Do nothing: lines that were written cannot be replaced."""

@@ -22,8 +22,9 @@ from gateway.terminal.client.signals import Happened
 from gateway.terminal.json_page import JsonPage
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.local_commands import own_help, own_help_of, own_hint
+from gateway.terminal.pictures.shown_pictures import Pictures, files_of
 from gateway.terminal.screen import Page, Screen
-from sessions.events.events import ApprovalAsked, ApprovalScope
+from sessions.events.events import ApprovalAsked, ApprovalScope, Event, UnknownEvent
 
 TWICE_SECONDS = 2.0
 """Seconds within which a second Ctrl-C leaves the program if no turn runs."""
@@ -62,6 +63,7 @@ class Repl:
 
     `attached` are the files of the next message, in a list that the caller keeps. `switch_to` is the key to continue
     with once `run` has returned. `pick` puts a text into the input line and opens its completions, if there can be any.
+    `pictures` draws pictures, if the terminal can show them.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Repl:
         attached: list[Uploaded],
         *,
         pick: Callable[[str], None] | None = None,
+        pictures: Pictures | None = None,
     ) -> None:
         self.switch_to: str | None = None
         self._client = client
@@ -79,6 +82,7 @@ class Repl:
         self._keys = keys
         self._attached = attached
         self._pick = pick
+        self._pictures = pictures or Pictures(None, lambda: (0, 0))
         self._uploading = ""
         self._activity = Activity()
         self._pending = PendingReplies()
@@ -314,11 +318,18 @@ class Repl:
             self._view.show(received, ours=ours)
             self._activity.fold(received, time.monotonic())
             if isinstance(received, Happened):
+                await self._show_files(received.recorded.event)
                 self._pending.fold(received.session_id, received.recorded)
                 self._complete_help()
                 self._show_early()
             if not isinstance(received, Delta | Reasoning | Output):
                 self._prompt()
+
+    async def _show_files(self, event: Event | UnknownEvent) -> None:
+        """Show the files of an event below it."""
+        if isinstance(self._view, Screen) and self._interactive and (files := files_of(event)):
+            for file, drawing in await self._pictures.drawings(files, self._client.download):
+                self._view.file(file.caption, drawing)
 
     def _is_early(self, delta: Delta) -> bool:
         """Return True if a delta arrived before the event that says which messages its turn has taken.

@@ -10,6 +10,7 @@ from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line, thought_line
 from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
+from gateway.terminal.pictures.shown_pictures import files_of
 from gateway.terminal.renderer import PROMPT, Renderer
 from gateway.terminal.shown_calls import FinishedCall, FinishedThought, ShownCalls
 from sessions.events.events import (
@@ -174,6 +175,14 @@ class Screen:
         self._renderer.document(text)
         self._renderer.flush()
 
+    def file(self, caption: str, drawing: str | None) -> None:
+        """Show a file of the last event: a picture if there is a drawing, and its caption."""
+        if drawing is not None:
+            self._renderer.picture(drawing, caption)
+        else:
+            self._renderer.dim(caption)
+        self._renderer.flush()
+
     def unfold(self) -> None:
         """Show the output of the running tool, or what the model thinks, or hide it again; if there is none, show the last
         call or thought in full, and when called again the one before it."""
@@ -222,6 +231,8 @@ class Screen:
             match each.event:
                 case MessageReceived():
                     self._renderer.dim(f"{PROMPT}{_shortened(printable(each.event.text), EARLIER_LINES)}")
+                    for file in files_of(each.event):
+                        self._renderer.dim(file.caption)
                 case ModelReplied() if each.event.text.strip():
                     self._renderer.document(_shortened(each.event.text, EARLIER_LINES))
                 case CommandAnswered():
@@ -322,10 +333,8 @@ class Screen:
             self._renderer.diff(_shortened(result.diff))
         self._renderer.dim(f"output, shortened from {result.cut_from:,} bytes:" if result.cut_from else "output:")
         self._renderer.verbatim(_shortened(result.output) or "(nothing)")
-        for file in result.attachments:
-            self._renderer.dim(
-                f"{one_line(file.name or 'a file', 60)} ({file.media}, {file.bytes:,} bytes): the console shows it"
-            )
+        for file in files_of(result):
+            self._renderer.dim(file.caption)
 
     def _replied(self, session: str, turn: int | None, event: ModelReplied) -> None:
         if event.reasoning and self._thought != (session, turn, event.reply):

@@ -132,7 +132,7 @@ class _LazyEndpoints:
     def sign_ins(self) -> SignInList:
         from gateway.http.console.signing_in import SignInList  # noqa: PLC0415 - not at the start
 
-        return SignInList(self._access)
+        return SignInList(self._services.access)
 
     @cached_property
     def doctor(self) -> SelfExamination:

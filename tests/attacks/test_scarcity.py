@@ -152,7 +152,7 @@ def test_every_cache_bounds_the_length_of_its_texts() -> None:
     closed = {
         "plugins/policies/languages/prompts.py",
         "plugins/support/text/stemming.py",
-        "gateway/terminal/markdown_parser.py",
+        "gateway/terminal/markdown/markdown_parser.py",
     }
     """Their arguments are names of languages and kinds of blocks, of which there are few."""
     closed |= {"gateway/conversations/context/conversation_config.py"}

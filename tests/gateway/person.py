@@ -97,14 +97,15 @@ class Display:
 
 
 _PIECE = re.compile(
-    r"\x1b\[(?P<number>[?0-9;]*)(?P<final>[A-Za-z])|\x1b[^\[]|(?P<control>[\r\n\x07\x08])|(?P<text>[^\x1b\r\n\x07\x08]+)"
+    r"\x1b[_P][^\x1b]*\x1b\\|\x1b\](?:[^\x07\x1b]*)(?:\x07|\x1b\\)|\x1b\[(?P<number>[?0-9;]*)(?P<final>[A-Za-z])|\x1b[^\[_P\]]|(?P<control>[\r\n\x07\x08])|(?P<text>[^\x1b\r\n\x07\x08]+)"
 )
 
 
 class Terminal:
-    """A terminal: `until` waits for output, `types` presses keys."""
+    """A terminal: `until` waits for output, `types` presses keys. `answer` is what it says of itself (DA1) if asked."""
 
-    def __init__(self, columns: int = 80, rows: int = 24) -> None:
+    def __init__(self, columns: int = 80, rows: int = 24, *, answer: bytes = b"\x1b[?62;22c") -> None:
+        self._answer = answer
         self.bytes = b""
         """All that was ever written to it."""
         self._display = Display(columns, rows)
@@ -167,4 +168,6 @@ class Terminal:
     def _read(self) -> None:
         piece = os.read(self._near, 65536)
         self.bytes += piece
+        if b"\x1b[c" in piece:
+            os.write(self._near, self._answer)
         self._display.write(self._decode(piece))

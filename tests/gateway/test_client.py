@@ -15,8 +15,9 @@ from gateway.auth.token import rotate_token
 from gateway.config.keys import load_config
 from gateway.protocol.client_frames import Delta
 from gateway.support.home import Home
-from gateway.terminal.client.client import ChatClient, EventDedup, MessageRefused, NewEvent
+from gateway.terminal.client.client import ChatClient, MessageRefused
 from gateway.terminal.client.connection import ConnectionRefused, NotConnected, websocket_url
+from gateway.terminal.client.dedup import EventDedup, NewEvent
 from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed
 from sessions.events.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy

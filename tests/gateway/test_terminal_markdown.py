@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from wcwidth import wcswidth
 
 from gateway.support.printable import printable
-from gateway.terminal.answer import Answer
-from gateway.terminal.markdown_parser import split
-from gateway.terminal.markdown_rendering import code_lines, rendered
+from gateway.terminal.markdown.answer import Answer
+from gateway.terminal.markdown.markdown_parser import split
+from gateway.terminal.markdown.markdown_rendering import code_lines, rendered
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

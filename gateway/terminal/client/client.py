@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from enum import Enum
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -44,9 +43,11 @@ from gateway.terminal.client.connection import (
     NotConnected,
     TokenRefused,
     Uploaded,
+    download,
     upload,
     websocket_url,
 )
+from gateway.terminal.client.dedup import EventDedup, NewEvent
 from gateway.terminal.client.local_gateway import TokenMissing, read_token
 from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
 from sessions.events.codec import InvalidLine, decode
@@ -74,63 +75,6 @@ class MessageRefused(ClientError):
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-class NewEvent(Enum):
-    """The relation of an event to the last one seen of its session."""
-
-    NEW = "new"
-    REPEATED = "repeated"
-    AHEAD = "ahead"
-    """Earlier events are missing: request them, and this one is sent again after them."""
-
-
-class EventDedup:
-    """The last seq seen of each session, oldest session first: repeated events are skipped, missing ones requested.
-
-    After `/new` the old session may still append events while the new one runs, so there is a position in each.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        self._closed: set[str] = set()
-
-    def start(self, session_id: str, seq: int) -> None:
-        """Mark everything up to `seq` of an unknown session as seen."""
-        self._last.setdefault(session_id, seq)
-
-    def reset(self) -> None:
-        """Forget all positions."""
-        self._last.clear()
-        self._closed.clear()
-
-    def arrive(self, session_id: str, seq: int) -> NewEvent:
-        """Record an event unless earlier ones are missing; return how it relates to the last one seen."""
-        last = self._last.get(session_id)
-        if last is None:
-            # In the first session any event may come first; a later session is followed from its beginning.
-            last = 0 if self._last else seq - 1
-        if seq <= last:
-            return NewEvent.REPEATED
-        if seq > last + 1:
-            return NewEvent.AHEAD
-        self._last[session_id] = seq
-        return NewEvent.NEW
-
-    def close(self, session_id: str) -> None:
-        """Mark a session as complete."""
-        self._closed.add(session_id)
-
-    @property
-    def position(self) -> tuple[str, int] | None:
-        """The oldest session that may have more events, and the last seq seen in it; None before any event.
-
-        A client subscribes from here after a lost connection.
-        """
-        for session_id, seq in self._last.items():
-            if session_id not in self._closed:
-                return session_id, seq
-        return next(reversed(self._last.items())) if self._last else None
 
 
 class _Unaccepted(msgspec.Struct, frozen=True):
@@ -240,6 +184,10 @@ class ChatClient:
     async def upload(self, file: Path) -> Uploaded:
         """Upload a file for the next message; raise UploadRefused on failure."""
         return await upload(self._http, self._url, self._token, file)
+
+    async def download(self, sha256: str, limit: int) -> bytes:
+        """Return the content of an attachment; raise DownloadFailed if it is gone or has more bytes than `limit`."""
+        return await download(self._http, self._url, self._token, sha256, limit)
 
     async def list_sessions(self) -> bool:
         """Request the list of sessions again, and return once `sessions` has it; return False without a connection."""

@@ -1,4 +1,4 @@
-"""Connections to a gateway: one websocket, file uploads, and their errors.
+"""Connections to a gateway: one websocket, uploads and downloads of files, and their errors.
 
 GatewayError
 └── ClientError
@@ -6,7 +6,8 @@ GatewayError
     ├── ConnectionRefused      a gateway refused this client: its host name or protocol version
     │   └── TokenRefused       the token is invalid
     ├── MessageRefused         one message was rejected; the connection continues (in `client`)
-    └── UploadRefused          a file could not be uploaded
+    ├── UploadRefused          a file could not be uploaded
+    └── DownloadFailed         a file could not be downloaded
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ IDLE_SECONDS = 60.0
 
 LARGEST_FRAME = 64 * 1024 * 1024
 """Bytes of the largest frame that is read, far beyond the protocol's largest."""
+
+DOWNLOAD_PIECE = 64 * 1024
 
 UNAUTHORIZED = 4401
 """The close code for an invalid token."""
@@ -154,11 +157,15 @@ def _handshake_error(url: str, status: int) -> ClientError:
     return ConnectionRefused(f"The server at {url} is not an Exuvia gateway (status {status}).")
 
 
-# --- uploads ----------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 class UploadRefused(ClientError):
     """A file that could not be uploaded."""
+
+
+class DownloadFailed(ClientError):
+    """An attachment that could not be downloaded."""
 
 
 class Uploaded(msgspec.Struct, frozen=True):
@@ -178,8 +185,7 @@ async def upload(http: aiohttp.ClientSession, websocket: str, token: str, file: 
     Raises:
         UploadRefused: The file cannot be read, or the gateway rejects it.
     """
-    url = URL(websocket)
-    url = url.with_scheme({"ws": "http", "wss": "https"}[url.scheme]).parent / "attachments"
+    url = _attachments(websocket)
     media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     headers = {"Authorization": f"Bearer {token}", "Content-Type": media}
     try:
@@ -192,6 +198,33 @@ async def upload(http: aiohttp.ClientSession, websocket: str, token: str, file: 
         raise UploadRefused(f"{file.name} did not reach the gateway: {str(error) or 'it does not answer'}.") from error
     except OSError as error:
         raise UploadRefused(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+async def download(http: aiohttp.ClientSession, websocket: str, token: str, sha256: str, limit: int) -> bytes:
+    """Return the content of an attachment, by its hash, from the gateway with this websocket URL.
+
+    Raises:
+        DownloadFailed: The gateway does not have it or does not answer, or it has more bytes than `limit`.
+    """
+    headers = {"Authorization": f"Bearer {token}"}
+    try:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=IDLE_SECONDS, sock_read=IDLE_SECONDS)
+        async with http.get(_attachments(websocket) / sha256, headers=headers, timeout=timeout) as response:
+            if response.status != 200 or (response.content_length or 0) > limit:
+                raise DownloadFailed(f"The file {sha256} could not be downloaded: status {response.status}.")
+            content = bytearray()
+            async for piece in response.content.iter_chunked(DOWNLOAD_PIECE):
+                content += piece
+                if len(content) > limit:
+                    raise DownloadFailed(f"The file {sha256} has more than {limit} bytes.")
+            return bytes(content)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise DownloadFailed(f"The file {sha256} did not arrive: {str(error) or 'the gateway does not answer'}.") from error
+
+
+def _attachments(websocket: str) -> URL:
+    url = URL(websocket)
+    return url.with_scheme({"ws": "http", "wss": "https"}[url.scheme]).parent / "attachments"
 
 
 def _open(file: Path) -> BinaryIO:

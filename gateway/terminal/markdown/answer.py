@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from copy import copy
 
-from gateway.terminal import markdown_rendering
-from gateway.terminal.markdown_parser import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
+from gateway.terminal.markdown import markdown_rendering
+from gateway.terminal.markdown.markdown_parser import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
 
 LIVE_CHARACTERS = 4_000
 """Longer unfinished blocks are shown without layout."""

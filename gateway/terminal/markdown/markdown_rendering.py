@@ -22,7 +22,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from gateway.support.printable import printable
-from gateway.terminal.markdown_parser import LAID_OUT_CHARACTERS, Block, parser, split
+from gateway.terminal.markdown.markdown_parser import LAID_OUT_CHARACTERS, Block, parser, split
 
 CELL_COLUMNS = 9
 """A table with narrower columns is shown as a list."""
