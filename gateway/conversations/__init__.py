@@ -12,4 +12,5 @@ search/         Full-text search over the messages of conversations.
 shares          Read-only links to conversations.
 titles          Titles made by a model.
 turn/           One turn: from the received messages to the durable answer.
+what_if         Past requests sent again, changed, to compare the answers.
 """

@@ -2,6 +2,7 @@
 
 concurrency           Limits for what is in use at the same time.
 console/              The web console.
+event_stream          Responses of server-sent events.
 hooks                 Requests of services to channels.
 listener              The listening sockets and their limits.
 mcp/                  The gateway as a server of the Model Context Protocol.

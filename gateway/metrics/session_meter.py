@@ -20,6 +20,7 @@ from sessions.events.events import (
     PluginFailed,
     Recorded,
     ReplyDelivered,
+    RequestRepeated,
     RequestSent,
     ToolCalled,
     ToolReturned,
@@ -100,6 +101,8 @@ class SessionMeter:
                 counters.count_spent("flush", model, usage)
             case ContextCompacted(model=model, usage=usage) if usage is not None:
                 counters.count_spent("summary", model, usage)
+            case RequestRepeated(model=model, usage=usage) if usage is not None:
+                counters.count_spent("what_if", model, usage)
             case ReplyDelivered() as event:
                 counters.count_reply_delivery(event.channel, recorded.at, event.failed)
             case PluginFailed() as event:

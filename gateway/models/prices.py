@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.config.keys import PriceKeys
 from plugins.api.chat import ChatProvider, HasAddress
+from sessions.events.messages import Usage
 
 TABLE = Path(__file__).with_name("prices.toml")
 
@@ -58,6 +59,14 @@ def price_of(provider: ChatProvider, model: str, configured: Mapping[str, PriceK
     host = _table().get(urlsplit(address).hostname or "") if address else None
     row = None if host is None else _row(host.models, model.removeprefix("models/"))
     return None if host is None or row is None else _price(row, host.at.isoformat())
+
+
+def cost_of(price: Price | None, usage: Usage | None) -> float | None:
+    """Return what a request cost, in the price's currency; None if the price or the usage is unknown."""
+    if price is None or usage is None:
+        return None
+    fresh = max(0, usage.input - usage.cached)
+    return (fresh * price.input + usage.cached * price.cached + usage.output * price.output) / 1_000_000
 
 
 def _price(keys: PriceKeys, at: str) -> Price:

@@ -6,6 +6,7 @@ Nothing here writes or locks, so it works while the gateway runs and while it do
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -199,8 +200,13 @@ def transcript_before(log: StoredLog, seq: int, begin: Transcript = NOTHING) -> 
 def advance(log: StoredLog, transcript: Transcript, event: Recorded) -> Transcript:
     """Return the transcript after the next event of the journal; if that event restored messages to the view, the
     journal is read again."""
+    return evolved(transcript, event, lambda unfolding: _unfolded(log, unfolding))
+
+
+def evolved(transcript: Transcript, event: Recorded, unfold: Callable[[Unfolding], Transcript]) -> Transcript:
+    """Return the transcript after the next event; `unfold` returns the one up to an event that restored messages."""
     after = evolve(transcript, event)
-    return after if after.stale is None else _unfolded(log, after.stale)
+    return after if after.stale is None else unfold(after.stale)
 
 
 def _unfolded(log: StoredLog, unfolding: Unfolding) -> Transcript:

@@ -35,6 +35,7 @@ from sessions.events.events import (
     PluginFailed,
     Recorded,
     ReplyDelivered,
+    RequestRepeated,
     RequestSent,
     SessionArchived,
     SessionClosed,
@@ -293,6 +294,7 @@ class Screen:
                 | TurnStarted()
                 | TurnJoined()
                 | RequestSent()
+                | RequestRepeated()
                 | ToolCalled()
                 | ToolReturned()
                 | TurnParked()

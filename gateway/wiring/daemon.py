@@ -297,7 +297,9 @@ class Daemon:
             server,
             instruments,
             endpoints=[
-                *console_endpoints(gateway, context, lambda: instruments.overview(server.connections), services),
+                *console_endpoints(
+                    gateway, context, lambda: instruments.overview(server.connections), services, self._in_flight
+                ),
                 *openai_endpoints(gateway, services, self._in_flight),
             ],
             routes=[*console_routes(services), *shared_routes(gateway, services.uploads), mcp_server.route, hooks.route],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
     from gateway.http.console.signing_in import SignInList
+    from gateway.http.console.what_if_endpoints import WhatIfEndpoints
     from gateway.http.mcp.mcp_server import McpServer
     from gateway.http.openai.api import OpenAIApi
     from gateway.wiring.app import Application
@@ -54,12 +55,18 @@ class _LazyEndpoints:
     """The console's endpoints, each created at its first request."""
 
     def __init__(
-        self, gateway: Application, context: GatewayContext, overview: Callable[[], Overview], services: ConnectionServices
+        self,
+        gateway: Application,
+        context: GatewayContext,
+        overview: Callable[[], Overview],
+        services: ConnectionServices,
+        in_flight: InFlight,
     ) -> None:
         self._gateway = gateway
         self._context = context
         self._overview = overview
         self._services = services
+        self._in_flight = in_flight
 
     @cached_property
     def configuration(self) -> ConfigEndpoints:
@@ -98,6 +105,30 @@ class _LazyEndpoints:
         from gateway.http.console.context_endpoints import ContextEndpoints  # noqa: PLC0415 - not at the start
 
         return ContextEndpoints(self._gateway.switchboard)
+
+    @cached_property
+    def what_if(self) -> WhatIfEndpoints:
+        from gateway.conversations.context.request_attachments import AttachmentRenderer  # noqa: PLC0415 - not at the start
+        from gateway.conversations.what_if import WhatIf  # noqa: PLC0415
+        from gateway.http.console.what_if_endpoints import WhatIfEndpoints  # noqa: PLC0415
+
+        gateway, dependencies, services = self._gateway, self._gateway.dependencies, self._services
+        what_if = WhatIf(
+            gateway.switchboard,
+            dependencies.models,
+            caller=dependencies.caller,
+            renderer=AttachmentRenderer(dependencies.attachments, kept_bytes=0),
+            settings=dependencies.settings,
+            clock=dependencies.clock,
+        )
+        return WhatIfEndpoints(
+            what_if,
+            self.context,
+            switchboard=gateway.switchboard,
+            access=services.access,
+            readiness=services.readiness,
+            in_flight=self._in_flight,
+        )
 
     @cached_property
     def memory(self) -> MemoryEndpoints:
@@ -142,16 +173,23 @@ class _LazyEndpoints:
 
 
 def console_endpoints(
-    gateway: Application, context: GatewayContext, overview: Callable[[], Overview], services: ConnectionServices
+    gateway: Application,
+    context: GatewayContext,
+    overview: Callable[[], Overview],
+    services: ConnectionServices,
+    in_flight: InFlight,
 ) -> list[Endpoint]:
-    """Return the console's endpoints; `overview` returns the state of the gateway."""
-    of = _LazyEndpoints(gateway, context, overview, services)
+    """Return the console's endpoints; `overview` returns the state of the gateway, `in_flight` counts the requests that a
+    stop waits for."""
+    of = _LazyEndpoints(gateway, context, overview, services, in_flight)
     return [
         Endpoint("GET", SESSION, _later(lambda: of.context.session)),
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
         Endpoint("GET", TURN, _later(lambda: of.context.turn)),
         Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
+        Endpoint("GET", TURN + "/what-if", _later(lambda: of.what_if.past)),
+        Endpoint("POST", TURN + "/what-if", _later(lambda: of.what_if.ask)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
         Endpoint("GET", "/api/conversations/search", _later(lambda: of.conversations.search)),
         Endpoint("POST", CONVERSATION + "/shares", _later(lambda: of.shares.make)),

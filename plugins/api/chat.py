@@ -49,7 +49,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
 
 
-SHOWN_PURPOSES = ("answer", "api")
+SHOWN_PURPOSES = ("answer", "api", "what_if")
 """The purposes of requests whose reasoning somebody can read."""
 
 

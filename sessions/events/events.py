@@ -480,6 +480,23 @@ class SessionArchived(_Kind, tag="session_archived", frozen=True, kw_only=True):
     by: str
 
 
+class RequestRepeated(_Kind, tag="request_repeated", frozen=True, kw_only=True):
+    """A person had an earlier request sent again, perhaps changed, outside the conversation. The answer is not kept.
+
+    `request` is the seq of the `request_sent`, in the `session` if that is not this one. `sha256`, `tokens` and `model` (the
+    `provider:model`) are those of the repeated request. `usage` is missing if the provider did not report it, or the answer
+    was stopped.
+    """
+
+    request: int
+    sha256: str
+    tokens: int
+    model: str
+    by: str
+    session: str = ""
+    usage: Usage | None = None
+
+
 class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
     """The command received at seq `answers` was executed."""
 
@@ -557,6 +574,7 @@ Event: TypeAlias = (
     | TurnEnded
     | SettingChanged
     | SessionTitled
+    | RequestRepeated
     | SessionArchived
     | CommandAnswered
     | SessionClosed

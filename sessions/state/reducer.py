@@ -35,6 +35,7 @@ from sessions.events.events import (
     PluginFailed,
     Recorded,
     ReplyDelivered,
+    RequestRepeated,
     RequestSent,
     SessionArchived,
     SessionClosed,
@@ -148,6 +149,8 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case SessionTitled():
             titled = {"title": Title(text=event.title, by=event.by)}
             return {**titled, **_side_usage(t, "title", event.model, event.usage)}
+        case RequestRepeated():
+            return _side_usage(t, "what_if", event.model, event.usage)
         case SessionArchived():
             return {"archived": event.archived}
         case SettingChanged(name="title"):  # of versions without `session_titled`

@@ -16,8 +16,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http import listener
-from gateway.http.openai import response_writer
+from gateway.http import event_stream, listener
 from gateway.http.openai.stateless_mode import StopSequences
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from plugins.testing.servers.openai_server import ScriptedResponse, refusal
@@ -158,7 +157,7 @@ async def test_a_revoked_token_ends_its_streams(tmp_path: Path) -> None:
 
 
 async def test_a_silent_stream_sends_keep_alive_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_writer, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_SECONDS", 0.05)
     script = [{"text": "Late.", "delay_ms": 300}, {"error": "unreachable", "delay_ms": 300, "text": ""}]
     async with gateway(tmp_path, script=script) as g:
         body = {"model": "exuvia", "messages": SAID, "stream": True}
@@ -175,7 +174,7 @@ async def test_a_silent_stream_sends_keep_alive_comments(tmp_path: Path, monkeyp
 
 
 async def test_a_stream_that_is_not_read_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_writer, "UNREAD", 0.2)
+    monkeypatch.setattr(event_stream, "UNREAD", 0.2)
 
     async def wait(*_: object) -> None:
         await asyncio.Event().wait()

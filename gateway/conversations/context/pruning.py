@@ -12,7 +12,7 @@ from plugins.host.hooks import Hooks
 from sessions.events.events import ContextPruned
 from sessions.events.pruning import Edit
 from sessions.state.edit_validation import merge_proposals
-from sessions.state.transcript import open_turn
+from sessions.state.transcript import Transcript, open_turn
 from sessions.state.truncation import required_trims
 from sessions.state.view_size import CharacterCount, text_tokens
 from sessions.store.recorder import Recorder
@@ -43,25 +43,14 @@ class Pruner:
         weigh = partial(text_tokens, self._recorder.transcript)
         self._record(merge_proposals(view, required_trims(view, window, reserve, fresh, count_tokens=weigh)))
         self._checked = window, room
-        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._config.current.pruning)
+        context = pruning_context(self._recorder.transcript, self._counts)
+        budget = PruningBudget(window=window, reserve=reserve, rules=self._config.current.pruning)
         proposed = await self._hooks.propose_prunes(
             self._recorder.transcript.view, context, budget, self._config.clock.now()
         )
         for failure in proposed.failures:
             self._recorder.append(failure, turn=self._ordinal)
         self._record(proposed.edits)
-
-    def _context(self) -> PruningContext:
-        transcript, counts = self._recorder.transcript, self._counts
-        counts.follow(transcript.messages)
-        return PruningContext(
-            messages=counts.messages,
-            sources=transcript.view.sources,
-            sizes=counts.sizes,
-            characters=counts.characters,
-            edited=MappingProxyType(transcript.view.edited),
-            asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,
-        )
 
     def _record(self, edits: tuple[Edit, ...]) -> None:
         if edits:
@@ -70,3 +59,16 @@ class Pruner:
     @property
     def _ordinal(self) -> int:
         return open_turn(self._recorder.transcript).ordinal
+
+
+def pruning_context(transcript: Transcript, counts: CharacterCount) -> PruningContext:
+    """Return the content of the next request for pruning; `counts` follows the transcript's messages."""
+    counts.follow(transcript.messages)
+    return PruningContext(
+        messages=counts.messages,
+        sources=transcript.view.sources,
+        sizes=counts.sizes,
+        characters=counts.characters,
+        edited=MappingProxyType(transcript.view.edited),
+        asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,
+    )

@@ -13,5 +13,6 @@ notes_editor            Reads and writes notes with optimistic locking.
 pages                   The console's static files and public routes.
 share_endpoints         Read-only links to conversations.
 signing_in              Sign-in with a token or a one-time link.
+what_if_endpoints       Past requests sent again: to another model, or with other pruning.
 workspace_files         The files of the workspace that a message may name, and the prompt templates.
 """

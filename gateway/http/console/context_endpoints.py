@@ -73,7 +73,7 @@ class ContextEndpoints:
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
         self._sizes: OrderedDict[str, ContextSizes] = OrderedDict()
-        self._threads = asyncio.Semaphore(AT_ONCE)
+        self.threads = asyncio.Semaphore(AT_ONCE)
         self._cached_turn: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def session(self, request: web.Request, admission: Admission) -> web.StreamResponse:
@@ -89,9 +89,9 @@ class ContextEndpoints:
 
         `read` is the seq up to which the journal was read: while it is less than `head`, request the page again.
         """
-        row = await self._row(request, admission)
-        limit = min(MOST, _number(request, "limit") or PAGE)
-        before = _number(request, "before")
+        row = await self.row(request, admission)
+        limit = min(MOST, query_number(request, "limit") or PAGE)
+        before = query_number(request, "before")
         sizes = await self._read(row)
         turns = sizes.turns if before is None else [turn for turn in sizes.turns if turn.turn < before]
         page = turns[max(0, len(turns) - limit) :]
@@ -115,24 +115,24 @@ class ContextEndpoints:
     @_with_error_responses
     async def turn(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return a turn's requests, and a page of the messages of one."""
-        row = await self._row(request, admission)
-        requests = await self._requests(row, _path_number(request, "turn"))
-        call, before = _number(request, "call"), _number(request, "before")
+        row = await self.row(request, admission)
+        requests = await self.past_requests(row, path_number(request, "turn"))
+        call, before = query_number(request, "call"), query_number(request, "before")
         return answer(200, await asyncio.to_thread(shown_turn, row.session, requests, call, before))
 
     @_with_error_responses
     async def message(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the whole text of one message."""
-        requests = await self._requests(await self._row(request, admission), _path_number(request, "turn"))
-        call = _number(request, "call") or len(requests)
-        return answer(200, {"text": message_of(requests, call, _path_number(request, "at"))})
+        requests = await self.past_requests(await self.row(request, admission), path_number(request, "turn"))
+        call = query_number(request, "call") or len(requests)
+        return answer(200, {"text": message_of(requests, call, path_number(request, "at"))})
 
     @_with_error_responses
     async def request(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the canonical JSON of a request, as a file."""
-        turn = _path_number(request, "turn")
-        row = await self._row(request, admission)
-        number, context = request_of(await self._requests(row, turn), _number(request, "call"))
+        turn = path_number(request, "turn")
+        row = await self.row(request, admission)
+        number, context = request_of(await self.past_requests(row, turn), query_number(request, "call"))
         name = f'attachment; filename="{row.session}-turn-{turn}-{number}.json"'
         body = await asyncio.to_thread(canonical_request, context)
         return web.Response(body=body, content_type="application/json", headers={**HEADERS, "Content-Disposition": name})
@@ -140,16 +140,16 @@ class ContextEndpoints:
     @_with_error_responses
     async def compaction(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Return a compaction's before and after."""
-        row = await self._row(request, admission)
-        number = _path_number(request, "number")
+        row = await self.row(request, admission)
+        number = path_number(request, "number")
         sizes = await self._read(row)
         log = self._switchboard.log(row.session)
-        async with self._threads:
+        async with self.threads:
             return answer(200, await asyncio.to_thread(shown_compaction, log, sizes, number))
 
     # --- the journals -------------------------------------------------------------------------------------------------
 
-    async def _row(self, request: web.Request, admission: Admission) -> SessionRow:
+    async def row(self, request: web.Request, admission: Admission) -> SessionRow:
         """Return the requested session with its last durable seq.
 
         Raises:
@@ -168,29 +168,29 @@ class ContextEndpoints:
         self._sizes[row.session] = sizes
         while len(self._sizes) > CACHED:
             self._sizes.popitem(last=False)
-        async with self._threads:
+        async with self.threads:
             await asyncio.to_thread(sizes.read, row.head, SLICE)
         return sizes
 
-    async def _requests(self, row: SessionRow, turn: int) -> list[PastRequest]:
+    async def past_requests(self, row: SessionRow, turn: int) -> list[PastRequest]:
         """Return a turn's requests. The last ones are cached, since their messages are requested one by one."""
         wanted = row.session, row.head, turn
         if self._cached_turn is None or self._cached_turn[0] != wanted:
             begin = (await self._read(row)).before(turn=turn)
             log = self._switchboard.log(row.session)
-            async with self._threads:
+            async with self.threads:
                 requests = await asyncio.to_thread(requests_of_turn, log, turn, begin)
             self._cached_turn = wanted, requests
             return requests
         return self._cached_turn[1]
 
 
-def _number(request: web.Request, name: str) -> int | None:
+def query_number(request: web.Request, name: str) -> int | None:
     """Return a number of the query; None if missing or invalid."""
     text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
-def _path_number(request: web.Request, name: str) -> int:
+def path_number(request: web.Request, name: str) -> int:
     """Return a number of the path, whose pattern was checked."""
     return int(request.match_info[name])

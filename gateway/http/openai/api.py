@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight, Quota
+from gateway.http.event_stream import ClientGone, EventStream, client_gone, while_connected
 from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
 from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
 from gateway.http.openai.exchanges import (
@@ -19,7 +20,6 @@ from gateway.http.openai.exchanges import (
     Answer,
     in_thread_if_large,
     read_json,
-    while_connected,
     write_json,
     write_stream,
 )
@@ -27,7 +27,6 @@ from gateway.http.openai.model_names import DEFAULT, ModelNames
 from gateway.http.openai.request_parser import parse_request
 from gateway.http.openai.response_writer import (
     Chunks,
-    ClientGone,
     CompletionHeader,
     EventStreamWriter,
     JsonResponseWriter,
@@ -58,10 +57,6 @@ OF_ONE_PERSON, AT_ONCE = 32, 128
 
 OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
 """The limits of bodies in memory in bytes, for one person and in total. Decoded, they take about three times as much."""
-
-
-GONE = 499
-"""The status that is counted for a client that disconnected; nobody receives it."""
 
 
 Serve: TypeAlias = Callable[[web.Request, Admission, BodyShare], Awaitable[web.StreamResponse]]
@@ -129,9 +124,7 @@ class OpenAIApi:
         except CLIENT_ERRORS as error:
             response = refused_response(refusal_of(error))
         except ClientGone:
-            if request.transport is not None:
-                request.transport.abort()  # do not wait for what it left unread
-            response = web.Response(status=GONE)
+            response = client_gone(request)
         except Exception as error:
             log.exception("api_failed", path=known, reason=sentence_of(error))
             response = refused_response(refusal_of(error))
@@ -186,7 +179,7 @@ class OpenAIApi:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
         admitted = partial(self._services.access.still_admits, admission)
         events = Chunks(head, with_usage=with_usage)
-        return await write_stream(request, EventStreamWriter(request, head, events, admitted=admitted), answer)
+        return await write_stream(request, EventStreamWriter(EventStream(request), head, events, admitted=admitted), answer)
 
     async def _answer_to(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
         """Parse a body of `size` bytes and return what answers it: the session that the headers name, if any."""

@@ -10,8 +10,9 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.http.event_stream import ClientGone, while_connected
 from gateway.http.openai.api_errors import ApiError, refusal_of
-from gateway.http.openai.response_writer import ClientGone, EventStreamWriter, JsonResponseWriter, ResponseWriter
+from gateway.http.openai.response_writer import EventStreamWriter, JsonResponseWriter, ResponseWriter
 from gateway.http.openai.schema import decode_body
 from gateway.http.request_bodies import BodyRefused, BodyShare, read_body
 from gateway.support.errors import GatewayError, sentence_of
@@ -26,9 +27,6 @@ BODY_SECONDS = 300.0
 
 LARGE = 256 * 1024
 """A body of at least this many bytes is decoded in a thread, because decoding pictures would block the event loop."""
-
-GONE_SECONDS = 0.1
-"""Interval of the checks whether a waiting client is still connected; aiohttp has no notification for one request."""
 
 CLIENT_ERRORS = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsError)
 """Errors whose sentences are sent to the client."""
@@ -51,22 +49,19 @@ async def write_json(request: web.Request, writer: JsonResponseWriter, write: An
 
 async def write_stream(request: web.Request, streamed: EventStreamWriter, write: Answer) -> web.StreamResponse:
     """Stream an answer, which `write` writes. Errors before its beginning are raised; later ones are sent in the stream."""
-    alive = asyncio.create_task(streamed.keep_alive())
+    stream = streamed.stream
     try:
-        await while_connected(request, write(streamed))
+        await stream.while_connected(write(streamed))
     except ClientGone:
         raise
     except Exception as error:
-        if streamed.response is None:
+        if stream.response is None:
             raise
         if not isinstance(error, CLIENT_ERRORS):
             log.exception("api_failed", path=request.match_info["path"], reason=sentence_of(error))
         await streamed.fail(refusal_of(error))
-    finally:
-        alive.cancel()
-        await asyncio.wait([alive])
-    assert streamed.response is not None
-    return streamed.response
+    assert stream.response is not None
+    return stream.response
 
 
 async def read_json(request: web.Request, form: type[B], share: BodyShare) -> tuple[B, int]:
@@ -83,21 +78,3 @@ async def read_json(request: web.Request, form: type[B], share: BodyShare) -> tu
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Process a body of `size` bytes, in a thread if that may take long."""
     return work() if size < LARGE else await asyncio.to_thread(work)
-
-
-async def while_connected(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` until it ends or the client disconnects, which cancels it.
-
-    Raises:
-        ClientGone: The client disconnected.
-    """
-    working = asyncio.create_task(work)
-    try:
-        while not working.done():
-            if request.transport is None or request.transport.is_closing():
-                raise ClientGone
-            await asyncio.wait([working], timeout=GONE_SECONDS)
-    finally:
-        working.cancel()
-        await asyncio.wait([working])
-    return working.result()

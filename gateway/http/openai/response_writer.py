@@ -5,18 +5,18 @@ The objects are "The chat completion object" and "The chat completion chunk obje
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from aiohttp import web
 
+from gateway.http.event_stream import ClientGone, EventStream
 from gateway.http.openai.api_errors import ApiError
-from gateway.http.responses import HEADERS, answer
+from gateway.http.responses import answer
 from plugins.api.chat import CallDraft
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
@@ -27,16 +27,6 @@ _encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 """The event that ends a stream."""
-
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds of silence after which a comment is sent, since a proxy may close a silent connection. Until the stream begins,
-a failure can still have a status of its own."""
-
-UNREAD = 60.0
-"""Seconds for which a client may leave a piece unread."""
-
-ALIVE = b": one moment\n\n"
-"""A comment in the stream, which clients ignore."""
 
 _FINISHES: dict[StopReason, str] = {
     "end": "stop",
@@ -184,10 +174,6 @@ CompleteAnswer: TypeAlias = Callable[[str, str, Sequence[CallDraft], StopReason,
 """Returns the object of a complete answer: its text, its reasoning, its calls, the reason of its end, its token counts."""
 
 
-class ClientGone(Exception):
-    """The client disconnected, or does not read."""
-
-
 class ResponseWriter(ABC):
     """The destination of an answer.
 
@@ -196,13 +182,10 @@ class ResponseWriter(ABC):
 
     def __init__(self, head: AnswerHeader) -> None:
         self.has_sent = False
-        self.response: web.StreamResponse | None = None
         self._head = head
-        self._headers: Mapping[str, str] = {}
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """Set the headers of the response: the message is stored and will be answered."""
-        self._headers = headers
         self._head.accept(headers)
 
     def name(self, model: str) -> None:
@@ -236,9 +219,15 @@ class JsonResponseWriter(ResponseWriter):
 
     def __init__(self, head: AnswerHeader, complete: CompleteAnswer) -> None:
         super().__init__(head)
+        self.response: web.Response | None = None
+        self._headers: Mapping[str, str] = {}
         self._complete = complete
         self._text: list[str] = []
         self._reasoning: list[str] = []
+
+    async def accepted(self, headers: Mapping[str, str]) -> None:
+        await super().accepted(headers)
+        self._headers = headers
 
     def begin(self, model: str) -> None:
         super().begin(model)
@@ -260,7 +249,7 @@ class EventStreamWriter(ResponseWriter):
     """Writes an answer as server-sent events.
 
     Args:
-        request: The request that is answered.
+        stream: The stream that the events are written to.
         head: The header of the answer.
         events: Encodes its events.
         admitted: Returns True while the client's token is valid.
@@ -269,7 +258,7 @@ class EventStreamWriter(ResponseWriter):
 
     def __init__(
         self,
-        request: web.Request,
+        stream: EventStream,
         head: AnswerHeader,
         events: AnswerEvents,
         *,
@@ -277,13 +266,10 @@ class EventStreamWriter(ResponseWriter):
         before_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(head)
-        self._request = request
+        self.stream = stream
         self._events = events
         self._admitted = admitted
         self._before_end = before_end
-        self._writing = asyncio.Lock()
-        self._written = asyncio.Event()
-        self._ended = False
         self._reasoned = False
         self._between = ""
 
@@ -294,8 +280,8 @@ class EventStreamWriter(ResponseWriter):
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """Begin the stream with these headers. Later failures are sent in the stream."""
         await super().accepted(headers)
-        async with self._open_stream():
-            pass
+        self.stream.headers = headers
+        await self.stream.begin()
 
     async def text(self, text: str) -> None:
         """Send a piece of the answer.
@@ -306,14 +292,14 @@ class EventStreamWriter(ResponseWriter):
         """
         self._check_admitted()
         self.has_sent = True
-        await self._write(self._events.text(text))
+        await self.stream.write(self._events.text(text))
 
     async def reasoning(self, text: str) -> None:
         """Send a piece of the model's reasoning, after an empty line if the answer begins anew. Raises the errors of
         `text`."""
         self._check_admitted()
         if events := self._events.reasoning(self._between + text):
-            await self._write(events)
+            await self.stream.write(events)
             self._reasoned, self._between = True, ""
 
     def _check_admitted(self) -> None:
@@ -325,48 +311,9 @@ class EventStreamWriter(ResponseWriter):
         last = self._events.end(calls, stop, usage)
         if self._before_end is not None:
             await self._before_end()
-        await self._write(last, last=True)
+        await self.stream.write(last, last=True)
 
     async def fail(self, refused: ApiError) -> None:
         """End a stream with an error."""
         with suppress(ClientGone):
-            await self._write(self._events.fail(refused), last=True)
-
-    async def keep_alive(self) -> None:
-        """Send a comment after each silence, until cancelled or the client is gone."""
-        with suppress(ClientGone):
-            while not self._ended:
-                self._written.clear()
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                        await self._written.wait()
-                except TimeoutError:
-                    await self._write(ALIVE)
-
-    async def _write(self, data: bytes, *, last: bool = False) -> None:
-        async with self._open_stream() as response:
-            if not self._ended:
-                self._ended = last
-                await response.write(data)
-                if last:
-                    await response.write_eof()
-        self._written.set()
-
-    @asynccontextmanager
-    async def _open_stream(self) -> AsyncIterator[web.StreamResponse]:
-        """Provide the begun stream to one writer at a time.
-
-        Raises:
-            ClientGone: The client disconnected or does not read.
-        """
-        async with self._writing:
-            try:
-                async with asyncio.timeout(UNREAD):
-                    if self.response is None:
-                        headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", **self._headers}
-                        response = web.StreamResponse(headers=headers)
-                        await response.prepare(self._request)
-                        self.response = response
-                    yield self.response
-            except (ConnectionError, TimeoutError) as error:
-                raise ClientGone from error
+            await self.stream.write(self._events.fail(refused), last=True)

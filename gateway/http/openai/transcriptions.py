@@ -19,8 +19,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gateway.auth.access import Access
 from gateway.auth.people import Admission
 from gateway.http.concurrency import InFlight, Quota
+from gateway.http.event_stream import EventStream, while_connected
 from gateway.http.openai.api_errors import ApiError, bad_request
-from gateway.http.openai.exchanges import while_connected, write_stream
+from gateway.http.openai.exchanges import write_stream
 from gateway.http.openai.model_names import DEFAULT
 from gateway.http.openai.response_writer import CompletionHeader, EventStreamWriter, event
 from gateway.http.request_bodies import PIECE_BYTES, PIECE_SECONDS, BodyRefused, BodyShare, is_encoded
@@ -116,7 +117,7 @@ class Transcriptions:
         if asked.stream:
             head = CompletionHeader.new(0, DEFAULT)
             events = _Events()
-            writer = EventStreamWriter(request, head, events, admitted=admitted)
+            writer = EventStreamWriter(EventStream(request), head, events, admitted=admitted)
 
             async def write(_: object) -> None:
                 events.transcript = await self._transcriber.transcribe(asked, writer.text)

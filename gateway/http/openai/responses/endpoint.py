@@ -20,6 +20,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.event_stream import EventStream
 from gateway.http.openai.answer_reducer import AnswerReducer
 from gateway.http.openai.api_errors import ApiError, bad_request
 from gateway.http.openai.exchanges import in_thread_if_large, read_json, write_json, write_stream
@@ -155,7 +156,7 @@ class Responses:
         """Write an answer; `keep` stores it before it is complete for the client."""
         if builder.stream:
             admitted = partial(self._access.still_admits, admission)
-            streamed = EventStreamWriter(request, builder.head, builder, admitted=admitted, before_end=keep)
+            streamed = EventStreamWriter(EventStream(request), builder.head, builder, admitted=admitted, before_end=keep)
             return await write_stream(request, streamed, write)
 
         async def complete(
