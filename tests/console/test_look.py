@@ -102,6 +102,55 @@ def test_colours_and_sizes_of_text_are_those_of_the_scales(sheet: Path) -> None:
     assert re.findall(r"font(?:-size)?:[^;}]*\d(?:rem|px)[^;}]*", rules) == []
 
 
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
+def test_gaps_paddings_and_margins_are_those_of_the_scale(sheet: Path) -> None:
+    """Sizes relative to a text (`em`) and of layouts, above the largest of the scale's small ones, are free."""
+    text = re.sub(r"/\*.*?\*/", "", sheet.read_text(), flags=re.DOTALL)
+    spaces = re.findall(r"(?<![\w-])((?:row-|column-)?gap|padding[a-z-]*|margin[a-z-]*):([^;}]*)", text)
+    assert len(spaces) >= 1 or sheet.name == "shared.css"
+    literal = [(name, value) for name, value in spaces if any(size <= 2 for size in literal_sizes(value))]
+    assert literal == []
+
+
+def literal_sizes(value: str) -> list[float]:
+    """The lengths in rem that a value spells out, and those in px other than hairlines."""
+    rem = [float(size) for size in re.findall(r"(?<![\w.])(\d*\.?\d+)rem", value)]
+    return rem + [float(size) / 16 for size in re.findall(r"(?<![\w.])(\d*\.?\d+)px", value) if float(size) > 1]
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.asyncio(loop_scope="session")
+async def test_every_text_of_every_page_has_a_size_of_the_scale(tmp_path: Path, browser: Browser, width: int) -> None:
+    """Code, keys and the like are relative to the text around them; formulas and diagrams draw themselves."""
+    file = '[agent]\nmodel = "scripted:echo"\n'
+    async with gateway(tmp_path, file=file) as running, visiting(browser, running, size=(width, 800)) as visit:
+        page = visit.page
+        await (await running.connect()).chat("# A title\n\n## Another\n\ntext `code`\n\n| a |\n|---|\n| b |\n\n- c")
+        await visit.sign_in()
+        for place in ("chat/~", "chat/main", "context/main", "memory", "health", "settings/models", "settings/browsers"):
+            await page.goto(f"{visit.url}/#/{place}")
+            await expect(page.locator(f"main.{place.partition('/')[0]} > *").first).to_be_visible()
+            found = await page.evaluate(SIZES)
+            assert len(set(found["scale"])) == 7
+            assert [each for each in found["texts"] if each["size"] not in found["scale"]] == [], place
+
+
+SIZES = """() => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const scale = ["xs", "s", "ui", "m", "l", "xl", "2xl"].map((name) => {
+    probe.style.fontSize = `var(--text-${name})`;
+    return getComputedStyle(probe).fontSize;
+  });
+  probe.remove();
+  const own = (each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const texts = [...document.body.querySelectorAll("*")]
+    .filter((each) => own(each) && each.checkVisibility() && !each.closest("code, pre, kbd, svg, option, sup, noscript"))
+    .map((each) => ({ size: getComputedStyle(each).fontSize, text: each.textContent.slice(0, 40) }));
+  return { scale, texts };
+}"""
+"""The sizes of the scale, and of every text that is shown, as the browser computed them."""
+
+
 def test_every_custom_property_is_defined() -> None:
     text = "".join(sheet.read_text() for sheet in SHEETS)
     defined = set(re.findall(r"(?<![\w-])(--[\w-]+):", text))

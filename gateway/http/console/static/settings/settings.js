@@ -159,6 +159,12 @@ class SettingsPage {
     fill(this.content, h("p", { class: "lede", role: "status" }, count ? tn(count, "one setting found", "{count} settings found") : t("No setting has these words.")), found);
   }
 
+  /** A sentence of the gateway, with a link to the key that it begins with. */
+  linked(line) {
+    const key = line.slice(0, line.indexOf(" "));
+    return this.draft.present.has(key) ? [h("a", { href: `#/settings/${key}` }, key), line.slice(key.length)] : line;
+  }
+
   /** Show the state of the draft: marks, faults, and what is wrong with the file. */
   updated() {
     this.rows.forEach((table) => table.update());
@@ -179,7 +185,7 @@ class SettingsPage {
         ...report.faults.filter((fault) => !report.fault?.includes(fault)),
         ...report.warnings,
       ];
-      fill(this.state, lines.filter(Boolean).map((line) => h("p", { class: line === lines[1] || report.faults.includes(line) ? "wrong" : "note" }, line)));
+      fill(this.state, lines.filter(Boolean).map((line) => h("p", { class: line === lines[1] || report.faults.includes(line) ? "wrong" : "note" }, this.linked(line))));
     }
     this.bar.update();
   }
