@@ -733,7 +733,7 @@ class ConversationView(Protocol):
         ...
 
     async def conversations(self) -> Sequence[ConversationEntry]:
-        """Return all conversations of the person, sorted by key."""
+        """Return all conversations of the person, sorted by key. Raises CommandFailed in a group, where others read them."""
         ...
 
     async def delete(self, *, facts: bool) -> None:

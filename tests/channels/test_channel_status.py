@@ -73,6 +73,23 @@ async def until_state(g: Gateway, connection: str) -> dict[str, Any]:
         return state
 
 
+async def test_a_group_is_not_shown_the_owners_conversations_channels_and_problems(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    async with running(tmp_path / "home", elsewhere) as g:
+        client = await g.connect()
+        await client.command("/title A surprise for Ben")
+        await elsewhere.say("/sessions", id_="1", group=True)
+        refused = (await elsewhere.until_heard(room="kitchen"))["text"]
+        assert refused == "Others can read this chat; write /sessions in a private one."
+        await elsewhere.say("/status", id_="2", group=True)
+        assert "Channels" not in (await elsewhere.until_heard(room="kitchen"))["text"]
+        await elsewhere.say("/sessions", id_="3")
+        assert "A surprise for Ben" in (await elsewhere.until_heard(room="kitchen"))["text"]
+        await elsewhere.say("/status", id_="4")
+        assert "Channels: lines connected" in (await elsewhere.until_heard(room="kitchen"))["text"]
+
+
 async def test_a_channel_is_shown_with_what_it_received_and_delivered(tmp_path: Path, elsewhere: Elsewhere) -> None:
     async with running(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("hello")

@@ -151,19 +151,23 @@ class CommandContext(MemoryView):
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.problem,
                 mode=self._conversation.inbox.mode,
-                channels=services.channels() if self.person == OWNER else (),
+                channels=services.channels() if self._alone_as_owner else (),
             )
         )
 
     def _diagnostics(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-        """Return refusals, notices and problems: they name paths, people and providers, so only the owner sees them.
-        Others see that there are some."""
+        """Return refusals, notices and problems: they name paths, people and providers, so only the owner sees them, where
+        nobody else reads it. Others see that there are some."""
         services = self._services
         refused = [refusal.sentence for refusal in services.hooks.refused]
         diagnostics = refused, services.settings.notes(), services.problems()
-        if self.person == OWNER or not any(diagnostics):
+        if self._alone_as_owner or not any(diagnostics):
             return diagnostics
         return (), (), ["The gateway has a problem; its owner can see the details."]
+
+    @property
+    def _alone_as_owner(self) -> bool:
+        return self.person == OWNER and not self._group
 
     def _flush(self) -> str:
         """Return the last flush in words."""
@@ -373,6 +377,8 @@ class CommandContext(MemoryView):
         await self._conversation.archive(self.person, archived=archived)
 
     async def conversations(self) -> Sequence[ConversationEntry]:
+        if self._group:
+            raise CommandFailed("Others can read this chat; write /sessions in a private one.")
         return [
             ConversationEntry(
                 key=each.session,
