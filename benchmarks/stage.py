@@ -29,6 +29,7 @@ from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
+from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.titles import TitleMaker
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
@@ -335,6 +336,7 @@ class Stage:
             notes=WorkspaceNotes(workspace),
             day_notes=DayNotes(workspace),
             titles=TitleMaker(self.settings, models, caller),
+            updates=SessionUpdates(),
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={name: kind() for name, kind in hooks.flushes().items()},
             counters=self.counters,

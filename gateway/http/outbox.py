@@ -55,6 +55,11 @@ class Outbox:
         """Return once another answer may be added."""
         await self._has_room.wait()
 
+    @property
+    def has_room(self) -> bool:
+        """True if another answer may be added."""
+        return self._has_room.is_set()
+
     def answer(self, data: bytes) -> None:
         """Queue a frame, to be sent before the frames of subscriptions."""
         self._answers.append(data)

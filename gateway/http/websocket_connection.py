@@ -17,6 +17,7 @@ from gateway.conversations.approvals.gate import UnknownApproval
 from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
 from gateway.conversations.deletion.deletions import DeletedConversation
 from gateway.conversations.routing.chat import AcceptedMessage, Chat
+from gateway.conversations.routing.session_updates import SessionUpdate, SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
 from gateway.http.responses import EXHAUSTED
@@ -54,13 +55,14 @@ class ConnectionServices:
     """The parts of a gateway that the connections use.
 
     `unauthenticated` counts the connections that have not authenticated yet. `questions` are the open questions about tool
-    calls. `program` is the name and version in `welcome`, `model` returns the model that would answer now, if any, `verbose`
-    returns the default for showing tools and tokens, `zone` the configured time zone (None for the system's), and `commands`
-    are those that clients can complete.
+    calls, `updates` those of lists of conversations. `program` is the name and version in `welcome`, `model` returns the
+    model that would answer now, if any, `verbose` returns the default for showing tools and tokens, `zone` the configured
+    time zone (None for the system's), and `commands` are those that clients can complete.
     """
 
     switchboard: Switchboard
     questions: OpenQuestions
+    updates: SessionUpdates
     access: Access
     unauthenticated: UnauthenticatedLimit
     uploads: Uploads
@@ -111,6 +113,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleting: dict[str, str] = {}
         """By key, the id of the frame that asked to delete it."""
+        self._unwatch_updates: Callable[[], None] | None = None
         self._closed = False
 
     @property
@@ -132,6 +135,8 @@ class Connection:
             await self._read()
         finally:
             unwatch()
+            if self._unwatch_updates is not None:
+                self._unwatch_updates()
             self._outbox.unfollow_all()
             tasks = {writer, *self._tasks}
             for task in tasks:
@@ -326,12 +331,20 @@ class Connection:
         self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
 
     async def _sessions(self, frame: frames.Sessions) -> None:
+        if frame.follow and self._unwatch_updates is None:
+            self._unwatch_updates = self._services.updates.watch(self._person, self._on_update)
         listed = await self._services.switchboard.conversations(self._person)
         by_session = {each.session_id: each for each in listed}
         for question in self._services.questions.of_person(self._person)[::-1]:
             if (conversation := by_session.get(question.transcript.session)) is not None:
                 conversation.question = question.seq
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=listed))
+
+    def _on_update(self, update: SessionUpdate) -> None:
+        """Tell the client about an event in one of its conversations; one that reads nothing lists them again later."""
+        if self._outbox.has_room:
+            fields = {"session": update.session, "session_id": update.session_id, "event": update.event}
+            self._outbox.answer(frames.frame("session_update", **fields))
 
     async def _fork(self, frame: frames.Fork) -> None:
         if (reason := self._services.readiness.refuses) is not None:

@@ -101,6 +101,7 @@ class History(_Frame, frozen=True, kw_only=True, tag="history"):
 
 class Sessions(_Frame, frozen=True, kw_only=True, tag="sessions"):
     id: FrameId
+    follow: bool = False
 
 
 class Fork(_Frame, frozen=True, kw_only=True, tag="fork"):

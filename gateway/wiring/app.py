@@ -39,6 +39,7 @@ from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
+from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.search.conversation_search import ConversationSearch
 from gateway.conversations.shares import Shares
@@ -502,6 +503,7 @@ class ApplicationBuilder:
             delivery=delivery,
             activity=TurnActivity(plugins.channels.opened),
             titles=titles,
+            updates=SessionUpdates(),
         )
 
 

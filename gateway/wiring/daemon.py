@@ -268,6 +268,7 @@ class Daemon:
         services = ConnectionServices(
             switchboard=gateway.switchboard,
             questions=dependencies.command_services.questions,
+            updates=dependencies.updates,
             access=Access.of_gateway(
                 people,
                 keys,

@@ -25,6 +25,7 @@ from gateway.conversations.notes.memory_writer import ExplicitMemory
 from gateway.conversations.notes.workspace_memory import IndexTrigger
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.titles import TitleMaker
 from gateway.conversations.turn.answering import ReplyRequester
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
@@ -72,6 +73,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     delivery: ReplyDelivery
     activity: TurnActivity
     titles: TitleMaker
+    updates: SessionUpdates
 
 
 class ConversationFactory:
@@ -92,6 +94,7 @@ class ConversationFactory:
         recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
+        dependencies.updates.opened(chat, recorder)
         meter = SessionMeter(recorder, dependencies.counters)
         streaming = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
         dependencies.activity.opened(recorder, streaming)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -27,7 +29,9 @@ KEPT = """async () => {
     for (const { url } of await (await caches.open(name)).keys()) found.push([name, new URL(url).pathname]);
   return found;
 }"""
-HIDDEN = "Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true })"
+HIDDEN = """Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
+document.dispatchEvent(new Event('visibilitychange'));"""
+VISIBLE = "delete document.visibilityState; document.dispatchEvent(new Event('visibilitychange'));"
 NOTIFIED = """async () => (await (await navigator.serviceWorker.ready).getNotifications())
   .map(({ title, body, data }) => ({ title, body, data }))"""
 
@@ -132,4 +136,42 @@ async def test_a_hidden_page_notifies_of_an_answer_once_it_was_asked_to(tmp_path
         await client.chat("a secret")
         await until_true(page, f"(await ({NOTIFIED})()).length")
         assert await page.evaluate(NOTIFIED) == [{"title": "main", "body": "The answer is ready.", "data": "#/chat/main"}]
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_hidden_pages_notify_once_of_what_happens_in_any_conversation(tmp_path: Path, browser: Browser) -> None:
+    write = {"text": "", "calls": [{"tool": "write", "arguments": {"path": "a.txt", "content": "a"}}]}
+    script: list[Mapping[str, Any]] = [{"text": "the answer"}, write]
+    async with (
+        gateway(tmp_path, script=script, file="[approvals]\n") as running,
+        visiting(browser, running, workers=True) as visit,
+    ):
+        page = visit.page
+        await visit.context.grant_permissions(["notifications"])
+        await visit.sign_in()
+        await controlled(page)
+        other = await visit.context.new_page()
+        await other.goto(f"{visit.url}#/memory")
+        await expect(other.get_by_role("tab", name="Search")).to_be_visible()
+        await page.get_by_role("button", name="Preferences").click()
+        await page.get_by_role("button", name="Notify me when something waits").click()
+        await expect(page.get_by_role("button", name="Notifications are on")).to_be_visible()
+        client = await running.connect()
+
+        await page.evaluate(HIDDEN)
+        await client.chat("seen in the other tab", session="garden")
+        for tab in (page, other):
+            await expect(tab.locator(".sessions a", has_text="garden")).to_be_visible()
+        await other.evaluate(HIDDEN)
+        await client.chat("seen nowhere", session="kitchen")
+        await until_true(page, f"(await ({NOTIFIED})()).length")
+        await client.send("write it", session="garden")
+        await until_true(page, f"(await ({NOTIFIED})()).length > 1")
+        found = await page.evaluate(NOTIFIED)
+        assert sorted((each["data"], each["body"]) for each in found) == [
+            ("#/chat/garden", "A tool waits for your approval."),
+            ("#/chat/kitchen", "The answer is ready."),
+        ]
+        assert len(json.loads(await page.evaluate("localStorage['exuvia.notified']"))) == 2
+        await other.evaluate(VISIBLE)
         assert (visit.errors, visit.elsewhere) == ([], [])

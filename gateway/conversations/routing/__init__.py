@@ -5,5 +5,6 @@ conversation         One open session: its two coroutines.
 conversation_list    Lists of conversations, and trees of forks.
 conversation_runner  Begins, runs and closes conversations, and records their state in the catalog.
 forks                The creation of forks.
+session_updates      Updates of a person's list of conversations.
 switchboard          Finds the chat of a message, opens it, and unloads it.
 """

@@ -160,8 +160,10 @@ class Switchboard:
 
     async def conversations(self, person: str) -> list[ListedConversation]:
         """Return a person's conversations, in the order of their keys."""
+        rows = await self.sessions(person)
+        # Without an await before it returns: later changes are in updates (session_updates).
         running = {chat.key for chat in self._chats.values() if chat.person == person and chat.has_turn}
-        return listed_conversations(self._catalog, await self.sessions(person), running)
+        return listed_conversations(self._catalog, rows, running)
 
     async def tree(self, person: str, key: str) -> list[TreeNode]:
         """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""

@@ -199,16 +199,9 @@ class App {
   }
 
   head(title, ...actions) {
-    this.heading = readable(title);
-    this.title = `${this.heading} · Exuvia`;
+    this.title = `${readable(title)} · Exuvia`;
     this.showTitle();
     this.shell.head(title, actions);
-  }
-
-  /** Return the title of a session's conversation if that is open, else its key. */
-  titleOf(session) {
-    const { page, key } = this.route;
-    return page === "chat" && key === session ? this.heading : session;
   }
 
   attention(questions) {

@@ -2,6 +2,9 @@
 import { t } from "./language.js";
 
 const KEY = "exuvia.notifications";
+const SHOWN = "exuvia.notified"; // the tags of the last notifications, which other tabs do not repeat
+const KEPT = 50;
+const LOOKED_AT = "exuvia.looked-at"; // a lock that each visible tab holds
 const WORKER = "/service-worker.js";
 const NEWS = {
   turn_ended: t("The answer is ready."),
@@ -22,7 +25,21 @@ export function install(app) {
   if (document.readyState === "complete") register();
   else addEventListener("load", register);
   navigator.serviceWorker.addEventListener("message", ({ data }) => app.go(data));
-  app.socket.on("event", ({ session, event }) => notify(app, session, event));
+  app.socket.on("session_update", (update) => notify(app, update));
+  holdWhileVisible();
+}
+
+/** Hold a lock while this tab is visible, so that hidden ones know that somebody looks at the console. */
+function holdWhileVisible() {
+  let release = () => {};
+  const hold = () => {
+    release();
+    if (document.visibilityState !== "visible") return;
+    const held = new Promise((resolve) => (release = resolve));
+    navigator.locks.request(LOOKED_AT, { mode: "shared" }, () => held);
+  };
+  document.addEventListener("visibilitychange", hold);
+  hold();
 }
 
 /** Return the function that asks the browser to install the console; null if it cannot now. */
@@ -43,13 +60,20 @@ export async function notifyFromNow(wanted) {
   else localStorage.removeItem(KEY);
 }
 
-/** Notify of an event of a session, unless somebody looks at the page. The text has nothing of the conversation but its title. */
-async function notify(app, session, { kind, seq, outcome }) {
+/** Notify of an event in any conversation, once in this browser, unless somebody looks at one of its tabs. The text has nothing of the
+ * conversation but its name. */
+async function notify(app, { session, event: { kind, seq, outcome }, session_id: id }) {
   if (document.visibilityState === "visible" || notifications() !== "on") return;
   if (!(kind in NEWS) || outcome === "cancelled") return;
-  const worker = await navigator.serviceWorker.ready;
-  const place = new URL("./pictures/icon-192.png", import.meta.url).href;
-  await worker.showNotification(app.titleOf(session), {
-    body: NEWS[kind], icon: place, badge: place, tag: `${session} ${seq}`, data: `#/chat/${encodeURIComponent(session)}`,
+  const tag = `${id} ${seq}`;
+  await navigator.locks.request(SHOWN, async () => {
+    const { held } = await navigator.locks.query();
+    const known = JSON.parse(localStorage.getItem(SHOWN) ?? "[]");
+    if (known.includes(tag) || held.some(({ name }) => name === LOOKED_AT)) return;
+    localStorage.setItem(SHOWN, JSON.stringify([...known, tag].slice(-KEPT)));
+    const worker = await navigator.serviceWorker.ready;
+    const icon = new URL("./pictures/icon-192.png", import.meta.url).href;
+    const data = `#/chat/${encodeURIComponent(session)}`;
+    await worker.showNotification(app.conversations.nameOf(session), { body: NEWS[kind], icon, badge: icon, tag, data });
   });
 }

@@ -16,7 +16,6 @@ import { Seen } from "./seen.js";
 import { VirtualList } from "./virtual_list.js";
 
 const REFRESH = 30_000;
-const FOLLOWED = 20; // running conversations whose end is waited for
 const FOLD = "#archived"; // the key of the button that unfolds the archived conversations; `#` is in no key of a conversation
 
 /** Dispatches `change` when conversations or their names may have changed. */
@@ -30,7 +29,6 @@ export class Sessions extends EventTarget {
     this.open = "";
     this.page = "chat";
     this.unfolded = false; // true if the archived conversations are shown
-    this.followed = new Set(); // keys
     this.seen = new Seen(app.person.id);
     this.actions = new Actions(app, this);
     this.list = new VirtualList((item) => this.make(item));
@@ -40,12 +38,12 @@ export class Sessions extends EventTarget {
       on: { click: () => app.go("#/chat/~") } }, icon("plus"));
     this.element = h("nav", { class: "sessions", "aria-label": t("Conversations") },
       h("div", { class: "seek" }, this.search.field, fresh), this.search.results, this.empty, this.list.element);
-    app.socket.on("welcome", () => this.onWelcome());
+    app.socket.on("welcome", () => this.refresh());
     app.socket.on("accepted", (frame) => this.rowOf(frame.session) || this.refresh());
     app.socket.on("forked", () => this.refresh());
     app.socket.on("settings", (frame) => this.onSettings(frame));
     app.socket.on("deleted", (frame) => this.onDeleted(frame));
-    app.socket.on("event", (frame) => this.onEvent(frame));
+    app.socket.on("session_update", (frame) => this.onUpdate(frame));
     document.addEventListener("visibilitychange", () => this.draw());
     setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
   }
@@ -72,36 +70,32 @@ export class Sessions extends EventTarget {
 
   // --- rows ------------------------------------------------------------------------------------------------------------
 
-  onWelcome() {
-    this.followed.clear(); // a new connection follows nothing
-    this.refresh();
-  }
-
   /** Load the sessions. */
   async refresh() {
     try {
-      this.rows = (await this.app.socket.ask({ type: "sessions" })).sessions;
+      this.rows = (await this.app.socket.ask({ type: "sessions", follow: true })).sessions;
       this.loaded = true;
       this.seen.begin(this.rows);
-      this.follow();
       this.draw();
     } catch (error) {
       if (error.code !== "closed") throw error;
     }
   }
 
-  onEvent({ session, event }) {
+  onUpdate({ session, session_id, event }) {
     const row = this.rowOf(session);
-    if (!row || event.at < row.at) return;
+    if (row?.session_id !== session_id) return void this.refresh(); // it is new
+    if (event.seq <= row.head) return; // it was listed
+    row.head = event.seq;
     if (/^(message_received|turn_ended|command_answered)$/.test(event.kind)) delete row.used;
     else row.used ??= row.at;
+    if (event.kind === "session_titled") row.title = event.title ?? "";
     row.at = event.at;
     if (event.kind === "approval_asked") row.question = event.seq;
     if (event.kind === "approval_given" || event.kind === "turn_ended") delete row.question;
     if (event.kind === "turn_started" || event.kind === "turn_resumed") row.running = true;
     if (event.kind === "turn_ended") delete row.running;
     if (event.kind === "turn_ended" || event.kind === "command_answered") row.replied = event.seq;
-    this.follow();
     this.draw();
   }
 
@@ -120,22 +114,10 @@ export class Sessions extends EventTarget {
     this.draw();
   }
 
-  /** Follow the running conversations that no page follows, so that their end is noticed. */
-  follow() {
-    const wanted = this.rows.filter((row) => row.running && row.session !== this.open).slice(0, FOLLOWED);
-    const keys = new Set(wanted.map((row) => row.session));
-    for (const key of this.followed) if (!keys.has(key) && key !== this.open) this.app.socket.say({ type: "unsubscribe", session: key });
-    for (const { session, session_id, head } of wanted) {
-      if (!this.followed.has(session)) this.app.socket.say({ type: "subscribe", session, session_id, after: head });
-    }
-    this.followed = keys;
-  }
-
   /** Mark the conversation of a route as open. */
   mark(route) {
     this.open = route.key;
     this.page = route.page === "context" ? "context" : "chat";
-    this.follow();
     this.draw();
   }
 
