@@ -89,14 +89,15 @@ class Output(_Frame, tag="output", frozen=True, kw_only=True):
 
 
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's current session, its last seq, the time of its last event (RFC 3339) and its title; `question` is the seq of
-    the oldest open question about a tool call."""
+    """A key's current session, its last seq, the time of its last event (RFC 3339) and its title, or the beginning of its
+    first message; `question` is the seq of the oldest open question about a tool call."""
 
     session: str
     session_id: str
     head: int
     at: str = ""
     title: str = ""
+    beginning: str = ""
     question: int | None = None
 
 

@@ -132,9 +132,10 @@ class Completions(Completer):
         elif name == "/switch":
             wanted = argument.casefold()
             for each in self._sessions():
-                if wanted in f"{each.session} {each.title}".casefold():
+                name = each.title or each.beginning
+                if wanted in f"{each.session} {name}".casefold():
                     meta = f"{_day(each.at)}{', waits for your answer' if each.question is not None else ''}"
-                    title = one_line(each.title or each.session, 60)
+                    title = one_line(name or each.session, 60)
                     yield Completion(each.session, -len(argument), display=title, display_meta=meta)
         elif name == "/attach":
             yield from self._paths.get_completions(Document(argument), complete_event)

@@ -80,7 +80,7 @@ class ConversationEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: Its name.
-        title: Its title, or "".
+        title: Its title, or the beginning of its first message, or "".
         at: The time of its last event.
         pinned: It is pinned in lists.
         archived: It is archived.

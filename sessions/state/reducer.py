@@ -75,6 +75,9 @@ from sessions.state.transcript import (
 )
 from sessions.state.view import recalled_message
 
+BEGINNING = 60
+"""Maximum characters of the beginning of a session."""
+
 _UNCOUNTED: dict[str, object] = {"last_usage": None}
 """Resets the last usage when the beginning of the view changes, because it describes the former view."""
 
@@ -110,7 +113,8 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
             message = WaitingMessage(seq=recorded.seq, message=event)
-            return {"waiting": (*waiting, message), "channel": t.channel or event.channel, "used": recorded.at}
+            named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(event.text)}
+            return {"waiting": (*waiting, message), "used": recorded.at, **named}
         case MessageWithdrawn():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
@@ -321,6 +325,13 @@ def _decided(t: Transcript, recorded: Recorded, event: ApprovalGiven) -> dict[st
     if event.decision == "approve" and event.scope != "once":
         changes["grants"] = (*t.grants, Grant(tool=question.asked.tool, pattern=question.asked.pattern))
     return changes
+
+
+def _beginning(text: str) -> str:
+    if text.startswith("/"):
+        return ""
+    line = " ".join(text[: 4 * BEGINNING].split())
+    return line if len(line) <= BEGINNING else f"{line[:BEGINNING].rpartition(' ')[0] or line[: BEGINNING - 1]}…"
 
 
 def _answered(turn: OpenTurn, question: ApprovalQuestion, recorded: Recorded, event: ApprovalGiven) -> dict[str, object]:

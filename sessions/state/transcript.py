@@ -248,6 +248,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
     title: Title | None = None
     """The title; None if the conversation never had one."""
+    beginning: str = ""
+    """The beginning of the first message that is no command, on one line: a name as long as there is no title."""
     archived: bool = False
     replied: int = 0
     """The seq of the newest end of a turn, or answer to a command."""

@@ -30,9 +30,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     when the row was valid; an `mtime_ns` of 0 means that the log was not verified. `settled` is True if nothing is left to
     finish.
 
-    The rest is for lists of conversations: `title` is empty if there is none, `replied` is the seq of the newest answer,
-    `used` the time of the newest message or answer, `origin` the session that a fork continues, `channel` where the
-    conversation began, empty for `websocket`.
+    The rest is for lists of conversations: `title` is empty if there is none, `beginning` is that of the first message,
+    `replied` the seq of the newest answer, `used` the time of the newest message or answer, `origin` the session that a fork
+    continues, `channel` where the conversation began, empty for `websocket`.
     """
 
     session: str
@@ -53,6 +53,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     origin: ForkOrigin | None = None
     channel: str = ""
     used: str = ""
+    beginning: str = ""
 
     @property
     def name(self) -> Name:
@@ -75,6 +76,7 @@ def listed_fields(transcript: Transcript) -> dict[str, Any]:
         "replied": transcript.replied,
         "used": transcript.used,
         "origin": transcript.origin,
+        "beginning": transcript.beginning,
         "channel": "" if transcript.channel == WEBSOCKET else transcript.channel,
     }
 

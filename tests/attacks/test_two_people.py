@@ -20,6 +20,7 @@ FIELDS: dict[str, Any] = {
     "id": "x", "session": "main", "text": "hello", "after": 0, "before": 100, "limit": 500, "upto": 3, "key": "mine",
     "title": "stolen", "protocol": 1, "token": ANA, "client": "ana", "person": "ana", "sender": "ana",
     "approval": "0a1b2c", "decision": "approve", "scope": "always", "pinned": True, "archived": True, "facts": True,
+    "follow": True,
     "name": "verbose", "value": "on",
 }  # fmt: skip
 """Values for every field that a frame may have; those that it does not have are sent too."""

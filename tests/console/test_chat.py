@@ -170,7 +170,7 @@ async def test_a_fork_at_a_queued_message_includes_the_exchange_before_it(tmp_pa
         await page.goto(f"{visit.url}/#/chat/main")
         await entries(page, "assistant").nth(1).hover()
         await entries(page, "assistant").nth(1).get_by_role("button", name="Fork after this").click()
-        await expect(page).to_have_url(re.compile("/main-[a-z0-9]{4}$"))
+        await expect(page).to_have_url(re.compile("/first-[a-z0-9]{4}$"))
         await expect(entries(page, "assistant")).to_have_count(2)
         await expect(entries(page, "person")).to_have_count(2)
         assert (visit.errors, visit.elsewhere) == ([], [])

@@ -135,7 +135,7 @@ async def test_a_hidden_page_notifies_of_an_answer_once_it_was_asked_to(tmp_path
         assert await page.evaluate("window.asked") == 1
         await client.chat("a secret")
         await until_true(page, f"(await ({NOTIFIED})()).length")
-        assert await page.evaluate(NOTIFIED) == [{"title": "main", "body": "The answer is ready.", "data": "#/chat/main"}]
+        assert await page.evaluate(NOTIFIED) == [{"title": "first", "body": "The answer is ready.", "data": "#/chat/main"}]
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 

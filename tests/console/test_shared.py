@@ -54,7 +54,7 @@ async def test_a_conversation_is_read_by_a_link_until_that_is_revoked(tmp_path: 
             await expect(entries(page, "assistant.live")).to_have_count(0)
         await rows(page).click(button="right")
         await page.get_by_role("menuitem", name="Share…").click()
-        dialog = page.get_by_role("dialog", name="Share “main”")
+        dialog = page.get_by_role("dialog", name="Share “<b>Hello</b> there”")
         await dialog.get_by_role("button", name="Create a link").click()
         link = dialog.get_by_role("textbox", name="The link")
         await expect(link).to_be_focused()

@@ -265,17 +265,17 @@ async def test_running_conversations_and_new_answers_are_marked(tmp_path: Path, 
         await expect(entries(page, "assistant")).to_contain_text("One.")
         await expect(entries(page, "assistant.live")).to_have_count(0)
         await say(page, "second")
-        await expect(rows(page)).to_have_text(["mainis being answered"])
+        await expect(rows(page)).to_have_text(["firstis being answered"])
         await page.get_by_role("button", name="New conversation").click()
         await expect(heading(page)).to_have_text("New conversation")
         counting.finish_now()
-        await expect(rows(page)).to_have_text(["mainhas a new answer"])
+        await expect(rows(page)).to_have_text(["firsthas a new answer"])
         await page.reload()
-        await expect(rows(page)).to_have_text(["mainhas a new answer"])
+        await expect(rows(page)).to_have_text(["firsthas a new answer"])
         await rows(page).click()
-        await expect(rows(page)).to_have_text(["main"])
+        await expect(rows(page)).to_have_text(["first"])
         await page.reload()
-        await expect(rows(page)).to_have_text(["main"])
+        await expect(rows(page)).to_have_text(["first"])
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
@@ -317,3 +317,22 @@ async def test_the_sidebar_can_be_used_by_everybody(
         await expect(page.get_by_role("menu")).to_have_count(0)
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_conversation_without_a_title_is_called_by_its_first_message(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        client = await running.connect()
+        await client.chat("Which roses are <b>pruned</b> in winter?")
+        await client.chat("a name that somebody chose stays", session="garden")
+        page = await begin(visit)
+        await expect(rows(page)).to_have_text(["garden", "Which roses are <b>pruned</b> in winter?"])
+        await expect(heading(page)).to_have_text("Which roses are <b>pruned</b> in winter?")
+        assert "\nmain\n" in str(await rows(page).last.get_attribute("title"))
+        await page.get_by_role("searchbox", name="Search conversations").fill("main")
+        await expect(
+            sidebar(page).get_by_role("list", name="Conversations with this title").get_by_role("link")
+        ).to_have_text("Which roses are <b>pruned</b> in winter?")
+        await client.command("/title Roses")
+        await page.get_by_role("searchbox", name="Search conversations").fill("")
+        await expect(rows(page)).to_have_text(["Roses", "garden"])
+        assert visit.errors == []

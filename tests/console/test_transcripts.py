@@ -204,8 +204,8 @@ async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, br
         page = visit.page
         await visit.sign_in()
         await expect(page.get_by_text("message **1499** of many")).to_be_visible()
-        await scroll_to(page, page.get_by_text("message **0** of many"))
-        await expect(page.get_by_text("message **0** of many")).to_be_visible()
+        await scroll_to(page, page.locator("article").get_by_text("message **0** of many"))
+        await expect(page.locator("article").get_by_text("message **0** of many")).to_be_visible()
         await expect(page.locator("article")).to_have_count(3_000)
         await page.get_by_role("button", name="Scroll to the newest message").click()
         await expect(page.get_by_text("message **1499** of many")).to_be_visible()

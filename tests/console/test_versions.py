@@ -157,7 +157,7 @@ async def test_a_conversation_goes_on_in_a_new_one_after_an_answer(tmp_path: Pat
         await expect(entries(page, "assistant")).to_contain_text("Hello there")
         await entries(page, "assistant").hover()
         await page.get_by_role("button", name="Fork after this").click()
-        await expect(page).to_have_url(re.compile("/main-[a-z][0-9][a-z][0-9]$"))
+        await expect(page).to_have_url(re.compile("/hello-there-[a-z][0-9][a-z][0-9]$"))
         await expect(page.get_by_text("Forked here")).to_be_visible()
         await expect(rows(page)).to_have_count(2)
         await expect(message(page)).to_be_focused()

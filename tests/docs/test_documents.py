@@ -221,7 +221,7 @@ def test_every_frame_of_the_example_is_one_of_the_page() -> None:
             assert {name for name, required in fields.items() if required} <= set(frame) - {"type"} <= set(fields)
             read_frame(json.dumps(frame))
     kinds = {frame["type"] for arrow, frame in CONVERSATION if arrow == "←"}
-    assert set(table(WEBSOCKET, "## From the gateway")) - kinds == {"gap", "output", "paused", "reasoning"}
+    assert set(table(WEBSOCKET, "## From the gateway")) - kinds == {"gap", "output", "paused", "reasoning", "session_update"}
 
 
 def shape(frame: Frame) -> Any:

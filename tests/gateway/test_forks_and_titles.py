@@ -171,7 +171,7 @@ async def test_the_list_has_what_a_sidebar_shows(tmp_path: Path) -> None:
         opened = running.journals()[row["session_id"]][0]["at"]
         assert row | {"head": 0, "at": ""} == {
             "session": "main", "session_id": row["session_id"], "head": 0, "at": "", "title": "", "created": opened,
-            "replied": began["seq"],
+            "beginning": "one", "replied": began["seq"],
         }  # fmt: skip
         await client.command("/new")
         successor = (await listed(client))["main"]
@@ -226,3 +226,26 @@ async def test_titles_of_earlier_versions_are_read(tmp_path: Path) -> None:
         client = await running.connect()
         await client.say("subscribe", id="s", session="main")
         assert (await client.until_type("settings", id="s"))["title"] == "Crabs"
+
+
+async def test_without_a_title_a_list_has_the_beginning_of_the_first_message(tmp_path: Path) -> None:
+    first = "Which roses\n\tare pruned in winter, and " + "how far " * 40
+    shown = "Which roses are pruned in winter, and how far how far how…"
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.command("/status")
+        assert "beginning" not in (await listed(client))["main"]
+        await client.chat(first)
+        await client.chat("thanks")
+        assert (await listed(client))["main"]["beginning"] == shown
+        assert f"- `main` `{shown}`, " in await client.command("/sessions roses")
+        await fork(client)
+        assert (await listed(client))["main-fork"]["beginning"] == shown
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert (await listed(client))["main"]["beginning"] == shown
+        await client.command("/title Roses")
+        row = (await listed(client))["main"]
+        assert (row["title"], "beginning" in row) == ("Roses", False)
+        await client.command("/title none")
+        assert (await listed(client))["main"]["beginning"] == shown

@@ -382,7 +382,7 @@ class CommandContext(MemoryView):
         return [
             ConversationEntry(
                 key=each.session,
-                title=each.title,
+                title=each.title or each.beginning,
                 at=each.at,
                 pinned=each.pinned,
                 archived=each.archived,

@@ -22,8 +22,9 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     """A key with its current session.
 
     `created` is the time of the key's first session, `at` that of the last event, `used` that of the newest message or
-    answer unless it is the last event. `replied` is the seq of the newest answer, `channel` is where the conversation began
-    unless that is the websocket, `question` the seq of the oldest open question.
+    answer unless it is the last event. `beginning` is that of the first message while there is no title. `replied` is the
+    seq of the newest answer, `channel` is where the conversation began unless that is the websocket, `question` the
+    seq of the oldest open question.
     """
 
     session: str
@@ -32,6 +33,7 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     at: str
     title: str
     created: str
+    beginning: str = ""
     pinned: bool = False
     archived: bool = False
     running: bool = False
@@ -62,6 +64,7 @@ def listed_conversations(catalog: Catalog, rows: Iterable[SessionRow], running: 
             head=row.head,
             at=row.at,
             title=row.title,
+            beginning="" if row.title else row.beginning,
             created=_first(catalog, row).opened_at,
             pinned=row.pinned,
             archived=row.archived,

@@ -66,5 +66,6 @@ def _row(name: Name, made: Fork, now: datetime, parent: SessionRow | None) -> Se
         settled=False,
         closed=False,
         title=parent.title if parent else "",
+        beginning=parent.beginning if parent else "",
         origin=ForkOrigin(session=made.parent, seq=made.parent_seq),
     )

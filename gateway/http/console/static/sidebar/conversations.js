@@ -5,6 +5,9 @@
 import { locale, t } from "../language.js";
 
 const VERSION = /-fork(-\d+)?$/;
+const MADE = /-(?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{4}$/; // the end of keys that the console makes of first messages
+const DATED = /^chat-\d{4}-\d\d-\d\d-[a-z\d]{4}$/; // such a key of a message without Latin letters
+const MAIN = "main"; // the key of clients that were given none
 const DAY = 86_400_000;
 const month = new Intl.DateTimeFormat(locale, { month: "long" });
 const monthOfYear = new Intl.DateTimeFormat(locale, { month: "long", year: "numeric" });
@@ -65,17 +68,28 @@ function rootOf(row, byKey) {
 }
 
 function nameOf(shown, rows) {
-  return shown.title || rows.find((row) => row.title)?.title || nameOfKey(shown.session);
+  return shown.title || rows.find((row) => row.title)?.title || beginningOf(shown) || nameOfKey(shown.session);
+}
+
+/** The beginning of the first message, where the key says nothing: somebody may have chosen it as a name. */
+function beginningOf({ session, beginning, channel }) {
+  const whole = withoutVersions(session);
+  return whole === MAIN || channel || DATED.test(whole) ? beginning : "";
 }
 
 /** Return a name made of a key: "plan-the-garden-m7x2-fork-2" becomes "Plan the garden". */
 export function nameOfKey(key) {
+  const whole = withoutVersions(key);
+  const words = whole.replace(MADE, "");
+  if (words === whole) return whole;
+  if (DATED.test(whole)) return t("New conversation");
+  return words[0].toUpperCase() + words.slice(1).replaceAll("-", " ");
+}
+
+function withoutVersions(key) {
   let whole = key;
   while (isVersionKey(whole)) whole = whole.replace(VERSION, "");
-  const words = whole.replace(/-(?=[a-z]*\d)(?=\d*[a-z])[a-z\d]{4}$/, "");
-  if (words === whole) return whole;
-  if (/^chat-\d{4}-\d\d-\d\d$/.test(words)) return t("New conversation");
-  return words[0].toUpperCase() + words.slice(1).replaceAll("-", " ");
+  return whole;
 }
 
 /** Return `[{name, conversations}]`: pinned ones, then by date. Archived ones are left out. */

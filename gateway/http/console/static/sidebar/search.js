@@ -66,7 +66,7 @@ export class Search {
     this.results.hidden = !this.wanted;
     if (!this.wanted) return;
     const needle = this.wanted.toLowerCase();
-    const titled = this.sidebar.conversations.filter(({ name }) => name.toLowerCase().includes(needle)).slice(0, TITLES);
+    const titled = this.sidebar.conversations.filter(({ name, shown }) => [name, shown.session].some((text) => text.toLowerCase().includes(needle))).slice(0, TITLES);
     fill(this.titles, titled.map((conversation) => this.titleRow(conversation, needle)));
     this.titles.hidden = !titled.length;
     fill(this.texts, this.hits.map((hit) => this.hitRow(hit)));

@@ -230,7 +230,7 @@ class Row {
     this.stamp = stamp;
     this.name.textContent = readable(name) || shown.session;
     this.link.href = `#/${page}/${encodeURIComponent(shown.session)}`;
-    this.link.title = `${readable(name)}\n${exactly(at)}`;
+    this.link.title = [readable(name), ...(name === shown.session ? [] : [shown.session]), exactly(at)].join("\n");
     if (current) this.link.setAttribute("aria-current", "page");
     else this.link.removeAttribute("aria-current");
     this.element.classList.toggle("unread", unread && !current);
