@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.gateway.gateways import Gateway, gateway
 from tests.servers.telegram_rules import Json
-from tests.servers.telegram_server import Fault, TelegramServer
+from tests.servers.telegram_server import TelegramServer
 from tests.waiting import until
 
 ANA, BEN, EVE, GROUP = 11, 12, 13, -1000000000044
@@ -113,32 +112,6 @@ async def test_30_000_characters_come_in_order_and_code_remains_code(tmp_path: P
     assert "\n".join(code) == CODE
     assert words == WORDS.split()
     assert len(telegram.posts) <= 12
-
-
-@pytest.mark.parametrize("status", [400, 403])
-async def test_a_refused_answer_holds_the_next_one_for_less_than_five_seconds(
-    tmp_path: Path, telegram: TelegramServer, status: int
-) -> None:
-    async with serving(tmp_path / "home", telegram):
-        telegram.faults["sendmessage"].append(Fault(status, "refused"))
-        await telegram.say(ANA, ANA, "one")
-        await until(lambda: telegram.called("sendMessage"))
-        since = asyncio.get_running_loop().time()
-        await telegram.say(ANA, ANA, "two")
-        assert (await post(telegram, 0))["text"] == "two"
-        assert asyncio.get_running_loop().time() - since < 5
-
-
-async def test_429_is_honoured_to_the_second(tmp_path: Path, telegram: TelegramServer) -> None:
-    async with serving(tmp_path / "home", telegram):
-        telegram.faults["sendmessage"].append(Fault(429, "Too Many Requests: retry after 3", parameters={"retry_after": 3}))
-        await telegram.say(ANA, ANA, "one")
-        await until(lambda: telegram.called("sendMessage"))
-        since = asyncio.get_running_loop().time()
-        await telegram.say(ANA, ANA, "two")
-        await post(telegram, 0)
-        assert 2.9 <= asyncio.get_running_loop().time() - since < 4
-        assert [(await post(telegram, number))["text"] for number in range(2)] == ["one", "two"]
 
 
 async def test_buttons_and_reactions_answer_a_question(tmp_path: Path, telegram: TelegramServer) -> None:
