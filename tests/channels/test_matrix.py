@@ -29,6 +29,7 @@ from plugins.channels.matrix.matrix_api import MatrixClient as MatrixApi
 from plugins.channels.matrix.matrix_api import MatrixError
 from plugins.channels.matrix.matrix_channel import MatrixChannel, MatrixSettings
 from plugins.channels.matrix.reader import KEYCAPS
+from plugins.support.errors import PluginError
 from plugins.support.secrets import Secret
 from plugins.testing import channel_checks
 from plugins.testing.channel_checks import ChannelConformance, RecordingInbox
@@ -506,12 +507,30 @@ async def test_a_token_that_ended_is_replaced_with_the_password(synapse: Synapse
     async with scene(synapse, tmp_path) as (on, ana, bot, room):
         await bot.ask("POST", "/_matrix/client/v3/logout/all", {})  # deletes the device too: run ends, and is opened again
         await asyncio.wait([on.running], timeout=DEADLINE)
-        with pytest.raises(BaseException, match="unhandled errors"):
+        with pytest.raises(PluginError, match="had deleted the channel's device; it has a new one now"):
             on.running.result()
         async with opened(tmp_path, settings_for(synapse, bot)) as again:
             await ana.say(room, "still there?")
             assert (await again.arrival()).text == "still there?"
             assert "device" in await again.channel.check()
+
+
+@pytest.mark.parametrize("expires", [True, False])
+async def test_a_token_that_ended_and_cannot_be_replaced_ends_the_channel_with_how_to_fix_it(
+    synapse: SynapseServer, tmp_path: Path, *, expires: bool
+) -> None:
+    async with person(synapse) as ana, person(synapse, "bot") as bot:
+        who = {"identifier": {"type": "m.id.user", "user": bot.user}, "password": PASSWORD}
+        login = {"type": "m.login.password", "refresh_token": expires, "device_id": "OURS"} | who
+        token = (await ana.ask("POST", "/_matrix/client/v3/login", login))["access_token"]
+        async with opened(tmp_path, MatrixSettings(homeserver=synapse.url, token=Secret(token))) as on:
+            if expires:
+                await asyncio.to_thread(synapse.expire, bot.user, "OURS")
+            else:
+                await bot.ask("POST", "/_matrix/client/v3/logout/all", {})
+            await asyncio.wait([on.running], timeout=DEADLINE)
+            with pytest.raises(LoginFailed, match="its access token has ended or is not valid; put a new one into `token`"):
+                on.running.result()
 
 
 async def test_the_server_and_the_connection_may_end_at_any_time(synapse: SynapseServer, tmp_path: Path) -> None:

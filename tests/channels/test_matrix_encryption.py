@@ -133,6 +133,29 @@ async def test_keys_survive_restarts_and_messages_of_meanwhile_arrive(synapse: S
     assert keys.stat().st_mode & 0o777 == 0o600
 
 
+async def test_the_device_and_its_keys_are_kept_when_the_token_expires(synapse: SynapseServer, tmp_path: Path) -> None:
+    async with scene(synapse, tmp_path) as on, opened(tmp_path / "channel", on.settings) as channel:
+        room = await on.room(channel)
+        await on.say(room, "first")
+        assert (await channel.arrival()).text == "first"
+        before, login = await channel.channel.check(), json.loads(next(tmp_path.rglob("login.json")).read_text())
+        await asyncio.to_thread(synapse.expire, on.bot.user, login["device"])
+        await on.say(room, "second")
+        await channel.channel.deliver(post(room, "answer"))  # at the same time as the sync request logs in again
+        assert (await channel.arrival()).text == "second"
+        (answer,) = await on.nia.posts(room, on.bot.user, 1)
+        assert (answer["content"]["body"], answer["encrypted"]) == ("answer", True)
+        assert await channel.channel.check() == before
+        again = json.loads(next(tmp_path.rglob("login.json")).read_text())
+        assert (again["device"], again["token"] != login["token"]) == (login["device"], True)
+        devices = (await on.bot.ask("GET", "/_matrix/client/v3/devices"))["devices"]
+        assert [each["device_id"] for each in devices].count(login["device"]) == 1
+        assert not channel.running.done()
+    await asyncio.to_thread(synapse.expire, on.bot.user, login["device"])  # while it is closed, too
+    async with opened(tmp_path / "channel", on.settings) as channel:
+        assert await channel.channel.check() == before
+
+
 async def test_the_device_is_verified_by_cross_signing(synapse: SynapseServer, tmp_path: Path) -> None:
     async with person(synapse, "bot") as bot, opened(tmp_path, settings_for(synapse, bot)) as channel:
         assert "verified by cross-signing" in await channel.channel.check()

@@ -12,11 +12,13 @@ import hashlib
 import hmac
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -120,6 +122,14 @@ class SynapseServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def expire(self, user: str, device: str) -> None:
+        """Start the server again, after the lifetime of a device's access tokens."""
+        self.kill()
+        with closing(sqlite3.connect(self.folder / "database")) as database, database:
+            question = "UPDATE access_tokens SET valid_until_ms = 1 WHERE user_id = ? AND device_id = ?"
+            assert database.execute(question, (user, device)).rowcount
+        self.start()
 
     def __enter__(self) -> Self:
         self.start()

@@ -34,6 +34,7 @@ class Login:
         self._password = password
         self._token = token
         self._renewing = asyncio.Lock()
+        self._entered = ""
         self.user = ""
         self.device = ""
 
@@ -49,6 +50,10 @@ class Login:
             LoginFailed: The token or the password is wrong.
             MatrixError, ProviderError: The homeserver cannot be reached.
         """
+        await self._enter()
+        self._entered = self.device
+
+    async def _enter(self) -> None:
         if self._token:
             self._client.log_in(self._token.reveal())
             try:
@@ -69,30 +74,27 @@ class Login:
         await self._with_password("")
 
     async def renew(self, error: MatrixError) -> bool:
-        """Log in again after a request was refused because the token has ended.
+        """Log in again after a request was refused because its token has ended, unless that was done meanwhile.
 
         Returns:
-            False if the device is another one now: the server deleted that of before.
+            False if the device is another one than at the beginning: the server deleted that one.
 
         Raises:
             LoginFailed: There is no password, or it is wrong.
+            MatrixError, ProviderError: The homeserver cannot be reached.
         """
-        token = self._client.token
         async with self._renewing:
-            if self._client.token != token:
-                return True  # somebody else has renewed it
-            if self._token or not self._password:
-                raise _login_error(error, "token")
-            device = self.device
-            await self._with_password(_device_after(error, device))
-            return self.device == device
+            if self._client.token == error.token:
+                if self._token or not self._password:
+                    raise _login_error(error, "token")
+                await self._with_password(_device_after(error, self.device))
+            return self.device == self._entered
 
     async def _who(self) -> None:
         answer = await self._client.request("GET", "/_matrix/client/v3/account/whoami")
         self.user, self.device = str(answer.get("user_id", "")), str(answer.get("device_id", ""))
 
     async def _with_password(self, device: str) -> None:
-        self._client.token = ""
         request: dict[str, Any] = {
             "type": "m.login.password",
             "identifier": {"type": "m.id.user", "user": self._name},
@@ -101,7 +103,7 @@ class Login:
         }
         try:
             answer = await self._client.request(
-                "POST", "/_matrix/client/v3/login", request | ({"device_id": device} if device else {})
+                "POST", "/_matrix/client/v3/login", request | ({"device_id": device} if device else {}), anonymous=True
             )
         except MatrixError as error:
             raise _login_error(error, "password") from error
@@ -120,7 +122,7 @@ def _login_error(error: MatrixError, key: str) -> PluginError:
         return error
     how = (
         "its access token has ended or is not valid; put a new one into `token` of the channel's "
-        "table, or use `user` and `password`"
+        "table, or use `user` and `password`, with which it is replaced by itself"
         if key == "token"
         else "the user or the password is wrong, or the server does not allow logins with a password (then use `token`)"
     )

@@ -34,11 +34,12 @@ class MatrixError(PluginError):
         code: Matrix's error code, such as `M_FORBIDDEN`; "" if the answer is not one of a homeserver.
         content: The JSON of the answer.
         after: The seconds to wait, if the server asks for it.
+        token: The access token of the request.
     """
 
-    def __init__(self, status: int, content: Mapping[str, Any], after: float | None) -> None:
+    def __init__(self, status: int, content: Mapping[str, Any], after: float | None, token: str = "") -> None:
         code, message = content.get("errcode"), content.get("error")
-        self.status, self.content = status, content
+        self.status, self.content, self.token = status, content, token
         self.code = code if isinstance(code, str) else ""
         milliseconds = content.get("retry_after_ms")
         self.after = milliseconds / 1000 if isinstance(milliseconds, int | float) and milliseconds >= 0 else after
@@ -91,10 +92,13 @@ class MatrixClient:
         *,
         query: Mapping[str, str] | None = None,
         timeouts: Timeouts = _ONCE,
+        anonymous: bool = False,
     ) -> dict[str, Any]:
-        """Send a request with a JSON body and return the JSON object of the response."""
+        """Send a request with a JSON body and return the JSON object of the response. `anonymous`: without the token."""
         content = b"" if body is None and method == "GET" else json.dumps(body or {}).encode()
-        answer = await self._send(method, path, content, media="application/json", query=query or {}, timeouts=timeouts)
+        answer = await self._send(
+            method, path, content, media="application/json", query=query or {}, timeouts=timeouts, anonymous=anonymous
+        )
         try:
             value = json.loads(answer)
         except (ValueError, RecursionError) as error:
@@ -104,9 +108,18 @@ class MatrixClient:
         return value
 
     async def _send(
-        self, method: str, path: str, body: bytes, *, media: str, query: Mapping[str, str], timeouts: Timeouts = _ONCE
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        media: str,
+        query: Mapping[str, str],
+        timeouts: Timeouts = _ONCE,
+        anonymous: bool = False,
     ) -> bytes:
-        headers = {"Content-Type": media} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        token = "" if anonymous else self.token
+        headers = {"Content-Type": media} | ({"Authorization": f"Bearer {token}"} if token else {})
         url = f"{self._base}{path}{'?' if query else ''}{urlencode(query)}"
         try:
             return await self._transport.send(method, url, headers=headers, body=body, timeouts=timeouts)
@@ -115,7 +128,9 @@ class MatrixClient:
                 content = json.loads(error.body)
             except (ValueError, RecursionError):
                 content = {}
-            raise MatrixError(error.status, content if isinstance(content, dict) else {}, error.retry_after) from error
+            raise MatrixError(
+                error.status, content if isinstance(content, dict) else {}, error.retry_after, token
+            ) from error
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 

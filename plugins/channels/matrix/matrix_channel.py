@@ -168,8 +168,21 @@ class MatrixChannel:
         return f"{said}, fingerprint {self._machine.fingerprint} ({verified})."
 
     async def run(self, inbox: ChannelInbox) -> None:
-        """Receive messages until cancelled."""
+        """Receive messages until cancelled.
+
+        Raises:
+            PluginError: The login has ended, with how to fix it.
+        """
         self._inbox = inbox
+        try:
+            await self._run()
+        except BaseExceptionGroup as errors:
+            error: BaseException = errors
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._send_receipts())
@@ -244,7 +257,8 @@ class MatrixChannel:
                 await self._client.request("POST", f"/_matrix/client/v3/join/{quote(room, safe='')}")
                 return
             except (MatrixError, ProviderError) as error:
-                if not (error.is_temporary if isinstance(error, MatrixError) else error.retryable):
+                ended = isinstance(error, MatrixError) and error.code in ENDED  # `_receiver` logs in again
+                if not (ended or (error.is_temporary if isinstance(error, MatrixError) else error.retryable)):
                     log.warning("matrix_room_not_joined", room=room, reason=str(error))
                     return
                 await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])

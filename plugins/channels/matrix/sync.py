@@ -130,8 +130,11 @@ class Receiver:
 
     async def _after_failure(self, error: MatrixError | ProviderError, failures: int) -> None:
         if isinstance(error, MatrixError) and error.code in ENDED:
-            await self._renew(error)
-            return
+            try:
+                await self._renew(error)
+                return
+            except (MatrixError, ProviderError) as refused:
+                error = refused
         if failures > 1:  # a single request that broke off is no news
             self._report(f"{str(error).rstrip('.')}; the channel tries again.")
         pause = error.after if isinstance(error, MatrixError) and error.after is not None else None
