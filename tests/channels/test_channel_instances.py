@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar, cast
+from types import ModuleType, TracebackType
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 import pytest
@@ -15,19 +17,23 @@ import pytest
 from gateway.config import keys
 from gateway.config.keys import load_config
 from gateway.conversations.channels.channel_instances import ChannelInstance, channel_instances
+from gateway.conversations.channels.channel_runner import ChannelRunner
 from gateway.doctor.config_check import check
 from gateway.support.errors import ConfigRefused
 from plugins.api import channel
+from plugins.api.channel import ChannelInbox, OutboundMessage
+from plugins.api.context import PluginContext
 from plugins.channels.service_library import import_library
 from plugins.host import loading
 from plugins.host.hooks import Hooks
 from plugins.host.validation import InvalidPlugin
 from plugins.host.validation import channel as validated
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
+from plugins.testing.channel_checks import RecordingInbox
 from tests.gateway.gateways import gateway
 from tests.shelf import Shelf
-from tests.waiting import until
+from tests.waiting import VirtualTime, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -277,3 +283,43 @@ async def test_a_missing_library_is_named_with_the_extra_that_installs_it() -> N
     with pytest.raises(PluginError, match=r"no_such_library is missing\); run: pip install 'exuvia\[irc\]'"):
         await import_library("no_such_library.client", "irc")
     assert await import_library("json", "irc") is json
+
+
+class Refused:
+    """A channel whose password is wrong, or whose service is down."""
+
+    name: ClassVar[str] = "refused"
+    error: ClassVar[type[PluginError]] = SettingsRefused
+    opened: ClassVar[list[float]] = []
+
+    def __init__(self, context: PluginContext) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        self.opened.append(asyncio.get_running_loop().time())
+        raise self.error("The service does not let the channel in.")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def run(self, inbox: ChannelInbox) -> None: ...
+
+    async def deliver(self, message: OutboundMessage) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("error", "times"), [(SettingsRefused, [0, 30, 330, 1230, 2130]), (PluginError, [0, 1, 6, 36, 96])])
+async def test_a_channel_whose_settings_are_refused_is_not_tried_every_minute(
+    error: type[PluginError], times: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Refused, "error", error)
+    monkeypatch.setattr(Refused, "opened", [])
+    with VirtualTime():
+        runner = ChannelRunner(lambda _: cast(PluginContext, None), lambda: datetime.now(UTC))
+        await runner.reconfigure({"refused": ChannelInstance(name="refused", kind=Refused)})
+        running = asyncio.create_task(runner.run(lambda _: RecordingInbox()))
+        await asyncio.sleep(times[-1] + 1)
+        running.cancel()
+        await asyncio.wait([running])
+    assert [round(at - Refused.opened[0]) for at in Refused.opened] == times

@@ -32,6 +32,7 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", CHECKED)
     monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
+    monkeypatch.setattr(channel_runner, "REFUSED_PAUSES", (0.05,))
     monkeypatch.setattr(reply_delivery, "PAUSES", (0.05,))
     monkeypatch.setattr(reply_delivery, "CLOSED_SECONDS", 0.05)
     service = Elsewhere()

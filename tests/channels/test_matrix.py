@@ -525,7 +525,7 @@ async def test_a_token_that_ended_and_cannot_be_replaced_ends_the_channel_with_h
         token = (await ana.ask("POST", "/_matrix/client/v3/login", login))["access_token"]
         async with opened(tmp_path, MatrixSettings(homeserver=synapse.url, token=Secret(token))) as on:
             if expires:
-                await asyncio.to_thread(synapse.expire, bot.user, "OURS")
+                synapse.expire(bot.user, "OURS")
             else:
                 await bot.ask("POST", "/_matrix/client/v3/logout/all", {})
             await asyncio.wait([on.running], timeout=DEADLINE)

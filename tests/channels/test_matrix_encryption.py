@@ -139,7 +139,7 @@ async def test_the_device_and_its_keys_are_kept_when_the_token_expires(synapse: 
         await on.say(room, "first")
         assert (await channel.arrival()).text == "first"
         before, login = await channel.channel.check(), json.loads(next(tmp_path.rglob("login.json")).read_text())
-        await asyncio.to_thread(synapse.expire, on.bot.user, login["device"])
+        synapse.expire(on.bot.user, login["device"])
         await on.say(room, "second")
         await channel.channel.deliver(post(room, "answer"))  # at the same time as the sync request logs in again
         assert (await channel.arrival()).text == "second"
@@ -151,7 +151,7 @@ async def test_the_device_and_its_keys_are_kept_when_the_token_expires(synapse: 
         devices = (await on.bot.ask("GET", "/_matrix/client/v3/devices"))["devices"]
         assert [each["device_id"] for each in devices].count(login["device"]) == 1
         assert not channel.running.done()
-    await asyncio.to_thread(synapse.expire, on.bot.user, login["device"])  # while it is closed, too
+    synapse.expire(on.bot.user, login["device"])  # while it is closed, too
     async with opened(tmp_path / "channel", on.settings) as channel:
         assert await channel.channel.check() == before
 

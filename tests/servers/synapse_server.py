@@ -124,7 +124,7 @@ class SynapseServer:
             self._process = None
 
     def expire(self, user: str, device: str) -> None:
-        """Start the server again, after the lifetime of a device's access tokens."""
+        """Start the server again, after the lifetime of a device's access tokens. Not in a thread that ends: so would it."""
         self.kill()
         with closing(sqlite3.connect(self.folder / "database")) as database, database:
             question = "UPDATE access_tokens SET valid_until_ms = 1 WHERE user_id = ? AND device_id = ?"

@@ -14,13 +14,17 @@ from gateway.conversations.channels.channel_instances import ChannelInstance
 from gateway.support.printable import one_line
 from plugins.api.channel import Channel, ChannelInbox, HandlesHooks
 from plugins.api.context import PluginContext
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
 
 log = structlog.get_logger("exuvia.channels")
 
 PAUSES = (1.0, 5.0, 30.0, 60.0)
 """Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
+
+REFUSED_PAUSES = (30.0, 300.0, 900.0)
+"""The same for a channel whose settings were refused, such as its password: services lock out whoever tries too often.
+Changed settings are tried at once."""
 
 STABLE_SECONDS = 60.0
 """Seconds of normal operation after which earlier failures no longer count."""
@@ -150,17 +154,19 @@ class ChannelRunner:
         loop, failures, name = asyncio.get_running_loop(), 0, channel.name
         while True:
             began = loop.time()
+            pauses: tuple[float, ...] = PAUSES
             try:
                 await self._listen(channel, inbox)
                 why = "it stopped listening"
             except BaseException as error:
                 reraise_cancellation(error)
+                pauses = REFUSED_PAUSES if isinstance(error, SettingsRefused) else PAUSES
                 why = (isinstance(error, PluginError) and error_text(error)) or str(call_failure(error))
             failures = 0 if loop.time() - began > STABLE_SECONDS else failures
             if self._is_current(name):
                 self._note(name, "closed", why)
             log.error("channel_closed", channel=name, reason=why)
-            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+            await asyncio.sleep(pauses[min(failures, len(pauses) - 1)])
             failures += 1
 
     async def _listen(self, channel: ChannelInstance, inbox: ChannelInbox) -> None:

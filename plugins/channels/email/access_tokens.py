@@ -12,7 +12,7 @@ import msgspec
 from plugins.api.context import Clock
 from plugins.channels.email.email_settings import OAuthSettings
 from plugins.http.client import Transport
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.http_errors import StatusRefused
 from plugins.support.secrets import Secret, hide
 from plugins.support.state_file import StateFile
@@ -92,7 +92,7 @@ class AccessTokens:
         except StatusRefused as error:
             if error.retryable:
                 raise
-            raise PluginError(f"The refresh token is refused; obtain a new one: {error}") from error
+            raise SettingsRefused(f"The refresh token is refused; obtain a new one: {error}") from error
         except msgspec.MsgspecError as error:
             raise PluginError(f"{self._settings.token_url} answers with something else than a token: {error}") from error
         for each in (answer.access_token, answer.refresh_token):

@@ -39,7 +39,7 @@ from plugins.channels.email.sender_checks import Author, author_of, bounces, why
 from plugins.channels.email.sent_mails import SentMails
 from plugins.channels.email.smtp_submission import SmtpSubmission, dot_stuffed
 from plugins.channels.service_library import import_library
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.state_file import StateFile
 
 MAIL_BYTES = 64 * 1024 * 1024
@@ -163,7 +163,7 @@ class EmailChannel:
             await self._credentials.log_in(connection.login, connection.login_xoauth2, ImapLoginRefused)
         except ImapLoginRefused as error:
             connection.close()
-            raise PluginError(
+            raise SettingsRefused(
                 f"{self._imap_place()} refuses the login of {self._credentials.user!r}: {str(error).rstrip('.')}."
                 f" {self._credentials.advice}"
             ) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plugins.api.channel import DeliveryUnknown, TryLater, Undeliverable
 from plugins.channels.email.access_tokens import Credentials
 from plugins.channels.email.email_settings import Server
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP
@@ -32,7 +32,7 @@ PAUSE = 60.0
 CHUNK = 128 * 1024
 
 
-class SmtpLoginRefused(PluginError):
+class SmtpLoginRefused(SettingsRefused):
     """The server refused the user name or the password."""
 
 

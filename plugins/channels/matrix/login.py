@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from plugins.channels.matrix.matrix_api import MatrixClient, MatrixError
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
 
@@ -18,7 +18,7 @@ ENDED = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 """Error codes of requests without a valid access token."""
 
 
-class LoginFailed(PluginError):
+class LoginFailed(SettingsRefused):
     """The homeserver does not accept the configured token or password."""
 
 
