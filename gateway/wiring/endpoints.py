@@ -85,7 +85,7 @@ class _LazyEndpoints:
     def composer(self) -> ComposerEndpoints:
         from gateway.http.console.composer_endpoints import ComposerEndpoints  # noqa: PLC0415 - not at the start
 
-        return ComposerEndpoints(self._gateway.models.registry, self._context)
+        return ComposerEndpoints(self._gateway.models.registry, self._gateway.models.transcriber, self._context)
 
     @cached_property
     def conversations(self) -> ConversationEndpoints:

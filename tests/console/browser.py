@@ -20,11 +20,13 @@ WIDE, NARROW = (1280, 800), (390, 844)
 
 
 @contextlib.asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    """The browser, while the block runs."""
+async def chromium(*arguments: str) -> AsyncIterator[Browser]:
+    """The browser, started with further arguments, while the block runs."""
     async with async_playwright() as play:
         # Root may start Chromium only without its sandbox; what it loads here is our own.
-        browser = await play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = await play.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", *arguments]
+        )
         try:
             yield browser
         finally:

@@ -19,6 +19,7 @@ from gateway.http.responses import answer
 from gateway.models.listings import Listing
 from gateway.models.prices import Price, price_of
 from gateway.models.registry import ModelRegistry
+from gateway.models.transcription import Transcriber
 from gateway.status.instruments import GatewayContext
 
 LONGEST_QUERY = 200
@@ -42,8 +43,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ComposerEndpoints:
     """The endpoints of one gateway."""
 
-    def __init__(self, models: ModelRegistry, context: GatewayContext) -> None:
+    def __init__(self, models: ModelRegistry, transcriber: Transcriber, context: GatewayContext) -> None:
         self._models = models
+        self._transcriber = transcriber
         self._context = context
 
     async def models(self, _: web.Request, __: Admission) -> web.StreamResponse:
@@ -52,7 +54,9 @@ class ComposerEndpoints:
         listings = await self._models.listings.all()
         failures = [{"provider": name, "reason": each.failed} for name, each in listings.items() if each.failed]
         models = [self._model(*name.split(":", 1)) for name in dict.fromkeys(self._names(listings))]
-        return answer(200, {"default": self._models.configured(), "models": models, "failures": failures})
+        told = {"default": self._models.configured(), "models": models, "failures": failures}
+        transcription = self._transcriber.model()
+        return answer(200, told if transcription is None else {**told, "transcription": transcription})
 
     async def prompts(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the person's templates and everybody's."""

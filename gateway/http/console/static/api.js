@@ -4,7 +4,7 @@ import { t } from "./language.js";
 /** An error response: the HTTP `status`, its `code`, a sentence as `message`, and the whole `body`. */
 export class Refused extends Error {
   constructor(status, body, retryAfter) {
-    super(body.message ?? t("The gateway answered with status {status}.", { status }));
+    super(body.message ?? body.error?.message ?? t("The gateway answered with status {status}.", { status }));
     this.status = status;
     this.code = body.code ?? "";
     this.body = body;
@@ -38,6 +38,14 @@ export class Api {
   upload(file) {
     const name = encodeURIComponent(file.name ?? "");
     return this.call("POST", `/attachments?name=${name}`, { body: file, type: file.type || "application/octet-stream" });
+  }
+
+  /** Transcribe a recording; resolves to `{text}`. */
+  transcribe(recording, signal) {
+    const form = new FormData();
+    form.append("model", "exuvia");
+    form.append("file", recording);
+    return this.call("POST", "/v1/audio/transcriptions", { body: form, signal });
   }
 
   /** Send a request; resolves to the response's JSON. Throws Refused, or TypeError if the gateway is unreachable. */

@@ -2,11 +2,13 @@
 //
 //   completions    commands and their arguments, prompt templates, and after an @ notes and files
 //   model_picker, options, settings, popup, models   the model of the conversation, and how it is asked
+//   dictation      speech as text
 //   dropping       files that are dropped or pasted anywhere in the page
 import { fill, h, readable } from "../elements.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
 import { Completions } from "./completions.js";
+import { Dictation } from "./dictation.js";
 import { ModelPicker } from "./model_picker.js";
 import { Options } from "./options.js";
 
@@ -39,6 +41,7 @@ export class Composer {
     this.completions = new Completions(app, this.area, { models: this.models, changed: () => this.onInput(), template: () => this.nextVariable(0) });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": t("Files"), tabIndex: -1,
       on: { change: () => this.attach([...this.picker.files]), cancel: () => this.refocus() } });
+    this.dictation = new Dictation(app, { insert: (text) => this.writeAtCursor(text), refuse: (sentence) => this.refuse(sentence), refocus });
     this.attachButton = button("attach", t("Attach files"), () => this.picker.click());
     this.stopButton = button("stop", t("Stop (Escape)"), () => {
       stop();
@@ -54,7 +57,7 @@ export class Composer {
       h("div", { class: "box", on: { click: (event) => event.target === event.currentTarget && this.area.focus() } },
         this.chips, this.area,
         h("div", { class: "tools" }, this.attachButton, this.picker, this.models.popup.button, this.options.popup.button,
-          h("span", { class: "space" }), this.stopButton, this.sendButton)),
+          h("span", { class: "space" }), ...this.dictation.elements, this.stopButton, this.sendButton)),
       this.fault);
     requestAnimationFrame(() => this.fit());
     this.enable();
@@ -83,6 +86,16 @@ export class Composer {
     this.area.value = text;
     this.area.focus();
     this.onInput();
+  }
+
+  /** Write a text at the cursor, with spaces between it and other words. */
+  writeAtCursor(text) {
+    const { value, selectionStart: start, selectionEnd: end } = this.area;
+    const before = start && !/\s/.test(value[start - 1]) ? " " : "";
+    const after = end < value.length && !/\s/.test(value[end]) ? " " : "";
+    this.area.setRangeText(before + text + after, start, end, "end");
+    this.onInput();
+    this.area.focus();
   }
 
   /** Insert a text and files before the draft. */
