@@ -76,6 +76,9 @@ class _NullLog:
         self.durable = self.end
         self._settled(self.durable)
 
+    def stamp(self) -> None:
+        return None
+
     def on_commit(self, durable: Callable[[int], None], failed: object) -> None:
         self._settled = durable
 

@@ -114,6 +114,9 @@ class MemoryLog:
         else:
             asyncio.get_running_loop().call_later(0.05, self._commit)
 
+    def stamp(self) -> None:
+        return None
+
     def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
         self._durable, self._failed = durable, failed
 

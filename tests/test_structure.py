@@ -174,17 +174,19 @@ def test_a_modules_name_is_its_own_within_a_layer(layer: str) -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_the_file_store_is_chosen_in_two_modules() -> None:
-    """Everything else uses the protocols of `sessions.store`. What is about files themselves may be used everywhere."""
+def test_the_store_is_chosen_in_two_modules() -> None:
+    """Everything else uses the protocols of `sessions.store`. What is about files and servers themselves may be used
+    everywhere."""
     about_files = {"files.fsync", "files.home_lock", "catalog.sqlite", "catalog.durability_check", "catalog.scan"}
+    about_servers = {"postgres.server_check"}
     references = {"attachments.attachment_refs"}  # read through the protocols
-    allowed = {f"sessions.{name}" for name in about_files | references}
+    allowed = {f"sessions.{name}" for name in about_files | about_servers | references}
     importers = {
         module
         for module, needed in graph().items()
         for name in needed
         if not module.startswith("sessions.")
-        and name.startswith(("sessions.files.", "sessions.catalog.", "sessions.attachments."))
+        and name.startswith(("sessions.files.", "sessions.postgres.", "sessions.catalog.", "sessions.attachments."))
         and name not in allowed
     }
     assert importers == {"gateway.support.storage", "gateway.wiring.open_stores"}

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
-from gateway.doctor import channel_checks, home_checks, machine_checks, provider_checks
+from gateway.doctor import channel_checks, home_checks, machine_checks, provider_checks, store_checks
 from gateway.doctor.config_check import check
 from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
 from gateway.support import instance_address, logs
@@ -33,6 +33,7 @@ CHECKS: Mapping[str, Check] = {
     "home": home_checks.presence,
     "permissions": home_checks.permissions,
     "token": home_checks.token,
+    "database": store_checks.database,
     "journals": home_checks.damage,
     "quarantine": home_checks.quarantine,
     "facts": home_checks.facts,

@@ -234,6 +234,36 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 
 @cli.group()
+def store() -> None:
+    """Examine the database that has the logs, and copy logs to one and back."""
+
+
+@store.command("check")
+@home_option
+@config_option
+@json_option
+def check_store(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Examine the configured database: replication, settings, versions, times. Exit code 1 if it breaks the gateway's
+    promises."""
+    from gateway.cli.sessions import store_commands
+
+    end(lambda: store_commands.check_store(invocation(existing_home(home), file, as_json=as_json)))
+
+
+@store.command("copy")
+@click.option("--from", "origin", required=True, metavar="HOME|URL", help="The home or database to copy from.")
+@click.option("--to", "target", required=True, metavar="HOME|URL", help="The database or home to copy to.")
+@json_option
+def copy_store(origin: str, target: str, *, as_json: bool) -> None:
+    """Copy all logs from a home to a database, or back, byte for byte. URL is postgresql://… or a reference such as
+    env:DATABASE_URL. No gateway may run on either. What was copied before is only verified, so an interrupted copy is
+    continued by the same command. Exit code 1 if a log could not be copied."""
+    from gateway.cli.sessions import store_commands
+
+    end(lambda: store_commands.copy_store(origin, target, sys.stdout, as_json=as_json))
+
+
+@cli.group()
 def sessions() -> None:
     """Inspect and change the stored sessions. The gateway may be running, except for `forget`."""
 

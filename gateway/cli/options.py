@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,7 +53,8 @@ class Invocation(NamedTuple):
 
 def invocation(home: Home, file: Path | None, *, as_json: bool = False) -> Invocation:
     """Return the invocation of a command in this process. The default file is the home's `config.toml`."""
-    return Invocation(home, file or home.config, os.environ, sys.stdout, as_json)
+    file = file or home.config
+    return Invocation(_with_database(home, file), file, os.environ, sys.stdout, as_json)
 
 
 def existing_home(path: Path | None) -> Home:
@@ -60,7 +62,28 @@ def existing_home(path: Path | None) -> Home:
     home = home_at(path)
     if not home.root.is_dir():
         raise click.ClickException(f"There is no home at {home.root}; `exuvia run` creates one.")
-    return home
+    return _with_database(home, home.config)
+
+
+def _with_database(home: Home, file: Path) -> Home:
+    """Return the home with the database that the configuration names. The file is loaded only if it has a table `[store]`.
+    Raises ClickException if it is invalid."""
+    try:
+        mentioned = re.search(rb"(?m)^[ \t]*(\[store\]|store[ \t]*[.=])", file.read_bytes()) is not None
+    except OSError:
+        mentioned = False
+    if not mentioned and not any(name.startswith("EXUVIA__STORE__") for name in os.environ):
+        return home
+    import msgspec  # noqa: PLC0415 - for quick help
+
+    from gateway.config.keys import load_config  # noqa: PLC0415 - as above
+    from gateway.support.errors import ConfigRefused  # noqa: PLC0415 - as above
+
+    try:
+        config = load_config(file, environment=os.environ, overrides={})
+    except ConfigRefused as error:
+        raise click.ClickException(f"The store is not known: {error}") from error
+    return msgspec.structs.replace(home, database=config.store.database)
 
 
 def end(command: Callable[[], int]) -> None:

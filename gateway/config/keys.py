@@ -90,6 +90,18 @@ class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume_within: Seconds = Seconds(3600)
 
 
+class StoreKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[store]`: where logs are kept: files in the home, or a PostgreSQL database, whose `url` may hold a password."""
+
+    kind: Literal["files", "postgres"] = "files"
+    url: Secret | None = None
+
+    @property
+    def database(self) -> Secret | None:
+        """The URL of the database in use, None with files."""
+        return self.url if self.kind == "postgres" else None
+
+
 class PruningKeys(PruningRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[pruning]`: how old tool results are shortened in requests."""
 
@@ -231,6 +243,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gateway: GatewayKeys = GatewayKeys()
     agent: AgentKeys = AgentKeys()
     sessions: SessionsKeys = SessionsKeys()
+    store: StoreKeys = StoreKeys()
     pruning: PruningKeys = PruningKeys()
     compaction: CompactionKeys = CompactionKeys()
     memory: MemoryKeys = MemoryKeys()
@@ -297,10 +310,24 @@ def fit_config(sources: Sources, references: References) -> Config:
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
     warnings = (
         *validator.warnings,
+        *_about_store(sections.store, sources),
         *misspelt_variables(references.environment),
         *_unknown_language(sections.agent.language, sources),
     )
     return Config(**known, warnings=warnings, sources=sources, references=references)
+
+
+def _about_store(store: StoreKeys, sources: Sources) -> list[str]:
+    """Return a warning about what a database does not contain. Raises ConfigRefused if there is no URL."""
+    if store.kind == "files":
+        return []
+    if not store.url:
+        key = "store.url"
+        raise ConfigRefused(f'{sources.place("store.kind")}: store.kind is "postgres", which needs {key}.', key=key)
+    return [
+        f"{sources.place('store.kind')}: the database contains all logs; attachments, notes, the settings of plugins and"
+        " channels, and the catalog remain in the home, which needs a backup too. One gateway at a time uses the database."
+    ]
 
 
 def _unknown_language(code: str, sources: Sources) -> list[str]:

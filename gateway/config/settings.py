@@ -17,6 +17,8 @@ AFTER_RESTART = (
     "gateway.allowed_hosts",
     "gateway.allowed_origins",
     "agent.workspace",
+    "store.kind",
+    "store.url",
     "plugins.allow",
     "plugins.hold_limit",
     "plugins.tables",

@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.support.errors import StartRefused
+from plugins.support.secrets import Secret
 from sessions.files.fsync import make_folder
 
 _INDEX = "memory."
@@ -34,6 +35,8 @@ class Home(msgspec.Struct, frozen=True):
     """The paths below a home directory, which need not exist yet."""
 
     root: Path
+    database: Secret | None = None
+    """The URL of the database that has the logs; None if they are files of the home."""
 
     config = _Entry("config.toml")
     """The configuration file, which is optional."""

@@ -5,19 +5,51 @@ These two modules are the only ones that choose an implementation; everything el
 
 from __future__ import annotations
 
+from functools import cache
+from typing import TYPE_CHECKING
+
 from gateway.support.home import Home
+from plugins.support.secrets import Secret
+from sessions.events.errors import StorageFailed
 from sessions.files.journal_folder import JournalFolder
 from sessions.store.protocols import Blobs, LogReader
+
+if TYPE_CHECKING:
+    from sessions.postgres.connections import Database
+    from sessions.postgres.server_check import ServerReport
+
+SESSIONS, HOME, PLUGINS = "sessions", "home", "plugins/"
+"""The names of the stores in a database: the logs of the sessions, those that are in the home with files, and, with its name
+after this prefix, that of a plugin."""
 
 
 def session_logs(home: Home) -> LogReader:
     """Return the logs of the sessions, for reading."""
-    return JournalFolder(home.sessions)
+    return JournalFolder(home.sessions) if home.database is None else _rows(home.database, SESSIONS)
 
 
 def fact_logs(home: Home) -> LogReader:
     """Return the store of the facts' log, for reading."""
-    return JournalFolder(home.root)
+    return JournalFolder(home.root) if home.database is None else _rows(home.database, HOME)
+
+
+def plugins_with_logs(home: Home) -> list[str]:
+    """Return the names of the plugins that have a log. Raises StorageFailed."""
+    if home.database is None:
+        return sorted(path.parent.name for path in home.plugins.glob("*/log.jsonl"))
+    database = database_at(home.database)
+    from sessions.postgres.row_lines import store_names  # noqa: PLC0415 - only where it is configured
+
+    return [name.removeprefix(PLUGINS) for name in store_names(database) if name.startswith(PLUGINS)]
+
+
+def examine_database(url: Secret) -> ServerReport:
+    """Return what a database's server is like. Blocks; raises StorageFailed."""
+    database = database_at(url)
+    from sessions.postgres.server_check import examine  # noqa: PLC0415 - only where it is configured
+
+    with database:
+        return examine(database)
 
 
 def attachments_of(home: Home) -> Blobs:
@@ -25,3 +57,23 @@ def attachments_of(home: Home) -> Blobs:
     from sessions.attachments.store import Attachments  # noqa: PLC0415 - imports asyncio, which most commands do not need
 
     return Attachments(home.attachments)
+
+
+@cache
+def database_at(url: Secret) -> Database:
+    """Return the database with a URL, which keeps connections only while it is used as a context manager. Raises
+    StorageFailed if the URL is invalid or the driver is not installed."""
+    try:
+        from sessions.postgres.connections import Database  # noqa: PLC0415 - only where it is configured
+    except ImportError as error:
+        raise StorageFailed(
+            f"PostgreSQL needs a driver that is not installed ({error}); install it with pip install 'exuvia[postgres]'."
+        ) from error
+    return Database(url.reveal())
+
+
+def _rows(url: Secret, store: str) -> LogReader:
+    database = database_at(url)
+    from sessions.postgres.row_lines import RowReader  # noqa: PLC0415 - as above
+
+    return RowReader(database, store)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import structlog
 
 from gateway import VERSION
@@ -148,6 +149,7 @@ class Daemon:
         folders: Sequence[PluginFolder] = (),
     ) -> None:
         clock = clock or SystemClock()
+        home = msgspec.structs.replace(home, database=config.store.database)
         self.context = GatewayContext(
             home=home, settings=Settings(config), clock=clock, counters=Counters(), began=clock.monotonic()
         )

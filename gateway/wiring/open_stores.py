@@ -10,7 +10,8 @@ import structlog
 
 from gateway.conversations.deletion.deletion_log import finish_removals
 from gateway.support.home import Home
-from gateway.support.storage import fact_logs
+from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_logs
+from plugins.support.secrets import Secret
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
@@ -34,7 +35,14 @@ class LogStores:
 
 @asynccontextmanager
 async def open_log_stores(home: Home, committed: Callable[[float], None] = lambda _: None) -> AsyncIterator[LogStores]:
-    """Open the stores of all logs. `committed` is called with the duration of each commit in seconds."""
+    """Open the stores of all logs. `committed` is called with the duration of each commit in seconds.
+
+    Raises StorageFailed if the database cannot be used.
+    """
+    if home.database is not None:
+        async with _open_database(home, home.database, committed) as stores:
+            yield stores
+        return
     async with Committer() as committer:
         committer.synced = committed
         yield LogStores(
@@ -42,6 +50,20 @@ async def open_log_stores(home: Home, committed: Callable[[float], None] = lambd
             facts=Journals(home.root, home.quarantine, committer),
             of_plugin=lambda plugin: Journals(home.plugins / plugin, home.quarantine, committer, essential=False),
         )
+
+
+@asynccontextmanager
+async def _open_database(home: Home, url: Secret, committed: Callable[[float], None]) -> AsyncIterator[LogStores]:
+    with database_at(url) as database:
+        from sessions.postgres.group_commit import GroupCommitter  # noqa: PLC0415 - only where it is configured
+        from sessions.postgres.postgres_store import PostgresStore  # noqa: PLC0415 - as above
+
+        async with GroupCommitter(database, committed) as committer:
+            yield LogStores(
+                sessions=PostgresStore(database, SESSIONS, home.quarantine, committer),
+                facts=PostgresStore(database, HOME, home.quarantine, committer),
+                of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
+            )
 
 
 @asynccontextmanager

@@ -170,8 +170,8 @@ class JournalFolder:
 
     def stamp(self, session: str) -> Stamp | None:
         try:
-            return _stamp(self._file(session).stat(follow_symlinks=False))
-        except (UnknownSession, OSError):
+            return stamp_of(self._file(session))
+        except UnknownSession:
             return None
 
     def listed(self) -> Iterator[tuple[str, Stamp]]:
@@ -210,6 +210,14 @@ def open_lines(path: Path) -> Iterator[FileLines]:
             os.close(descriptor)
     except OSError as error:
         raise StorageFailed(f"{path.name} cannot be read: {error_text(error)}.") from error
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return the stamp of a journal, or None if there is none or it cannot be determined."""
+    try:
+        return _stamp(path.stat(follow_symlinks=False))
+    except OSError:
+        return None
 
 
 def open_to_read(path: Path) -> int:

@@ -12,9 +12,9 @@ from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.files.append_file import AppendFile, error_text
 from sessions.files.committer import Committer
 from sessions.files.fsync import make_folder, open_folder, write_new
-from sessions.files.journal_folder import JournalFolder, open_lines
+from sessions.files.journal_folder import JournalFolder, open_lines, stamp_of
 from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, remove_journal, report_damage
-from sessions.store.protocols import START, Position
+from sessions.store.protocols import START, Position, Stamp
 from sessions.store.queued_log import OpenLogs, QueuedLog
 from sessions.store.reading import StoredLog, read_lines
 
@@ -33,6 +33,9 @@ class Journal(QueuedLog):
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         return await asyncio.to_thread(_lines, self._path, first, limit, upto=self.durable)
+
+    def stamp(self) -> Stamp | None:
+        return stamp_of(self._path)
 
     def write(self) -> None:
         """Write the next lines, as many as fit into a chunk. Called on a committer's thread."""

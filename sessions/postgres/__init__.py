@@ -7,4 +7,5 @@ group_commit    The thread that commits the lines of all logs, several logs in o
 postgres_store  The store: opening, creating, copying and removing logs
 row_lines       Reading the lines of a log
 schema          The tables, and the migrations that create them
+server_check    An examination of the server
 """

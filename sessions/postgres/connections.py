@@ -67,7 +67,10 @@ class Connection(psycopg.Connection[Row]):
 
 
 class Database:
-    """A database by its URL, and its idle connections. All methods block, and may be called on any thread."""
+    """A database by its URL. Used as a context manager, it keeps idle connections for the next reader.
+
+    All methods block, and may be called on any thread.
+    """
 
     def __init__(self, url: str) -> None:
         try:
@@ -78,13 +81,14 @@ class Database:
                 " special characters in the password."
             ) from None
         self._idle: deque[Connection] = deque()
-        self._closed = False
+        self._keeps = False
 
     def __enter__(self) -> Database:
+        self._keeps = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._closed = True
+        self._keeps = False
         while self._idle:
             self._idle.pop().close()
 
@@ -127,7 +131,7 @@ class Database:
             with self.errors("cannot be used"):
                 yield connection
         finally:
-            if self._closed or connection.closed or len(self._idle) >= IDLE_CONNECTIONS:
+            if not self._keeps or connection.closed or len(self._idle) >= IDLE_CONNECTIONS:
                 connection.close()
             else:
                 self._idle.append(connection)

@@ -40,14 +40,14 @@ _APPEND = """
         UPDATE log SET head = given.last, size = given.size,
                        changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
         FROM given WHERE log.id = given.log AND log.epoch = given.epoch AND log.head = given.head
-        RETURNING log.id
+        RETURNING log.id, log.changed
     ), inserted AS (
         INSERT INTO line (log, seq, ends, line)
         SELECT new.log, new.seq, new.ends, new.line
         FROM unnest(%(line_logs)b::bigint[], %(seqs)b::bigint[], %(ends)b::bigint[], %(lines)b::bytea[])
              AS new (log, seq, ends, line) JOIN moved ON moved.id = new.log
     )
-    SELECT id FROM moved
+    SELECT id, changed FROM moved
 """
 
 _HOLDER = """
@@ -57,14 +57,20 @@ _HOLDER = """
 
 
 class RowLog(QueuedLog):
-    """The queue of a log in the database, by its id and epoch. `head` is its last committed seq, and changes on the
-    committer's thread."""
+    """The queue of a log in the database, by its id, epoch and time of change. `head`, its last committed seq, and `changed`
+    are set on the committer's thread."""
 
     def __init__(
-        self, name: str, row: tuple[int, int], last: Position, *, committer: GroupCommitter, released: Callable[[], None]
+        self,
+        name: str,
+        row: tuple[int, int, int],
+        last: Position,
+        *,
+        committer: GroupCommitter,
+        released: Callable[[], None],
     ) -> None:
         super().__init__(name, last.offset, committer, released)
-        self.id, self.epoch = row
+        self.id, self.epoch, self.changed = row
         self.head = last.seq
         committer.attach(self)
 
@@ -191,11 +197,11 @@ class GroupCommitter:
             "ends": ends,
             "lines": [line for _, lines in batch for line in lines],
         }
-        stored = {int(row[0]) for row in connection.execute(_APPEND, given).fetchall()}
+        stored: dict[int, int] = dict(connection.execute(_APPEND, given).fetchall())
         for (log, _), head, size in zip(batch, heads, sizes, strict=True):
             if log.id in stored:
-                log.head, log.committed = head, size
-        return stored
+                log.head, log.committed, log.changed = head, size, stored[log.id]
+        return set(stored)
 
     def _connect(self) -> Connection:
         """Connect, and become the only gateway of the database, or remain it. Raises StorageFailed."""

@@ -17,7 +17,7 @@ from sessions.files.repair import report_damage
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.row_lines import RowLines, RowReader
-from sessions.store.protocols import START, Position
+from sessions.store.protocols import START, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
 
@@ -39,7 +39,7 @@ class StoredRowLog(RowLog):
     def __init__(
         self,
         name: str,
-        row: tuple[int, int],
+        row: tuple[int, int, int],
         last: Position,
         *,
         database: Database,
@@ -48,6 +48,9 @@ class StoredRowLog(RowLog):
     ) -> None:
         super().__init__(name, row, last, committer=committer, released=released)
         self._database = database
+
+    def stamp(self) -> Stamp:
+        return Stamp(size=self.committed, changed=self.changed, identity=self.id)
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         return await asyncio.to_thread(self._lines, first, limit, self.head, self.committed, self.durable)
@@ -94,16 +97,16 @@ class PostgresStore(RowReader):
         row = await self._open_logs.hold(session, lambda: self._create(session), lambda _: self._discard(session))
         return self._log(session, row, START)
 
-    def _create(self, session: str) -> tuple[int, int]:
+    def _create(self, session: str) -> tuple[int, int, int]:
         with self._database.connection() as connection:
             try:
                 row = connection.execute(
-                    "INSERT INTO log (store, name) VALUES (%s, %s) RETURNING id, epoch", (self._store, session)
+                    "INSERT INTO log (store, name) VALUES (%s, %s) RETURNING id, epoch, changed", (self._store, session)
                 ).fetchone()
             except psycopg.errors.UniqueViolation:
                 raise StorageFailed(f"{session} could not be created: it exists.") from None
         assert row is not None
-        return row[0], row[1]
+        return row[0], row[1], row[2]
 
     async def open(
         self,
@@ -119,18 +122,19 @@ class PostgresStore(RowReader):
 
     def _open(
         self, session: str, after: Position, fold: Callable[[bytes], None], least: int
-    ) -> tuple[tuple[int, int], Position]:
+    ) -> tuple[tuple[int, int, int], Position]:
         try:
             with self._database.connection() as connection:
                 found = connection.execute(
-                    "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s RETURNING id, epoch, head, size",
+                    "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s"
+                    " RETURNING id, epoch, changed, head, size",
                     (self._store, session),
                 ).fetchone()
                 if found is None and not least:
                     raise UnknownSession(f"Unknown session {session}.")
                 if found is None:
                     raise JournalDamaged(session, 0, "it is missing, including all acknowledged events")
-                log, epoch, head, size = found
+                log, epoch, changed, head, size = found
                 lines = RowLines(connection, session, log, head, size)
                 verify_position(lines, after)
                 last = verify_lines(lines, after, fold)
@@ -142,7 +146,7 @@ class PostgresStore(RowReader):
         except JournalDamaged as damage:
             report_damage(damage, self.location(session), self._quarantine)
             raise
-        return (log, epoch), last
+        return (log, epoch, changed), last
 
     async def copy(self, parent: str, upto: Position, line: bytes, session: str) -> None:
         await asyncio.to_thread(self._copy, parent, upto, line, session)
@@ -184,7 +188,7 @@ class PostgresStore(RowReader):
         with self._database.connection() as connection:
             connection.execute("DELETE FROM log WHERE store = %s AND name = %s AND head = 0", (self._store, session))
 
-    def _log(self, session: str, row: tuple[int, int], last: Position) -> StoredRowLog:
+    def _log(self, session: str, row: tuple[int, int, int], last: Position) -> StoredRowLog:
         def released() -> None:
             self._open_logs.release(session)
 

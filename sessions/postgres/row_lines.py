@@ -155,5 +155,11 @@ class RowReader:
         return RowLines(connection, session, *found)
 
 
+def store_names(database: Database) -> list[str]:
+    """Return the names of all stores in a database. Blocks; raises StorageFailed."""
+    with database.connection() as connection:
+        return [name for (name,) in connection.execute("SELECT DISTINCT store FROM log ORDER BY store").fetchall()]
+
+
 def _stamp(size: int, changed: int, identity: int) -> Stamp:
     return Stamp(size=size, changed=changed, identity=identity)

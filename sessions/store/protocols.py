@@ -119,6 +119,11 @@ class Log(Protocol):
         """The offset in bytes up to which lines survive a power failure."""
         ...
 
+    def stamp(self) -> Stamp | None:
+        """Return the stamp of the log as of its last commit, or None if it cannot be determined. Does not wait; works after
+        closing and after a failure too."""
+        ...
+
     def append(self, line: bytes, *, urgent: bool) -> None:
         """Queue one line, newline included.
 

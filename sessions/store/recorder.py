@@ -60,21 +60,22 @@ async def open_session(store: Store, catalog: Catalog, session: str) -> OpenedSe
     """
     row = catalog.row(session)
     least = row.acknowledged if row else 0
-    verified = is_unchanged(store, row)
-    if not verified and (stamp := store.stamp(session)) is not None and stamp.size <= VERIFIED_FIRST:
+    unchanged, stamp = await asyncio.to_thread(lambda: (is_unchanged(store, row), store.stamp(session)))
+    verified = unchanged
+    if not verified and stamp is not None and stamp.size <= VERIFIED_FIRST:
         await store.verify(session)
         verified = True
     checkpoint = await catalog.checkpoint(session)
     if checkpoint is not None:
         try:
-            return await _open(store, session, *checkpoint, row=row, least=least, verified=verified)
+            return await _open(store, session, *checkpoint, unchanged=unchanged, least=least, verified=verified)
         except JournalDamaged as damaged:
             if damaged.line:
                 raise
             # The checkpoint disagrees with the log, from which it was derived: read only the log, which must still have all
             # events that the checkpoint included.
             least = max(least, checkpoint[0].seq)
-    return await _open(store, session, START, Transcript(), row=row, least=least, verified=True)
+    return await _open(store, session, START, Transcript(), unchanged=unchanged, least=least, verified=True)
 
 
 async def _open(
@@ -83,12 +84,11 @@ async def _open(
     after: Position,
     transcript: Transcript,
     *,
-    row: SessionRow | None,
+    unchanged: bool,
     least: int,
     verified: bool,
 ) -> OpenedSession:
     fold = _Fold(transcript)
-    unchanged = is_unchanged(store, row)
     try:
         log, last = await store.open(session, after=after, fold=fold, unchanged=unchanged, least=least)
     except InvalidLine as error:

@@ -418,6 +418,7 @@ class StoreMachine(RuleBasedStateMachine):
         for session, model in self._models.items():
             stamp = listed[session]
             assert self._store.stamp(session) == stamp
+            assert model.recorder is None or model.recorder.log.stamp() == stamp
             if model.stamp is not None:
                 assert stamp != model.stamp or len(model.lines) == model.known, session
             model.stamp, model.known = stamp, len(model.lines)
@@ -459,7 +460,7 @@ class StoreMachine(RuleBasedStateMachine):
     async def _start(self) -> None:
         """Open the store, and decide about the lines that are uncertain."""
         self._open = await self._outside.start()
-        self._indexer = CatalogWriter(self._open.catalog, self._store)
+        self._indexer = CatalogWriter(self._open.catalog)
         for session, model in self._models.items():
             row = await self._open.catalog.find(session)
             assert row is not None

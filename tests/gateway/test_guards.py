@@ -44,9 +44,8 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.files.append_file import AppendFile
-from sessions.files.committer import Committer
 from sessions.files.journal_folder import JournalFolder
-from sessions.files.journals import Journal, Journals
+from sessions.files.journals import Journal
 from sessions.state.transcript import Transcript
 from sessions.store.catalog import Claim, Name, SoleClaims
 from sessions.store.fork import ForkRefused, fork
@@ -281,8 +280,8 @@ async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
 
 @asynccontextmanager
 async def standings_of(home: Path) -> AsyncIterator[tuple[CatalogWriter, SqliteCatalog]]:
-    async with SqliteCatalog(home / "catalog.sqlite", JournalFolder(home / "sessions")) as catalog, Committer() as committer:
-        yield CatalogWriter(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
+    async with SqliteCatalog(home / "catalog.sqlite", JournalFolder(home / "sessions")) as catalog:
+        yield CatalogWriter(catalog), catalog
 
 
 async def test_the_catalog_is_told_of_what_is_durable_alone(tmp_path: Path, recorder: Recorder) -> None:

@@ -1,5 +1,6 @@
-"""`exuvia sessions`.
+"""`exuvia sessions` and `exuvia store`.
 
 session_changes   The commands that change conversations, in the running gateway or in the files
 session_commands  The commands that read journals, and `forget`
+store_commands    `exuvia store`
 """

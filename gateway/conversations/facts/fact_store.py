@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cache
 
@@ -29,12 +30,14 @@ def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Fact
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
         try:
-            if store.stamp(LOG) is None:
+            if await asyncio.to_thread(store.stamp, LOG) is None:
                 return await store.create(LOG), START
             return await store.open(LOG, fold=fold)
         finally:
             exists.cache_clear()
 
+    if home.database is not None:
+        exists()  # before the event loop serves anybody
     return Facts(
         opened,
         keys=lambda: settings.current.memory.facts,

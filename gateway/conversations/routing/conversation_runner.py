@@ -63,7 +63,7 @@ class ConversationRunner:
         self._clock = clock
         self._build = build
         self._ended = ended
-        self._catalog_writer = CatalogWriter(catalog, store)
+        self._catalog_writer = CatalogWriter(catalog)
         self._running: dict[str, _Running] = {}
         self._paused = False
 
@@ -183,9 +183,8 @@ def _carried_over(former: Transcript, person: str) -> Iterator[Event]:
 class CatalogWriter:
     """Writes the rows of conversations to the catalog, and checkpoints, so that a start need not read whole journals."""
 
-    def __init__(self, catalog: Catalog, store: Store) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._store = store
         self._checkpoints: dict[str, int] = {}
 
     def begin(self, recorder: Recorder) -> None:
@@ -209,7 +208,7 @@ class CatalogWriter:
         """Record a session's row. If `settled` is False, the next start opens the session again."""
         transcript = recorder.durable_transcript
         # Zeros if the stamp is unknown: without a row in the catalog, the key would begin another session.
-        stamp = self._store.stamp(transcript.session) or Stamp(size=0, changed=0)
+        stamp = recorder.log.stamp() or Stamp(size=0, changed=0)
         self._catalog.put(
             SessionRow(
                 session=transcript.session,

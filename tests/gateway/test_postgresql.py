@@ -1,0 +1,286 @@
+"""A gateway whose logs are in PostgreSQL: docs/postgresql.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import cli
+from gateway.cli.sessions import store_commands
+from gateway.config.keys import load_config
+from gateway.support.errors import ConfigRefused
+from sessions.events.errors import StorageFailed
+from sessions.postgres.postgres_store import StoredRowLog
+from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
+from tests.gateway.gateways import gateway
+from tests.servers.postgres_server import postgres_server
+from tests.sessions.journal_files import messages, write_journal
+from tests.waiting import until
+
+DISCONNECT = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
+
+
+def settings(url: str) -> dict[str, Any]:
+    return {"store.kind": "postgres", "store.url": url}
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """The result of a query that somebody else makes."""
+    with psycopg.connect(url, autocommit=True, options="-c search_path=exuvia") as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def events(url: str, kind: str) -> list[dict[str, Any]]:
+    """All events of a kind in the sessions, in the order in which the sessions were created."""
+    found = rows(
+        url, "SELECT line FROM line JOIN log ON log.id = line.log WHERE store = 'sessions' ORDER BY log.id, line.seq"
+    )
+    return [event for (line,) in found if (event := json.loads(line))["kind"] == kind]
+
+
+def cli_on(home: Path, *arguments: str) -> Result:
+    with ThreadPoolExecutor(1) as thread:  # the command has an event loop of its own
+        return thread.submit(CliRunner().invoke, cli, [*arguments, "--home", str(home)]).result()
+
+
+async def test_conversations_continue_after_a_restart_and_no_log_is_in_the_home(tmp_path: Path, url: str) -> None:
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        assert await client.chat("one") == "one"
+        await client.command("/new")
+        assert await client.chat("two") == "two"
+        await client.command("/title A talk about numbers")
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        assert await client.chat("three") == "three"
+        await client.send("two", id_="later")
+        await client.until_event("turn_ended")
+    assert [event["text"] for event in events(url, "message_received") if not event["text"].startswith("/")] == [
+        "one",
+        "two",
+        "three",
+        "two",
+    ]
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+async def test_the_catalog_can_be_deleted_and_a_message_sent_twice_is_recognized(tmp_path: Path, url: str) -> None:
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.send("once", id_="the-id")
+        await client.until_event("turn_ended")
+    (tmp_path / "catalog.sqlite").unlink()
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.send("once", id_="the-id")
+        assert (await client.until_answered("the-id"))["duplicate"] is True
+    assert len(events(url, "turn_started")) == 1
+
+
+async def test_a_lost_connection_ends_no_conversation(tmp_path: Path, url: str) -> None:
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.chat("one")
+        rows(url, DISCONNECT)
+        assert await client.chat("two") == "two"
+
+
+async def test_commands_use_the_database_that_the_configuration_names(tmp_path: Path, url: str) -> None:
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        await client.chat("a question")
+    (tmp_path / "config.toml").write_text(f'[store]\nkind = "postgres"\nurl = "{url}"\n')
+    assert "main" in cli_on(tmp_path, "sessions", "list").stdout
+    assert "a question" in cli_on(tmp_path, "sessions", "show", "main").stdout
+    assert cli_on(tmp_path, "sessions", "verify").exit_code == 0
+    forked = cli_on(tmp_path, "sessions", "fork", "main")
+    assert forked.exit_code == 0, forked.output
+    assert rows(url, "SELECT count(*) FROM log WHERE store = 'sessions'") == [(2,)]
+    async with gateway(tmp_path, settings=settings(url)) as running:
+        client = await running.connect()
+        assert await client.chat("in the fork", session="main-fork") == "in the fork"
+
+
+# --- `exuvia store` ---------------------------------------------------------------------------------------------------
+
+
+def store(*arguments: str) -> Result:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(CliRunner().invoke, cli, ["store", *arguments]).result()
+
+
+def copied(origin: str | Path, target: str | Path) -> dict[str, tuple[int, int, str]]:
+    """Copy, and return the events, the newly copied ones and the fault of each log."""
+    result = store("copy", "--from", str(origin), "--to", str(target), "--json")
+    assert result.exit_code in (0, 1), result.output
+    found = json.loads(result.stdout)
+    assert result.exit_code == any(each["fault"] for each in found)
+    return {each["log"]: (each["events"], each["new"], each["fault"]) for each in found}
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*.jsonl")}
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Path:
+    """A home with three sessions, a link, and the log of a plugin."""
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        client = await running.connect()
+        for session in ("main", "tea", "work"):
+            for number in range(4):
+                await client.chat(f"{session} {number} ä", session=session)
+    write_journal(home, 1, *messages(1, 3))[0].rename(home / "shares.jsonl")
+    (home / "plugins" / "one").mkdir(parents=True)
+    (home / "plugins" / "one" / "log.jsonl").write_bytes((home / "shares.jsonl").read_bytes())
+    return home
+
+
+async def test_a_home_is_copied_to_a_database_and_back_byte_for_byte(home: Path, url: str, tmp_path: Path) -> None:
+    before = contents(home)
+    assert len(before) == 5
+    there = copied(home, url)
+    assert all(events == new > 0 and not fault for events, new, fault in there.values())
+    assert {events for events, new, _ in copied(home, url).values() if new} == set()
+    back = tmp_path / "back"
+    assert copied(url, back) == there
+    assert contents(back) == contents(home) == before
+    async with gateway(home, settings=settings(url)) as running:
+        client = await running.connect()
+        assert await client.chat("in the database", session="tea") == "in the database"
+    grown = copied(url, home)
+    assert [new > 0 for _, new, _ in grown.values()].count(True) == 1
+    assert {name for name, content in contents(home).items() if content != before[name]} == {
+        name for name, content in contents(home).items() if b"in the database" in content
+    }
+
+
+async def test_an_interrupted_copy_is_continued(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = StoredRowLog.append
+    monkeypatch.setattr(store_commands, "PAGE_BYTES", 2000)
+
+    def stop(log: StoredRowLog, line: bytes, *, urgent: bool) -> None:
+        if b'"seq":9,' in line[:20]:
+            raise StorageFailed("The machine stops here.")
+        plain(log, line, urgent=urgent)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(StoredRowLog, "append", stop)
+        assert "The machine stops here." in {fault for _, _, fault in copied(home, url).values()}
+    assert 0 < rows(url, "SELECT min(head) FROM log WHERE store = 'sessions'")[0][0] < 9
+    again = copied(home, url)
+    assert all(not fault for _, _, fault in again.values())
+    assert any(0 < new < events for events, new, _ in again.values())
+    found = rows(
+        url, "SELECT name, string_agg(line, '' ORDER BY seq) FROM line JOIN log ON log.id = line.log GROUP BY log.id, name"
+    )
+    by_name = {Path(name).stem: content for name, content in contents(home).items()}
+    assert dict(found) == by_name
+
+
+async def test_a_copy_replaces_no_other_log(home: Path, url: str) -> None:
+    copied(home, url)
+    (name,) = rows(url, "SELECT name FROM log WHERE store = 'sessions' ORDER BY name LIMIT 1")[0]
+    path = home / "sessions" / f"{name}.jsonl"
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(first + b"\n")  # shorter than its copy
+    _, _, fault = copied(home, url)[name]
+    assert "There is another log of this name in the log" in fault
+    assert rows(url, f"SELECT size FROM log WHERE name = '{name}'") == [(len(first) + 1 + len(rest),)]
+
+
+def test_a_copy_needs_a_home_and_a_database(tmp_path: Path) -> None:
+    refused = store("copy", "--from", str(tmp_path), "--to", str(tmp_path / "other"))
+    assert (refused.exit_code, "One of --from and --to must be a home" in refused.stderr) == (2, True)
+
+
+def test_the_check_of_a_database_names_what_breaks_the_promise(tmp_path: Path, url: str) -> None:
+    (tmp_path / "config.toml").write_text(f'[store]\nkind = "postgres"\nurl = "{url}"\n')
+    checked = cli_on(tmp_path, "store", "check")
+    assert checked.exit_code == 1
+    assert "PostgreSQL 18" in checked.stdout
+    assert "Tables of version 0 of 1. Synchronous standbys: none." in checked.stdout
+    assert "The database has no synchronous standby" in checked.stdout
+    assert "fsync = off" in checked.stdout
+    assert "pooler" not in checked.stdout
+    report = json.loads(cli_on(tmp_path, "store", "check", "--json").stdout)["server"]
+    assert 0 < report["answer_ms"] < 10_000
+    assert abs(report["clock_ms"]) < 10_000
+    doctor = json.loads(cli_on(tmp_path, "doctor", "--json").stdout)
+    assert "no synchronous standby" in json.dumps(doctor)
+
+
+def test_the_check_of_files_is_the_doctors(tmp_path: Path) -> None:
+    checked = cli_on(tmp_path, "store", "check")
+    assert (checked.exit_code, "`exuvia doctor` checks them" in checked.stderr) == (2, True)
+
+
+def test_the_configuration_says_what_is_not_in_the_database(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[store]\nkind = "postgres"\n')
+    with pytest.raises(ConfigRefused, match=r"which needs store\.url"):
+        load_config(file, environment={}, overrides={})
+    file.write_text('[store]\nkind = "postgres"\nurl = "env:DATABASE_URL"\n')
+    config = load_config(file, environment={"DATABASE_URL": "postgresql://me:hunter2222@db/chats"}, overrides={})
+    (warning,) = config.warnings
+    assert "attachments, notes" in warning
+    assert "hunter2222" not in repr(config.store)
+
+
+async def killed(home: Path, script: list[Mapping[str, Any]], url: str, where: Path) -> list[str]:
+    """Kill a gateway while its tool runs; returns the calls that have begun."""
+    options = {
+        "script": script,
+        "path": where,
+        "settings": {
+            "STAMP_SECONDS": "600",
+            "EXUVIA__STORE__KIND": '"postgres"',
+            "EXUVIA__STORE__URL": json.dumps(url),
+        },
+    }
+    stamps = home / "workspace" / "stamps"
+    async with gateway_process(home, **options) as process, aiohttp.ClientSession() as http:
+        client = await process.connect(http)
+        await client.send("stamp it", id_="m1")
+        await until(stamps.exists)
+        await process.kill()
+    return stamps.read_text().split()
+
+
+async def test_after_kill_9_the_turn_is_finished_and_no_tool_runs_twice(tmp_path: Path, url: str) -> None:
+    install_tool(tmp_path / "site")
+    home = tmp_path / "home"
+    script: list[Mapping[str, Any]] = [
+        {"calls": [{"tool": "stamp", "arguments": {}}]},
+        {"text": "It may be stamped."},
+    ]
+    begun = await killed(home, script, url, tmp_path / "site")
+    assert len(begun) == 1
+    assert [event["kind"] for event in events(url, "turn_ended")] == []
+    after = {"EXUVIA__STORE__KIND": '"postgres"', "EXUVIA__STORE__URL": json.dumps(url)}
+    async with gateway_process(home, script=script[1:], path=tmp_path / "site", settings=after) as process:
+        assert isinstance(process, GatewayProcess)
+        await until(lambda: [event["outcome"] for event in events(url, "turn_ended")] == ["replied"])
+        assert await process.stop() == 0
+    assert (home / "workspace" / "stamps").read_text().split() == begun
+    assert [event["outcome"] for event in events(url, "tool_returned")] == ["unknown"]
