@@ -12,7 +12,7 @@ import tomli_w
 
 from gateway.config.keys import ChannelKeys, Config, PluginsKeys, Sections
 from gateway.config.secret_references import is_reference
-from gateway.config.sources import RawConfig, Sources
+from gateway.config.sources import KeyPath, RawConfig, Sources, lines_of
 from gateway.config.validation import Seconds
 from gateway.support.printable import one_line
 from plugins.api.chat import ChatProvider
@@ -69,15 +69,17 @@ def _channel(keys: ChannelKeys, own: Any) -> dict[str, Any]:
     }
 
 
-def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
-    """Return the source of each key of a tree made by `shown`: a file and line, a variable, or `default`."""
+def sources_of(tree: Tree, sources: Sources, above: str = "", lines: Mapping[KeyPath, int] | None = None) -> dict[str, str]:
+    """Return the source of each key of a tree made by `shown`: a file and line, a variable, or `default`. `above` and
+    `lines` are for the tables in it."""
     found: dict[str, str] = {}
+    lines = lines_of(sources.text) if lines is None else lines
     for name, value in tree.items():
         key = f"{above}{name}"
         if isinstance(value, dict) and value:
-            found |= sources_of(value, sources, f"{key}.")
+            found |= sources_of(value, sources, f"{key}.", lines)
         else:
-            found[key] = DEFAULT if _given(sources, key) is None else sources.place(key)
+            found[key] = DEFAULT if _given(sources, key) is None else sources.place(key, lines)
     return found
 
 

@@ -102,37 +102,49 @@ def join_key(keys: Sequence[str]) -> str:
     return ".".join(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"' for name in keys)
 
 
-def line_of(text: str, keys: Sequence[str]) -> int | None:
-    """Return the 1-based line on which the key begins in a valid document; None if it cannot be determined.
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """Return the 1-based lines on which the keys and tables of a valid document begin; of several that define a table, the
+    first.
 
-    A document cut after a whole statement is valid too, so the first such prefix that contains the key ends with it.
+    A statement ends with the first line on which what was read of it is a valid document itself.
     """
-    lines = text.split("\n")
-    for first, line in enumerate(lines, start=1):
-        if keys[-1] in line and _begins(lines, first, keys):
-            return first
-    return None
+    found: dict[KeyPath, int] = {}
+    lines, table, first = text.replace("\r\n", "\n").split("\n"), KeyPath(), 0
+    while first < len(lines):
+        statement, last = _statement(lines, first)
+        if statement is None:
+            break  # a value of very many lines: what follows it is not known either
+        is_table = lines[first].lstrip().startswith("[")
+        paths = list(_paths(statement))
+        table = max(paths, key=len, default=()) if is_table else table
+        for path in paths:
+            found.setdefault(path if is_table else table + path, first + 1)
+        first = last + 1
+    return found
 
 
-def _begins(lines: Sequence[str], first: int, keys: Sequence[str]) -> bool:
-    """Return True if the statement that begins on the line `first` sets the key."""
-    for last in range(first, min(first + _LONGEST_VALUE, len(lines) + 1)):
+def _statement(lines: Sequence[str], first: int) -> tuple[dict[str, Any] | None, int]:
+    """Return the statement that begins on a line, counted from 0, and its last line; None if it has too many."""
+    for last in range(first, min(first + _LONGEST_VALUE, len(lines))):
         try:
-            tree = tomllib.loads("\n".join(lines[:last]))
+            return tomllib.loads("\n".join(lines[first : last + 1])), last
         except (tomllib.TOMLDecodeError, RecursionError):
             continue
-        return _holds(tree, keys)
-    return False
+    return None, first
 
 
-def _holds(tree: Any, keys: Sequence[str]) -> bool:
-    for key in keys:
-        if not isinstance(tree, dict):
-            return True  # an array of tables; which of them is unknown
-        if key not in tree:
-            return False
-        tree = tree[key]
-    return True
+def _paths(value: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield the paths of all keys in a value; elements of lists have no part of their own."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                yield (*above, name)
+                yield from _paths(inner, (*above, name))
+        case list():
+            for inner in value:
+                yield from _paths(inner, above)
+        case _:
+            pass
 
 
 class RawConfig(str):
@@ -174,10 +186,18 @@ class Sources(msgspec.Struct, frozen=True):
                 return origin
         return self.file
 
-    def place(self, key: str) -> str:
-        """Return the source of a key, with the line if it is the file and the line is known."""
+    def place(self, key: str, lines: Mapping[KeyPath, int] | None = None) -> str:
+        """Return the source of a key, with the line if it is the file and the line is known.
+
+        Args:
+            key: The key, with dots.
+            lines: The result of `lines_of` for the file, for many calls.
+        """
         origin = self.origin(key)
-        line = line_of(self.text, re.sub(r"\[[^][]*\]", "", key).split(".")) if origin == self.file else None
+        if origin != self.file:
+            return origin
+        known = lines_of(self.text) if lines is None else lines
+        line = known.get(tuple(re.sub(r"\[[^][]*\]", "", key).split(".")))
         return origin if line is None else f"{origin}, line {line}"
 
 

@@ -34,6 +34,7 @@ from plugins.api.command import CommandHelp
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import MessageReceived
 from sessions.events.messages import Attachment
+from sessions.store.catalog import portions
 from sessions.store.fork import ForkRefused
 
 UNAUTHORIZED = 4401
@@ -114,6 +115,8 @@ class Connection:
         self._deleting: dict[str, str] = {}
         """By key, the id of the frame that asked to delete it."""
         self._unwatch_updates: Callable[[], None] | None = None
+        self._held_updates: list[SessionUpdate] | None = None
+        """While the list of conversations is made, the updates that are sent after it."""
         self._closed = False
 
     @property
@@ -333,16 +336,31 @@ class Connection:
     async def _sessions(self, frame: frames.Sessions) -> None:
         if frame.follow and self._unwatch_updates is None:
             self._unwatch_updates = self._services.updates.watch(self._person, self._on_update)
+        self._held_updates = []  # the list may not have their changes yet
+        try:
+            self._outbox.answer(frames.sessions(frame.id, await self._listed()))
+        finally:
+            updates, self._held_updates = self._held_updates, None
+            for update in updates:
+                self._on_update(update)
+
+    async def _listed(self) -> list[bytes]:
+        """Return the person's conversations, encoded in portions."""
         listed = await self._services.switchboard.conversations(self._person)
-        by_session = {each.session_id: each for each in listed}
-        for question in self._services.questions.of_person(self._person)[::-1]:
-            if (conversation := by_session.get(question.transcript.session)) is not None:
-                conversation.question = question.seq
-        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=listed))
+        oldest_last = self._services.questions.of_person(self._person)[::-1]
+        questions = {question.transcript.session: question.seq for question in oldest_last}
+        pieces = list[bytes]()
+        async for portion in portions(listed):
+            for each in portion:
+                each.question = questions.get(each.session_id)
+            pieces.append(frames.listed(portion))
+        return pieces
 
     def _on_update(self, update: SessionUpdate) -> None:
         """Tell the client about an event in one of its conversations; one that reads nothing lists them again later."""
-        if self._outbox.has_room:
+        if self._held_updates is not None:
+            self._held_updates.append(update)
+        elif self._outbox.has_room:
             fields = {"session": update.session, "session_id": update.session_id, "event": update.event}
             self._outbox.answer(frames.frame("session_update", **fields))
 

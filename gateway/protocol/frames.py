@@ -7,7 +7,7 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -242,6 +242,16 @@ def is_of_kind(event_frame: bytes, kinds: tuple[bytes, ...]) -> bool:
     """Return True if an `event` frame holds an event of one of these kinds, each with the quotation mark after it. The kind
     stands near the frame's beginning."""
     return event_frame.startswith(kinds, event_frame.find(_KIND, 0, 512) + len(_KIND))
+
+
+def listed(conversations: Sequence[object]) -> bytes:
+    """Return some of the conversations of a `sessions` frame, encoded."""
+    return _encode(conversations)[1:-1]
+
+
+def sessions(frame_id: str, pieces: Sequence[bytes]) -> bytes:
+    """Return a `sessions` frame; `pieces` come from `listed`."""
+    return frame("sessions", id=frame_id)[:-1] + b',"sessions":[' + b",".join(pieces) + b"]}"
 
 
 def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:

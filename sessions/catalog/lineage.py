@@ -51,7 +51,7 @@ class Lineage:
 
     def names(self, person: str) -> list[Name]:
         """Return the person's conversations, in the order of their keys."""
-        return sorted(name for name in self._names if name[0] == person)
+        return [(person, key) for key in sorted(key for owner, key in self._names if owner == person)]
 
     def chain(self, session: str) -> list[SessionRow]:
         """Return the predecessors of a session, newest first."""

@@ -23,7 +23,7 @@ from sessions.catalog.sqlite import Error, Unavailable
 from sessions.events.errors import StorageFailed, UnknownSession
 from sessions.files.fsync import UNSURE
 from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
-from sessions.store.catalog import SessionRow
+from sessions.store.catalog import SessionRow, portions
 from sessions.store.protocols import START, LogReader, Position
 from sessions.store.receipts import REMEMBERED, Receipts
 
@@ -121,8 +121,10 @@ class SqliteCatalog:
         return self._lineage.current((person, key))
 
     async def sessions(self, person: str) -> list[SessionRow]:
-        rows = (self._lineage.current(name) for name in self._lineage.names(person))
-        return [row for row in rows if row is not None]
+        rows = list[SessionRow]()
+        async for names in portions(self._lineage.names(person)):
+            rows += (row for name in names if (row := self._lineage.current(name)) is not None)
+        return rows
 
     async def every(self, person: str) -> list[SessionRow]:
         rows = list(self._lineage.rows.values())

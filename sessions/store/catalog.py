@@ -5,8 +5,9 @@ And the protocol of claims: the right to write the sessions of a conversation, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Protocol, TypeAlias
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +18,20 @@ from sessions.store.receipts import Receipts
 
 Name: TypeAlias = tuple[str, str]
 """The identity of a conversation for people: the person, and the person's key."""
+
+
+PORTION = 1000
+"""Items that are handled before other tasks run: a person may have very many conversations."""
+
+T = TypeVar("T")
+
+
+async def portions(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """Yield a sequence in portions; other tasks run between them."""
+    for at in range(0, len(items), PORTION):
+        if at:
+            await asyncio.sleep(0)
+        yield items[at : at + PORTION]
 
 
 WEBSOCKET = "websocket"

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config.keys import Config, Sections, check_providers, fit_provider, load_config, provider_settings
 from gateway.config.rendering import shown
+from gateway.config.sources import lines_of
 from gateway.config.validation import Seconds
 from gateway.support.errors import ConfigRefused
 from plugins.providers.local.chat import LocalProvider
@@ -151,7 +152,7 @@ def test_durations_have_a_unit(written: str, seconds: float, tmp_path: Path) -> 
             " not '3651d'.",
         ),
         ("[providers]\nopenai = 1", "config.toml, line 2: providers.openai must be a table, not a whole number."),
-        ('[log]\n"a\\nb\\u001b" = 1', "config.toml: log.a b is not a known key."),
+        ('[log]\n"a\\nb\\u001b" = 1', "config.toml, line 2: log.a b is not a known key."),
         ("[gateway\nport = 1", "config.toml, line 1, column 9: Expected ']' at the end of a table declaration."),
         ("[gateway]\nport =", "config.toml, line 2, column 7: Invalid value."),
         ('[gateway]\nhost = "a', "config.toml, line 2, column 10: Unterminated string."),
@@ -308,6 +309,35 @@ def test_a_table_that_does_not_fit_its_provider_is_refused_before_anything_is_op
 def test_the_line_of_a_key_is_told_however_it_is_written(text: str, line: int, tmp_path: Path) -> None:
     sentence = refusal(text, tmp_path)
     assert sentence == f"config.toml, line {line}: gateway.port must be a whole number, not text."
+
+
+def test_the_lines_of_all_keys_are_found_in_one_pass() -> None:
+    text = """a.b = 1
+[t]
+list = [
+  { x = 1 },
+  { y = 2 },
+]
+text = '''
+[not.a.table]
+z = 1
+'''
+[t.inner]
+"quoted.name" = { deep = { deeper = true } }
+[[many]]
+one = 1
+[[many]]
+one = 2
+two = 2
+"""
+    assert lines_of(text) == {
+        ("a",): 1, ("a", "b"): 1, ("t",): 2, ("t", "list"): 3, ("t", "list", "x"): 3, ("t", "list", "y"): 3,
+        ("t", "text"): 7, ("t", "inner"): 11, ("t", "inner", "quoted.name"): 12, ("t", "inner", "quoted.name", "deep"): 12,
+        ("t", "inner", "quoted.name", "deep", "deeper"): 12, ("many",): 13, ("many", "one"): 14, ("many", "two"): 17,
+    }  # fmt: skip
+    assert lines_of(text.replace("\n", "\r\n")) == lines_of(text)
+    assert lines_of("a = 1\nb = [\n" + "1,\n" * 300 + "]\nc = 1\n") == {("a",): 1}
+    assert lines_of("") == {}
 
 
 def test_a_list_of_secrets_is_resolved_one_by_one(tmp_path: Path) -> None:

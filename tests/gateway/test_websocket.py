@@ -18,6 +18,7 @@ from gateway.http.subscribers import Cursor, Outgoing, Subscription
 from gateway.protocol.frames import GREETING_LIMIT, PROTOCOL
 from sessions.catalog.receipt_batches import CollectedReceipts
 from sessions.events.errors import StorageFailed
+from sessions.store.catalog import portions
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.waiting import deadline
 
@@ -544,3 +545,31 @@ async def test_many_concurrent_sessions_are_answered_once_and_in_order(tmp_path:
         keys = [f"s{number}" for number in range(50)]
         answers = await asyncio.gather(*map(talk, keys))
         assert answers == [[f"{key} {number}" for number in range(4)] for key in keys]
+
+
+async def test_a_long_list_of_sessions_is_made_in_portions_between_which_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        for number in range(5):
+            await client.chat("one", session=f"key-{number}")
+        await client.say("sessions", id="all")
+        at_once = (await client.until_type("sessions"))["sessions"]
+        monkeypatch.setattr("sessions.store.catalog.PORTION", 2)
+        await client.say("sessions", id="portions")
+        assert (await client.until_type("sessions", id="portions"))["sessions"] == at_once
+        assert [each["session"] for each in at_once] == [f"key-{number}" for number in range(5)]
+
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert [list(portion) async for portion in portions(range(5))] == [[0, 1], [2, 3], [4]]
+    assert turns == 2
+    task.cancel()

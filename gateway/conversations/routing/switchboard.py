@@ -31,7 +31,7 @@ from gateway.support.errors import Conflict
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
 from sessions.events.events import Succession
-from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow, listed_fields
+from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow, listed_fields, portions
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -156,14 +156,15 @@ class Switchboard:
 
     async def sessions(self, person: str) -> list[SessionRow]:
         """Return a person's keys, each with its current session up to its last durable event."""
-        return [self._as_of_now(row) for row in await self._catalog.sessions(person)]
+        return [self._as_of_now(row) async for rows in portions(await self._catalog.sessions(person)) for row in rows]
 
     async def conversations(self, person: str) -> list[ListedConversation]:
-        """Return a person's conversations, in the order of their keys."""
-        rows = await self.sessions(person)
-        # Without an await before it returns: later changes are in updates (session_updates).
+        """Return a person's conversations, in the order of their keys. Changes meanwhile may or may not be in it."""
         running = {chat.key for chat in self._chats.values() if chat.person == person and chat.has_turn}
-        return listed_conversations(self._catalog, rows, running)
+        listed = list[ListedConversation]()
+        async for rows in portions(await self.sessions(person)):
+            listed += listed_conversations(self._catalog, rows, running)
+        return listed
 
     async def tree(self, person: str, key: str) -> list[TreeNode]:
         """Return the sessions of a person's key, and all that share an origin with one of them, oldest first."""
