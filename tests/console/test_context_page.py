@@ -11,10 +11,10 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.accessible import faults
-from tests.console.browser import NARROW, visiting
+from tests.console.browser import NARROW, WIDE, visiting
 from tests.console.test_context_endpoints import long_talk
 from tests.gateway.gateways import gateway
-from tests.waiting import deadline
+from tests.waiting import deadline, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -119,4 +119,53 @@ async def test_the_tokens_of_turns_have_a_price(tmp_path: Path, browser: Browser
         row = page.get_by_role("row").filter(has_text="scripted:echo")
         await expect(row).to_contain_text(f"${costs[0]:.2f}")
         assert await faults(page) == []
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
+async def test_answers_to_a_changed_request_stand_side_by_side_and_stop_with_the_page(
+    tmp_path: Path, browser: Browser, size: tuple[int, int], dark: bool
+) -> None:
+    slow = {"purpose": "what_if", "text": "One two three", "delay_ms": 60_000}
+    file = '[agent]\nfallback_models = ["scripted:echo"]\n[prices."scripted:echo"]\ninput = 2000.0\noutput = 4000.0\n'
+    async with (
+        gateway(tmp_path, file=file, script=[{"text": "Sideways."}, slow]) as running,
+        visiting(browser, running, dark=dark, size=size) as visit,
+    ):
+        client = await running.connect()
+        await client.chat("How do crabs walk?")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/chat/main")
+        answer = page.locator(".entry.assistant")
+        await answer.get_by_role("button", name="What if…").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="What if")).to_be_focused()
+        then = page.get_by_role("article", name="The answer then: scripted:script")
+        await expect(then).to_contain_text("Sideways.")
+        await page.get_by_label("Model").select_option("scripted:echo")
+        await page.get_by_label("Pruning").select_option("Shorten old tool results")
+        await expect(page.get_by_label("Longest result, in characters")).to_have_value("4000")
+        await page.get_by_role("button", name="Ask").click()
+        echo = page.get_by_role("article", name="What if: scripted:echo")
+        await expect(echo).to_contain_text("How do crabs walk?")
+        await expect(echo.locator(".figures")).to_contain_text("$")
+        await expect(echo).to_contain_text("Shorten old tool results.")
+        await page.get_by_label("Model").select_option("scripted:script")
+        await page.get_by_role("button", name="Ask").click()
+        script = page.get_by_role("article", name="What if: scripted:script")
+        await expect(script).to_contain_text("tokens, as before.")
+        assert await faults(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await script.get_by_role("button", name="Stop").click()
+        await expect(script).to_contain_text("Stopped.")
+        await script.get_by_role("button", name="Remove").click()
+        await expect(script).to_have_count(0)
+        await page.get_by_role("button", name="Ask").click()
+        await expect(script).to_contain_text("tokens, as before.")
+        assert running.daemon._in_flight._count == 1
+        await page.goto(f"{visit.url}#/health")
+        await until(lambda: running.daemon._in_flight._count == 0)
+        await until(lambda: kinds(running.journals()).count("request_repeated") == 3)
+        assert kinds(running.journals()).count("request_sent") == 1
         assert (visit.errors, visit.elsewhere) == ([], [])

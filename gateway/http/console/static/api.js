@@ -26,6 +26,20 @@ export class Api {
     return this.call("POST", path, { body: JSON.stringify(value), type: "application/json" });
   }
 
+  /** Post a value and yield the events of the answer's stream. Throws what `call` throws. */
+  async *stream(path, value, signal) {
+    const headers = { "Content-Type": "application/json" };
+    const response = await fetch(path, { method: "POST", body: JSON.stringify(value), headers, signal, cache: "no-store" });
+    if (!response.ok) await this.refuse(response, path, await response.json().catch(() => ({})));
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      const events = (rest + piece.value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) if (event.startsWith("data: ")) yield JSON.parse(event.slice(6));
+    }
+  }
+
   put(path, value, headers = {}) {
     return this.call("PUT", path, { body: JSON.stringify(value), type: "application/json", headers });
   }
@@ -54,6 +68,10 @@ export class Api {
     const response = await fetch(path, { method, body, headers: sent, signal, cache: "no-store" });
     const value = await response.json().catch(() => ({}));
     if (response.ok) return value;
+    return this.refuse(response, path, value);
+  }
+
+  refuse(response, path, value) {
     if (response.status === 401 && path !== "/api/sign-in") this.expelled();
     throw new Refused(response.status, value, Number(response.headers.get("Retry-After")) || undefined);
   }

@@ -20,6 +20,7 @@ import { t } from "../language.js";
 import { Versions } from "./versions.js";
 import { welcome } from "./welcome.js";
 
+const CURRENT = "~"; // in place of a session in an address of the context page
 const FRESH = "~"; // in place of a key: a session that has none yet
 const LONGEST_KEY = 40;
 const carried = new Map(); // by key: the beginning of its transcript, and the place of the pager that chose it
@@ -216,6 +217,10 @@ function actsOf(app, conversation, composer) {
         app.notice(error.message);
         return false;
       }
+    },
+    whatIf: (entry) => {
+      const session = entry.session === conversation.current.session ? CURRENT : entry.session;
+      app.go(`#/context/${encodeURIComponent(conversation.key)}/${session}/${entry.turn}`);
     },
     fork: forked(async (entry) => {
       const upto = conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq;

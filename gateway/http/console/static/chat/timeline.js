@@ -325,7 +325,7 @@ class Assistant extends Entry {
 
   actions() {
     return h("span", { class: "acts" }, this.copying(), this.act("again", t("Answer again"), "again"),
-      this.act("fork", t("Fork after this"), "fork"));
+      this.act("fork", t("Fork after this"), "fork"), this.act("whatIf", t("What if…"), "think"));
   }
 
   /** None if the page came over plain HTTP from another machine: the browser then has no clipboard. */

@@ -23,11 +23,12 @@ const AGAIN = 150;
 /** Show the context of the route's session in an element; returns a function that removes it. */
 export async function mount(element, app, route) {
   await app.styles("context/context.css");
-  const [session = ""] = route.rest;
+  const [named = "", turn = ""] = route.rest; // `~` in place of the current session
+  const session = named === "~" ? "" : named;
   const name = app.conversations.nameOf(route.key);
   app.head(session ? t("Context of {name}, earlier", { name }) : t("Context of {name}", { name }));
   const page = new ContextPage(element, app, route.key, session);
-  page.load();
+  page.load().then(() => turn && page.compare(Number(turn)));
   return () => page.end();
 }
 
@@ -106,6 +107,7 @@ class ContextPage {
     this.ended = true;
     this.unsubscribe();
     this.plot.end();
+    this.leaveTurn();
   }
 
   async load() {
@@ -206,21 +208,40 @@ class ContextPage {
     return { api, place, session, prices: this.prices, inLog: (seq) => eventText(socket, key, session, seq) };
   }
 
+  /** Compare answers to the last request of a turn. */
+  async compare(turn) {
+    while (!this.ended && this.page && this.page.read < this.page.head) await new Promise((go) => setTimeout(go, AGAIN));
+    if (this.ended || !this.page?.turns.some((each) => each.turn === turn)) return;
+    this.choose(turn);
+    clearTimeout(this.soon);
+    this.open(turn);
+    await this.turn.ready;
+    if (this.turn) await this.turn.compare();
+  }
+
+  leaveTurn() {
+    this.turn?.end();
+    this.turn = null;
+  }
+
   choose(number) {
     this.plot.mark(number);
-    const turn = this.page.turns.find((each) => each.turn === number);
-    const marks = this.page.marks.filter((mark) => mark.turn === number);
-    const look = (compaction) => this.look(compaction);
     clearTimeout(this.soon);
     // Moving by keys loads the turn where it stops, not each on the way.
-    this.soon = setTimeout(() => {
-      const panel = new TurnPanel(this.at(), turn, this.page.parts, marks, look);
-      fill(this.panel, panel.element);
-    }, 120);
+    this.soon = setTimeout(() => this.open(number), 120);
+  }
+
+  open(number) {
+    const turn = this.page.turns.find((each) => each.turn === number);
+    const marks = this.page.marks.filter((mark) => mark.turn === number);
+    this.leaveTurn();
+    this.turn = new TurnPanel(this.at(), turn, this.page.parts, marks, (compaction) => this.look(compaction));
+    fill(this.panel, this.turn.element);
   }
 
   look(number) {
     clearTimeout(this.soon);
+    this.leaveTurn();
     const revert = async (compaction) => {
       const answered = await runCommand(this.app.socket, this.key, `/revert ${compaction}`);
       this.before = null;

@@ -51,6 +51,7 @@ export class TurnPanel {
     this.turn = turn;
     this.messages = h("ol", { class: "request-rows" });
     this.requests = h("div", { class: "requests" });
+    this.compared = h("div", {});
     this.element = h(
       "section",
       { class: "turn-panel", "aria-labelledby": "turn-heading" },
@@ -60,9 +61,26 @@ export class TurnPanel {
       shares(turn, parts),
       marks.length ? h("ul", { class: "context-changes" }, contextChanges(marks, look)) : null,
       this.requests,
+      this.compared,
       this.messages,
     );
-    this.load(null);
+    this.ready = this.load(null);
+  }
+
+  /** Stop the answers that are compared. */
+  end() {
+    this.ended = true;
+    this.whatIf?.end();
+  }
+
+  /** Compare answers to the shown request. */
+  async compare() {
+    const { WhatIf } = await import("./what_if.js");
+    if (this.ended) return;
+    this.whatIf?.end();
+    this.whatIf = new WhatIf(this.at.api, `${this.address}/what-if?${this.query({ call: this.call })}`);
+    fill(this.compared, this.whatIf.element);
+    this.whatIf.element.querySelector("h3").focus();
   }
 
   query(more) {
@@ -82,6 +100,11 @@ export class TurnPanel {
 
   show(shown) {
     const call = shown.calls[shown.shown - 1];
+    if (this.call !== shown.shown) {
+      this.whatIf?.end();
+      fill(this.compared);
+    }
+    this.call = shown.shown;
     const file = `${this.address}/request.json?${this.query({ call: shown.shown })}`;
     fill(
       this.requests,
@@ -97,6 +120,8 @@ export class TurnPanel {
             { differs: h("strong", { class: "differs", role: "alert" }, t("Differs from the log")) }),
         " ",
         h("a", { href: file, download: "" }, t("Exact bytes (JSON)")),
+        " ",
+        call.agrees ? button(t("What if…"), () => this.compare(), { class: "worded" }) : null,
       ),
       h("p", { class: "hash" }, `sha256 ${call.sha256}`),
     );
