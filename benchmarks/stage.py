@@ -30,6 +30,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.titles import TitleMaker
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
@@ -325,6 +326,7 @@ class Stage:
             file_undo=FileUndo(workspace, tuple, Attachments(attachments)),
             questions=OpenQuestions(rules or RememberedRules(store, self.clock.now)),
             senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
+            schedules=Schedules(store, self.clock.now),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

@@ -67,17 +67,17 @@ def check(call: Invocation, name: str | None) -> int:
         checked = _check_here(call, name)
     else:
         names = [each.name for each in overview.channels] if name is None else [name]
-        checked = [_ask(call, "POST", f"/api/channels/{quote(each, safe='')}/check", CheckedChannel) for each in names]
+        checked = [ask(call, "POST", f"/api/channels/{quote(each, safe='')}/check", CheckedChannel) for each in names]
     _print_all(call, checked, [f"{each.name}: {'ok' if each.ok else 'FAILED'}. {each.says}" for each in checked])
     return SUCCESS if all(each.ok for each in checked) else PROBLEM
 
 
 def send(call: Invocation, name: str, *, chat: str, text: str, thread: str, files: Sequence[Path] = ()) -> int:
     """Send a text and files through the running gateway."""
-    uploaded = [_ask(call, "POST", f"/attachments?name={quote(each.name)}", _Uploaded, _content(each)) for each in files]
+    uploaded = [ask(call, "POST", f"/attachments?name={quote(each.name)}", _Uploaded, _content(each)) for each in files]
     body = {"chat": chat, "text": text, "thread": thread, "attachments": [each.sha256 for each in uploaded]}
     place = f"/api/channels/{quote(name, safe='')}/posts"
-    sent = _ask(call, "POST", place, SentPost, msgspec.json.encode(body), patience=SEND_PATIENCE)
+    sent = ask(call, "POST", place, SentPost, msgspec.json.encode(body), patience=SEND_PATIENCE)
     if call.as_json:
         print_json(sent, call.out)
     else:
@@ -127,7 +127,7 @@ def _print_all(call: Invocation, values: Sequence[object], lines: Sequence[str])
 
 def list_pairings(call: Invocation) -> int:
     """Print who asks to speak, and who may."""
-    report = _ask(call, "GET", "/api/pairings", PairingsReport)
+    report = ask(call, "GET", "/api/pairings", PairingsReport)
     if call.as_json:
         print_json(report, call.out)
     else:
@@ -138,9 +138,9 @@ def list_pairings(call: Invocation) -> int:
 def admit(call: Invocation, code: str, person: str | None) -> int:
     """Link the address that was told a code to a person; ask for the person on a terminal if none is given."""
     if person is None:
-        person = _chosen_person(_ask(call, "GET", "/api/pairings", PairingsReport), code)
+        person = _chosen_person(ask(call, "GET", "/api/pairings", PairingsReport), code)
     body = msgspec.json.encode({"code": code, "person": person})
-    admitted = _ask(call, "POST", "/api/pairings", AdmittedAddress, body)
+    admitted = ask(call, "POST", "/api/pairings", AdmittedAddress, body)
     untold = "" if admitted.told else " They have not been told."
     _print(call, admitted, f"{admitted.address} speaks for {admitted.person} from now on.{untold}")
     return SUCCESS
@@ -148,7 +148,7 @@ def admit(call: Invocation, code: str, person: str | None) -> int:
 
 def remove(call: Invocation, address: str) -> int:
     """Unlink an address."""
-    removed = _ask(call, "DELETE", f"/api/pairings/{quote(address, safe='')}", AdmittedAddress)
+    removed = ask(call, "DELETE", f"/api/pairings/{quote(address, safe='')}", AdmittedAddress)
     _print(call, removed, f"{removed.address} speaks for {removed.person} no more.")
     return SUCCESS
 
@@ -193,12 +193,12 @@ def _overview(call: Invocation) -> Overview | None:
     if instance_address.running_instance(call.home.address) is None:
         return None
     try:
-        return _ask(call, "GET", "/status.json", Overview)
+        return ask(call, "GET", "/status.json", Overview)
     except GatewayNeeded:
         return None
 
 
-def _ask(
+def ask(
     call: Invocation, method: str, path: str, form: type[T], body: bytes | None = None, *, patience: float = PATIENCE
 ) -> T:
     """Return the running gateway's response. Raises GatewayNeeded if none runs, RequestFailed if it refuses."""

@@ -591,6 +591,57 @@ def pair(code: str | None, person: str | None, address: str | None, home: Path |
 
 
 @cli.group()
+def schedule() -> None:
+    """Schedule messages to the assistant. The gateway must be running."""
+
+
+@schedule.command("list")
+@home_option
+@json_option
+def list_schedules(home: Path | None, *, as_json: bool) -> None:
+    """List what is scheduled, the next one first."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.list_schedules(invocation(existing_home(home), None, as_json=as_json)))
+
+
+@schedule.command("add")
+@click.argument("time")
+@click.argument("text")
+@click.option("--session", default="main", show_default=True, metavar="KEY", help="The conversation.")
+@click.option("--reminder", is_flag=True, help="A note to you instead of a task.")
+@home_option
+@json_option
+def add_schedule(time: str, text: str, home: Path | None, *, session: str, reminder: bool, as_json: bool) -> None:
+    """Put TEXT into a conversation at a TIME, such as "18:00", "every 2h" or "0 9 * * 1-5"."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.add(call, f"{time} {text}", session=session, reminder=reminder))
+
+
+@schedule.command("remove")
+@click.argument("schedule_id", metavar="ID")
+@home_option
+@json_option
+def remove_schedule(schedule_id: str, home: Path | None, *, as_json: bool) -> None:
+    """Remove a schedule."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.remove(invocation(existing_home(home), None, as_json=as_json), schedule_id))
+
+
+@schedule.command("run")
+@click.argument("schedule_id", metavar="ID")
+@home_option
+def run_schedule(schedule_id: str, home: Path | None) -> None:
+    """Put the text of a schedule into its conversation now."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.run(invocation(existing_home(home), None, as_json=False), schedule_id))
+
+
+@cli.group()
 def config() -> None:
     """Write, check and show the configuration."""
 

@@ -8,6 +8,7 @@ deletion/       The deletion of conversations.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.
+schedules/      Messages that the gateway puts into a conversation at set times.
 search/         Full-text search over the messages of conversations.
 shares          Read-only links to conversations.
 titles          Titles made by a model.

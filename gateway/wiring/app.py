@@ -41,6 +41,8 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.scheduler import Scheduler
+from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch
 from gateway.conversations.shares import Shares
 from gateway.conversations.titles import TitleMaker
@@ -79,6 +81,7 @@ from plugins.memory.memory import Memory
 from plugins.skills.library import SkillLibrary, SkillTools
 from plugins.support import task_leaks
 from plugins.support.secrets import hide_keys_of
+from plugins.support.workspace import OWNER
 from plugins.tools.execution.command_source import CommandSource
 from plugins.tools.web.web_tools import WebTools
 from sessions.store.catalog import Catalog, SoleClaims
@@ -161,6 +164,7 @@ class Application:
     switchboard: Switchboard
     search: ConversationSearch
     shares: Shares
+    scheduler: Scheduler
     last_hour: LastHour
 
     def channel_reports(self) -> Sequence[ChannelReport]:
@@ -199,6 +203,7 @@ class ApplicationBuilder:
         rules = await opened(RememberedRules(stores.facts, clock.now))
         pairings = await opened(Pairings(stores.facts, clock.now))
         shares = await opened(Shares(stores.facts, clock.now))
+        schedules = await opened(Schedules(stores.facts, clock.now))
         search = await opened(ConversationSearch(home.messages, store))
         deletions = await opened(
             Deletions(
@@ -226,6 +231,7 @@ class ApplicationBuilder:
                 *knowledge.problems(),
                 *rules.problems(),
                 *pairings.problems(),
+                *schedules.problems(),
                 *deletions.problems(),
                 *shares.problems(),
                 *responses.problems(),
@@ -236,7 +242,15 @@ class ApplicationBuilder:
         )
         titles = await opened(TitleMaker(self.context.settings, models.registry, models.caller))
         dependencies = self._dependencies(
-            models, knowledge, plugins, problems=problems, delivery=delivery, rules=rules, pairings=pairings, titles=titles
+            models,
+            knowledge,
+            plugins,
+            problems=problems,
+            delivery=delivery,
+            rules=rules,
+            pairings=pairings,
+            schedules=schedules,
+            titles=titles,
         )
         switchboard = await opened(
             Switchboard(
@@ -249,6 +263,7 @@ class ApplicationBuilder:
                 deletions=deletions,
             )
         )
+        scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person))
         self.stack.push_async_callback(delivery.close)
         self.stack.push_async_callback(dependencies.activity.close)
         return Application(
@@ -264,8 +279,12 @@ class ApplicationBuilder:
             switchboard=switchboard,
             search=search,
             shares=shares,
+            scheduler=scheduler,
             last_hour=LastHour(counters, lag, switchboard.load, clock),
         )
+
+    def _is_person(self, person: str) -> bool:
+        return person == OWNER or person in self.context.settings.current.people
 
     def _load_plugins(self) -> Hooks:
         config, blocked = self.context.config, read_last_block(self.context.home.held_up)
@@ -445,6 +464,7 @@ class ApplicationBuilder:
         delivery: ReplyDelivery,
         rules: RememberedRules,
         pairings: Pairings,
+        schedules: Schedules,
         titles: TitleMaker,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
@@ -468,6 +488,7 @@ class ApplicationBuilder:
             command_source=plugins.commands,
             questions=OpenQuestions(rules),
             senders=Senders(context.settings, pairings, context.clock, plugins.channels.opened),
+            schedules=schedules,
             plugins_spent=plugins.services.spent,
             channels=channels,
             mcp=plugins.mcp,

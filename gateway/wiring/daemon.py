@@ -246,6 +246,7 @@ class Daemon:
                 await gateway.plugins.mcp.settled()
         await gateway.switchboard.resume_all()
         await gateway.switchboard.resume_deletions()
+        gateway.scheduler.start()
         gateway.dependencies.command_services.questions.complete()
 
     def _instruments(self, gateway: Application) -> Instruments:

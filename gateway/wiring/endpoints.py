@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.http.console.composer_endpoints import ComposerEndpoints
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
-    from gateway.http.console.conversation_endpoints import ConversationEndpoints
+    from gateway.http.console.conversation_endpoints import ConversationEndpoints, ScheduleEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
@@ -48,6 +48,7 @@ FACT = "/api/facts/{id:[^/]{1,200}}"
 SHARED = "/api/shared/{secret:[A-Za-z0-9_-]{1,100}}"
 SHARED_FILE = r"/files/{session:[A-Za-z0-9-]{1,64}}/{seq:\d{1,9}}/{sha256:[0-9a-f]{64}}"
 CHANNEL = "/api/channels/{name:[^/]{1,100}}"
+SCHEDULE = "/api/schedules/{schedule:[a-z0-9]{1,40}}"
 PAIRING = r"/api/pairings/{address:.{1,400}}"
 
 
@@ -166,6 +167,13 @@ class _LazyEndpoints:
         return SignInList(self._services.access)
 
     @cached_property
+    def schedules(self) -> ScheduleEndpoints:
+        from gateway.http.console.conversation_endpoints import ScheduleEndpoints  # noqa: PLC0415 - not at the start
+
+        services = self._gateway.dependencies.command_services
+        return ScheduleEndpoints(services.schedules, services.settings, services.clock)
+
+    @cached_property
     def doctor(self) -> SelfExamination:
         from gateway.wiring.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
 
@@ -219,6 +227,10 @@ def console_endpoints(
         Endpoint("GET", "/api/pairings", owner_only(_later(lambda: of.channels.pairings))),
         Endpoint("POST", "/api/pairings", owner_only(_later(lambda: of.channels.pair))),
         Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),
+        Endpoint("GET", "/api/schedules", _later(lambda: of.schedules.listed)),
+        Endpoint("POST", "/api/schedules", _later(lambda: of.schedules.add)),
+        Endpoint("POST", SCHEDULE + "/run", _later(lambda: of.schedules.run)),
+        Endpoint("DELETE", SCHEDULE, _later(lambda: of.schedules.remove)),
         Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
         Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),
         Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),

@@ -488,6 +488,54 @@ class PairingsView(Protocol):
         ...
 
 
+class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule.
+
+    Attributes:
+        id: Its id.
+        text: The text that is put into the conversation.
+        rule: When, in words, such as `every 2 h`.
+        next: The next time (RFC 3339, UTC); empty if there is none.
+        key: The conversation.
+        reminder: True for a note to the person, False for a task.
+        handed, missed: How many occurrences became messages, and how many did not.
+    """
+
+    id: str
+    text: str
+    rule: str
+    next: str
+    key: str
+    reminder: bool = False
+    handed: int = 0
+    missed: int = 0
+
+
+class SchedulesView(Protocol):
+    """A person's schedules. In a group only those of its conversation are shown. Every method raises CommandFailed."""
+
+    async def entries(self) -> Sequence[ScheduleEntry]:
+        """Return the schedules, the next one first."""
+        ...
+
+    async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
+        """Schedule a text for this conversation.
+
+        Args:
+            text: The time, such as `10m`, `18:00`, `every 2h` or a cron line, and the text after it.
+            reminder: True for a note to the person, False for a task.
+        """
+        ...
+
+    async def remove(self, id_: str) -> ScheduleEntry:
+        """Remove a schedule, and return it as it was."""
+        ...
+
+    async def run(self, id_: str) -> None:
+        """Put the text into the conversation now, out of turn."""
+        ...
+
+
 class ConversationView(Protocol):
     """The conversation that a command was typed in."""
 
@@ -649,6 +697,11 @@ class ConversationView(Protocol):
     @property
     def pairings(self) -> PairingsView:
         """The addresses that may speak, as the person may see and change them here."""
+        ...
+
+    @property
+    def schedules(self) -> SchedulesView:
+        """The person's schedules."""
         ...
 
     @property

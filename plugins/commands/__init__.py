@@ -8,6 +8,7 @@ markdown             Escaping of untrusted text in Markdown
 mcp_commands         `/mcp`
 memory_commands      `/remember` and `/memory`; `/pin`, `/unpin`, `/edit`, `/forget`, `/clear`, `/distill` and `/why`
 pairing_commands     `/pair`
+schedule_commands    `/remind` and `/schedule`
 session_commands     `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, and the settings, such as `/model`
 skill_commands       `/skills`
 status_commands      `/help`, `/status`, `/whoami`, `/usage`, `/history` and `/context`

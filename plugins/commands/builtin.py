@@ -21,6 +21,7 @@ from plugins.commands.conversation_commands import Archive, Delete, Sessions, Ti
 from plugins.commands.mcp_commands import McpCommand
 from plugins.commands.memory_commands import Clear, Distill, EditFact, Forget, Memory, Pin, Remember, Unpin, Why
 from plugins.commands.pairing_commands import Pair
+from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.commands.session_commands import Effort, Jobs, Model, New, Queue, Reset, Stop, Temperature, Undo, Verbose
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.commands.status_commands import Context, Help, History, Status, Usage, Whoami
@@ -138,6 +139,8 @@ def register_commands() -> Sequence[type[Command]]:
         Pin,
         Queue,
         Remember,
+        Remind,
+        ScheduleCommand,
         Reset,
         Revert,
         Sessions,

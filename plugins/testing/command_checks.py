@@ -40,6 +40,8 @@ from plugins.api.command import (
     QueueState,
     RememberedApproval,
     SamplingState,
+    ScheduleEntry,
+    SchedulesView,
     SkillsView,
 )
 from plugins.api.fact_values import NoSuchFact
@@ -106,6 +108,31 @@ class NoServers:
         raise CommandFailed(f"There is no MCP server {server!r}.")
 
     accept = run_prompt = log_in = changes
+
+
+class FixedSchedules:
+    """A `SchedulesView` with one schedule; `done` records the changes."""
+
+    ENTRY: ClassVar[ScheduleEntry] = ScheduleEntry(
+        id="abc123", text="Water ``` the plants.", rule="every 2 d", next="2026-06-10T09:00:00Z", key="main"
+    )
+
+    def __init__(self, done: list[object]) -> None:
+        self._done = done
+
+    async def entries(self) -> Sequence[ScheduleEntry]:
+        return [self.ENTRY]
+
+    async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
+        self._done.append(("remind" if reminder else "schedule", text))
+        return self.ENTRY
+
+    async def remove(self, id_: str) -> ScheduleEntry:
+        self._done.append(("remove", id_))
+        return self.ENTRY
+
+    async def run(self, id_: str) -> None:
+        self._done.append(("run", id_))
 
 
 class NoPairings:
@@ -294,6 +321,10 @@ class StaticConversation:
     @property
     def pairings(self) -> PairingsView:
         return cast("PairingsView", NoPairings())
+
+    @property
+    def schedules(self) -> SchedulesView:
+        return FixedSchedules(self.done)
 
     @property
     def skills(self) -> SkillsView:

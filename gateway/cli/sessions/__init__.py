@@ -1,6 +1,7 @@
-"""`exuvia sessions` and `exuvia store`.
+"""`exuvia sessions`, `exuvia schedule` and `exuvia store`.
 
-session_changes   The commands that change conversations, in the running gateway or in the files
-session_commands  The commands that read journals, and `forget`
-store_commands    `exuvia store`
+schedule_commands  The commands about schedules, which ask the running gateway
+session_changes    The commands that change conversations, in the running gateway or in the files
+session_commands   The commands that read journals, and `forget`
+store_commands     `exuvia store`
 """

@@ -15,6 +15,7 @@ from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.context_report import context_items, entry_of_cut, in_force, pruned
 from gateway.conversations.commands.memory_view import MemoryView, as_command_failure, facts_in_short, memory_in_short
 from gateway.conversations.commands.pairing_view import OwnersPairings
+from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.commands.undo import UNCERTAIN, TurnChanges, changes_of, told_to_the_model
 from gateway.conversations.context.session_models import TEMPERATURE
 from gateway.conversations.context.session_settings import QUEUE, VERBOSE
@@ -89,6 +90,18 @@ class CommandContext(MemoryView):
     @property
     def pairings(self) -> OwnersPairings:
         return OwnersPairings(self._services.senders, self._waiting.message)
+
+    @property
+    def schedules(self) -> PersonsSchedules:
+        services = self._services
+        zone = services.settings.zone
+        return PersonsSchedules(
+            services.schedules,
+            self._waiting.message,
+            self.key,
+            now=services.clock.now,
+            zone=zone.key if zone else "",
+        )
 
     @property
     def client(self) -> str:

@@ -12,6 +12,7 @@ from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.schedules.schedules import Schedules
 from gateway.models.registry import ModelRegistry
 from plugins.api.command import Command
 from plugins.api.context import Clock
@@ -45,5 +46,6 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     file_undo: FileUndo
     questions: OpenQuestions
     senders: Senders
+    schedules: Schedules
     channels: Callable[[], Sequence[str]] = tuple
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

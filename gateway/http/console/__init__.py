@@ -6,7 +6,7 @@ config_endpoints        JSON endpoints for the configuration.
 context_endpoints       JSON endpoints for the context of a person's sessions.
 context_sizes           Reduces a journal to the size of each turn's request, by part.
 context_turn            One turn's exact requests, and one compaction's before and after.
-conversation_endpoints  JSON endpoints for whole conversations of a person.
+conversation_endpoints  JSON endpoints for whole conversations of a person, and for schedules.
 gateway_endpoints       JSON endpoints for the gateway's health, and for the models that receive texts.
 memory_endpoints        JSON endpoints for search, notes and facts.
 notes_editor            Reads and writes notes with optimistic locking.

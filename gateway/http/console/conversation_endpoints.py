@@ -1,26 +1,39 @@
-"""JSON endpoints for whole conversations of a person.
+"""JSON endpoints for whole conversations of a person, and for schedules, which put messages into them.
 
 GET /api/conversations/search?q=…      the messages with these words, newest first
 GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
 GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
+
+GET    /api/schedules            all of them
+POST   /api/schedules            `{"text", "session", "reminder"?}`: set one; `text` begins with the time
+POST   /api/schedules/{id}/run   put the text into the conversation now
+DELETE /api/schedules/{id}       remove one
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Awaitable, Iterator
+from typing import Annotated, get_args
 
+import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
+from gateway.config.settings import Settings
+from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
+from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.support.errors import sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
+from plugins.api.command import CommandFailed
+from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
+from sessions.events.events import MessageReceived
 from sessions.store.reading import StoredLog
 
 HITS, MOST = 20, 100
@@ -32,6 +45,9 @@ LONGEST = 500
 PIECE = 256 * 1024
 """Bytes of an export that are read and sent at once."""
 
+
+BODY_BYTES, BODY_SECONDS = 64 * 1024, 30.0
+"""The maximum size of a request in bytes, and the seconds for it."""
 
 _FORMATS: dict[str, ExportFormat] = {form: form for form in get_args(ExportFormat)}
 
@@ -117,3 +133,56 @@ def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 def _unknown(request: web.Request) -> web.Response:
     return refusal(404, "not_found", f"There is no conversation {request.match_info['key'][:64]}.")
+
+
+class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    session: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")] = "main"
+    reminder: bool = False
+
+
+class ScheduleEndpoints:
+    """The endpoints of one gateway."""
+
+    def __init__(self, schedules: Schedules, settings: Settings, clock: Clock) -> None:
+        self._schedules = schedules
+        self._settings = settings
+        self._clock = clock
+
+    async def listed(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the schedules, the next one first."""
+        return await _answered(self._view(admission, "").entries())
+
+    async def add(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Set a schedule."""
+        try:
+            wanted = msgspec.json.decode(await read_body(request, BODY_BYTES, BODY_SECONDS), type=_Wanted)
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return refusal(400, "bad_request", "The body must be a JSON object with text, session and reminder.")
+        return await _answered(self._view(admission, wanted.session).add(wanted.text, reminder=wanted.reminder))
+
+    async def run(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Put a text into its conversation now."""
+        return await _answered(self._view(admission, "").run(request.match_info["schedule"]))
+
+    async def remove(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Remove a schedule."""
+        return await _answered(self._view(admission, "").remove(request.match_info["schedule"]))
+
+    def _view(self, admission: Admission, key: str) -> PersonsSchedules:
+        """Return the schedules of the person, as if they had typed a command in the console."""
+        message = MessageReceived(
+            id="", client="http", sender=admission.person.id, channel="websocket", chat="private", text="", attachments=()
+        )
+        return PersonsSchedules(
+            self._schedules, message, key, now=self._clock.now, zone=self._settings.current.agent.timezone or ""
+        )
+
+
+async def _answered(asked: Awaitable[object]) -> web.Response:
+    try:
+        return answer(200, await asked)
+    except CommandFailed as failed:
+        return refusal(422, "refused", str(failed))

@@ -1,0 +1,112 @@
+"""Times as people write them: `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, or a cron line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due, stamp_seconds, zone_named
+from gateway.conversations.schedules.schedules import ScheduleRefused
+
+SHORTEST = 60
+"""Minimum seconds of an interval."""
+
+LONGEST = timedelta(days=3660)
+"""Maximum time from now to the first occurrence."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNIT = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)"
+_PART = re.compile(rf"(\d{{1,9}}) ?({_UNIT})(?![A-Za-z])", re.IGNORECASE)
+_IN, _EVERY = re.compile(r"in +", re.IGNORECASE), re.compile(r"every +", re.IGNORECASE)
+_DAY = re.compile(r"(today|tomorrow|\d{4}-\d{2}-\d{2})(?: +|T)", re.IGNORECASE)
+_AT = re.compile(r"at +", re.IGNORECASE)
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?!\d)")
+_CRON = re.compile(r"(?:cron +)?((?:[\d*,/LW#A-Za-z-]+ +){4}[\d*,/LW#A-Za-z-]+)(?: +|\Z)")
+
+
+def parse_rule(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
+    """Read a time at the beginning of a text.
+
+    Args:
+        text: A time, such as `in 10m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h` or `0 9 * * 1-5`, and what
+            follows.
+        now: The current time.
+        zone: The time zone of times of day: a name, or empty for the system's.
+
+    Returns:
+        The rule, and the text after it.
+
+    Raises:
+        ScheduleRefused: There is no such time.
+    """
+    text = text.strip()
+    rule, rest = _parsed(text, now, zone)
+    first = next_due(rule, now)
+    if first is None:
+        raise ScheduleRefused("That time is in the past, or never comes.")
+    if first - now > LONGEST:
+        raise ScheduleRefused("That time is more than ten years away.")
+    return rule, rest.strip()
+
+
+def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
+    if found := _EVERY.match(text):
+        seconds, end = _duration(text, found.end())
+        if seconds < SHORTEST:
+            raise ScheduleRefused("Write an interval of at least one minute, such as `every 30m`.")
+        return Every(seconds, stamp_seconds(now)), text[end:]
+    if (line := _CRON.match(text)) and _is_cron(line[1]):
+        return Cron(" ".join(line[1].split()), zone), text[line.end() :]
+    found = _IN.match(text)
+    seconds, end = _duration(text, found.end() if found else 0)
+    if seconds:
+        return Once(stamp_seconds(now + timedelta(seconds=seconds))), text[end:]
+    if not found and (moment := _moment(text, now, zone)) is not None:
+        return moment
+    raise ScheduleRefused(
+        "Begin with a time: `10m`, `2h30m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, or a cron line such as"
+        " `0 9 * * 1-5`."
+    )
+
+
+def _duration(text: str, begin: int) -> tuple[int, int]:
+    """Return the seconds of a duration such as `2h 30m`, 0 if there is none, and its end."""
+    seconds, end, found = 0, begin, _PART.match(text, begin)
+    while found:
+        seconds += int(found[1]) * _UNITS[found[2][0].lower()]
+        end = found.end()
+        found = _PART.match(text, end) or _PART.match(text, end + 1 if text[end : end + 1] == " " else end)
+    return min(seconds, 10**10), end
+
+
+def _is_cron(line: str) -> bool:
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only where there is a schedule
+
+    try:
+        CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
+    except (CronSimError, OverflowError):
+        return False
+    return True
+
+
+def _moment(text: str, now: datetime, zone: str) -> tuple[Once, str] | None:
+    """Return a time of day, today or on the day before it, and what follows; None if there is none."""
+    local = now.astimezone(zone_named(zone))
+    day = _DAY.match(text)
+    begin = day.end() if day else 0
+    if at := _AT.match(text, begin):
+        begin = at.end()
+    if (found := _TIME.match(text, begin)) is None:
+        return None
+    try:
+        moment = local.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0, fold=0)
+        if day and day[1][0].isdigit():
+            year, month, number = map(int, day[1].split("-"))
+            moment = moment.replace(year=year, month=month, day=number)
+        elif day and day[1].lower() == "tomorrow":
+            moment = moment + timedelta(days=1)
+    except ValueError as error:
+        raise ScheduleRefused(f"There is no such time: {error}.") from error
+    if not day and moment <= local:
+        moment = moment + timedelta(days=1)
+    return Once(stamp_seconds(moment)), text[found.end() :]

@@ -1,0 +1,220 @@
+"""Hands due messages to their conversations, exactly once.
+
+The id of such a message is made of its schedule and its time, so that the receipts of the conversation recognise one that
+is handed over again after a crash. What was missed while the gateway was stopped or the machine was asleep is handed over
+late or recorded as missed, as the schedule says; nothing is computed from the present time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.recurrence import Once, next_due, occurrences, stamp_seconds
+from gateway.conversations.schedules.schedules import (
+    ON_TIME,
+    OccurrenceDue,
+    OccurrenceHanded,
+    OccurrenceMissed,
+    Schedule,
+    Schedules,
+    SchedulesUnusable,
+)
+from gateway.support.errors import Busy, GatewayError, error_fields, sentence_of
+from plugins.api.context import Clock
+from sessions.events.errors import SessionsError
+from sessions.events.events import MessageReceived
+
+LONGEST_SLEEP = 20.0
+"""Seconds after which the wall clock is read again, because it may have been set."""
+
+WINDOW = timedelta(hours=1)
+"""How late the newest missed occurrence of a repeated task may be handed over."""
+
+AT_ONCE = 20
+"""The newest missed occurrences that are handed over with the policy `all`."""
+
+COUNTED = 10_000
+"""Maximum passed occurrences that are handled in one step."""
+
+RETRY_SECONDS = (2.0, 10.0, 30.0, 60.0)
+"""Seconds before the next attempt after failures."""
+
+log = structlog.get_logger("exuvia.schedules")
+
+
+class Scheduler:
+    """Watches the clock and hands over what is due, as an async context manager. Without schedules it sleeps.
+
+    Args:
+        schedules: The schedules.
+        switchboard: The conversations.
+        clock: The clock.
+        persons: Returns True if there is a person with an id.
+    """
+
+    def __init__(self, schedules: Schedules, switchboard: Switchboard, clock: Clock, persons: Callable[[str], bool]) -> None:
+        self._schedules = schedules
+        self._switchboard = switchboard
+        self._clock = clock
+        self._persons = persons
+        self._changed = asyncio.Event()
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+        schedules.on_change(self._changed.set)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def start(self) -> None:
+        """Begin to hand over what is due."""
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            pause = await self._round()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+
+    async def _round(self) -> float | None:
+        """Handle everything that is due; return the seconds until the next look, None if there are no schedules."""
+        try:
+            pause = await self._handle_all()
+        except Exception as error:
+            if not isinstance(error, GatewayError | SessionsError):
+                log.error("schedules_failed", **error_fields(error))
+            else:
+                log.warning("schedules_wait", reason=sentence_of(error))
+            self._failures += 1
+            return RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS)) - 1]
+        self._failures = 0
+        return pause
+
+    async def _handle_all(self) -> float | None:
+        nearest, failure = None, None
+        for schedule in (await self._schedules.known()).values():
+            try:
+                after = await self._handle(schedule)
+            except SchedulesUnusable:
+                raise
+            except (GatewayError, SessionsError) as error:  # the others go on
+                failure = error
+                continue
+            if after is not None and (nearest is None or after < nearest):
+                nearest = after
+        if failure is not None:
+            raise failure
+        if nearest is None:
+            return None
+        return min(LONGEST_SLEEP, max(0.05, (nearest - self._clock.now()).total_seconds()))
+
+    async def _handle(self, schedule: Schedule) -> datetime | None:
+        """Hand over what is due of a schedule; return the time of its next occurrence."""
+        now = self._clock.now()
+        if events := missed_and_due(schedule, now):
+            await self._schedules.record(events)
+        for due in (*schedule.due, *(each for each in events if isinstance(each, OccurrenceDue))):
+            await self._hand_over(schedule, due)
+        last = max([datetime.fromisoformat(schedule.last), *map(_end_of, events)])
+        return next_due(schedule.made.rule, last)
+
+    async def _hand_over(self, schedule: Schedule, occurrence: OccurrenceDue) -> None:
+        """Put a due message into its conversation, and record it.
+
+        Raises:
+            Busy, SessionsError: It cannot be received at the moment.
+        """
+        made = schedule.made
+        if not self._persons(made.person):
+            await self._give_up(occurrence, f"There is no person {made.person!r} any more.")
+            return
+        message = MessageReceived(
+            id=f"schedule:{schedule.id}:{occurrence.due}",
+            client=f"schedule:{schedule.id}",
+            sender=made.person,
+            channel=made.channel,
+            chat=made.chat,
+            text=occurrence.text,
+            attachments=(),
+            reply_to=made.reply_to,
+            thread=made.thread,
+        )
+        try:
+            chat = await self._switchboard.chat(made.person, made.key, create=True)
+            assert chat is not None
+            received = await chat.receive(message, None)
+            await chat.until_durable(received)
+        except GatewayError as error:
+            if isinstance(error, Busy):
+                raise
+            await self._give_up(occurrence, sentence_of(error))
+            return
+        handed = OccurrenceHanded(schedule=schedule.id, due=occurrence.due, session=received.session, seq=received.seq)
+        await self._schedules.record([handed])
+
+    async def _give_up(self, occurrence: OccurrenceDue, reason: str) -> None:
+        log.warning("occurrence_missed", schedule=occurrence.schedule, due=occurrence.due, reason=reason)
+        due = occurrence.due
+        missed = OccurrenceMissed(schedule=occurrence.schedule, first=due, last=due, count=1, reason=reason)
+        await self._schedules.record([missed])
+
+
+def missed_and_due(schedule: Schedule, now: datetime) -> list[OccurrenceDue | OccurrenceMissed]:
+    """Return what is to be recorded of a schedule: what it has missed, and what is due, oldest first.
+
+    Args:
+        schedule: The schedule with its last handled occurrence.
+        now: The current time.
+    """
+    passed: list[datetime] = []
+    for due in occurrences(schedule.made.rule, datetime.fromisoformat(schedule.last)):
+        if due > now or len(passed) >= COUNTED:
+            break
+        passed.append(due)
+    if not passed:
+        return []
+    more = next_due(schedule.made.rule, passed[-1]) if len(passed) >= COUNTED else None
+    kept = passed[len(passed) - _kept(schedule, passed, now) :] if more is None or more > now else []
+    missed = passed[: len(passed) - len(kept)]
+    events: list[OccurrenceDue | OccurrenceMissed] = []
+    if missed:
+        reason = "The gateway was not running, or the clock was set."
+        first, last = stamp_seconds(missed[0]), stamp_seconds(missed[-1])
+        events.append(OccurrenceMissed(schedule=schedule.id, first=first, last=last, count=len(missed), reason=reason))
+    return [*events, *(_due(schedule, each, now) for each in kept)]
+
+
+def _kept(schedule: Schedule, passed: list[datetime], now: datetime) -> int:
+    """Return how many of the newest passed occurrences are handed over."""
+    late, made = now - passed[-1], schedule.made
+    match made.missed:
+        case "all":
+            return min(AT_ONCE, len(passed))
+        case "once" if made.reminder or isinstance(made.rule, Once) or late <= WINDOW:
+            return 1
+        case _:
+            return 1 if late <= ON_TIME else 0
+
+
+def _due(schedule: Schedule, due: datetime, now: datetime) -> OccurrenceDue:
+    return OccurrenceDue(schedule=schedule.id, due=stamp_seconds(due), text=schedule.message(due, now))
+
+
+def _end_of(event: OccurrenceDue | OccurrenceMissed) -> datetime:
+    return datetime.fromisoformat(event.last if isinstance(event, OccurrenceMissed) else event.due)

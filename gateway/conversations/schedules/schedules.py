@@ -1,0 +1,274 @@
+"""The schedules of all people: the log `HOME/schedules.jsonl`, with the line format of all logs (docs/events.md).
+
+An occurrence is recorded as due before its message is handed to the conversation, and as handed after it. After a crash in
+between it is handed over again, with the same id, which the conversation recognises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+
+from gateway.conversations.schedules.recurrence import Once, Rule, next_due, stamp_seconds
+from gateway.support.errors import Busy, GatewayError, sentence_of
+from gateway.support.session_status import span
+from sessions.events.errors import SessionsError
+from sessions.store.header import random_suffix
+from sessions.store.lazy_log import LazyLog, LogFormat
+from sessions.store.log_writer import LogWriter
+from sessions.store.protocols import Store
+
+PER_PERSON = 200
+"""Maximum schedules of one person."""
+
+TEXT_BYTES = 16 * 1024
+"""Maximum bytes of a scheduled text."""
+
+ON_TIME = timedelta(seconds=60)
+"""The delay up to which an occurrence counts as on time."""
+
+MissedPolicy: TypeAlias = Literal["once", "skip", "all"]
+"""What becomes of occurrences that the gateway missed: the newest is handed over late, none is, or all are."""
+
+
+class ScheduleRefused(GatewayError):
+    """A schedule cannot be set, or there is none with this id."""
+
+
+class SchedulesUnusable(Busy):
+    """The log cannot be read or written."""
+
+
+class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="schedule_set"):
+    """`text` is to be put into the conversation `key` of a `person` by a rule.
+
+    The answer goes to where the schedule was set: `channel`, `chat`, `reply_to` and `thread` are as in `message_received`.
+    `client` set it. A `reminder` is a note to the person and not a task for the model.
+    """
+
+    schedule: str
+    person: str
+    client: str
+    key: str
+    text: str
+    rule: Rule
+    missed: MissedPolicy = "once"
+    reminder: bool = False
+    channel: str = ""
+    chat: Literal["private", "group"] = "private"
+    reply_to: str = ""
+    thread: str = ""
+
+
+class ScheduleRemoved(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_removed"):
+    """A schedule was removed `by` a person."""
+
+    schedule: str
+    by: str
+
+
+class OccurrenceDue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="occurrence_due"):
+    """The occurrence of the time `due` (RFC 3339, UTC) is about to be handed over, with this text. `extra` if a person asked
+    for it out of turn."""
+
+    schedule: str
+    due: str
+    text: str
+    extra: bool = False
+
+
+class OccurrenceMissed(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="occurrence_missed"):
+    """`count` occurrences, from the time `first` to the time `last`, were not handed over."""
+
+    schedule: str
+    first: str
+    last: str
+    count: int
+    reason: str
+
+
+class OccurrenceHanded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="occurrence_handed"):
+    """The occurrence of the time `due` is the message with a `seq` in a session."""
+
+    schedule: str
+    due: str
+    session: str
+    seq: int
+
+
+ScheduleEvent: TypeAlias = ScheduleSet | ScheduleRemoved | OccurrenceDue | OccurrenceMissed | OccurrenceHanded
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that is in force.
+
+    Attributes:
+        made: What was set.
+        at: When it was set (RFC 3339, UTC).
+        last: The time of the last occurrence that was handled, at first `at`.
+        due: Occurrences that were recorded as due and not handed over yet.
+        handed, missed: Counts.
+    """
+
+    made: ScheduleSet
+    at: str
+    last: str
+    due: tuple[OccurrenceDue, ...] = ()
+    handed: int = 0
+    missed: int = 0
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.made.schedule
+
+    def next(self) -> datetime | None:
+        """Return the time of the next occurrence; None if there is none."""
+        return next_due(self.made.rule, datetime.fromisoformat(self.last))
+
+    def message(self, due: datetime, now: datetime) -> str:
+        """Return the message of an occurrence, which says that it is a reminder, and how late it is."""
+        text = f"Reminder: {self.made.text}" if self.made.reminder else self.made.text
+        if now - due <= ON_TIME:
+            return text
+        late = span((now - due).total_seconds())
+        return f"{text}\n\n(This was due at {due.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {late} ago.)"
+
+
+Known: TypeAlias = Mapping[str, Schedule]
+
+
+def fold_schedule(known: Known, event: ScheduleEvent, *, seq: int, at: str, turn: int | None, size: int) -> Known:
+    """Return the schedules after one more event."""
+    others = {id_: each for id_, each in known.items() if id_ != event.schedule}
+    if isinstance(event, ScheduleSet):
+        return {**others, event.schedule: Schedule(made=event, at=at, last=at)}
+    if (old := known.get(event.schedule)) is None or isinstance(event, ScheduleRemoved):
+        return others
+    new = _after(old, event)
+    done = isinstance(new.made.rule, Once) and not new.due and new.last >= new.made.rule.at
+    return others if done else {**known, event.schedule: new}
+
+
+def _after(schedule: Schedule, event: OccurrenceDue | OccurrenceMissed | OccurrenceHanded) -> Schedule:
+    replace = msgspec.structs.replace
+    match event:
+        case OccurrenceDue():
+            last = schedule.last if event.extra else max(schedule.last, event.due)
+            return replace(schedule, due=(*schedule.due, event), last=last)
+        case OccurrenceMissed():
+            left = tuple(each for each in schedule.due if not event.first <= each.due <= event.last)
+            return replace(schedule, due=left, last=max(schedule.last, event.last), missed=schedule.missed + event.count)
+        case OccurrenceHanded():
+            left = tuple(each for each in schedule.due if each.due != event.due)
+            return replace(schedule, due=left, handed=schedule.handed + 1)
+
+
+SCHEDULES: LogFormat[ScheduleEvent, Known] = LogFormat(
+    name="schedules",
+    events=(ScheduleSet, ScheduleRemoved, OccurrenceDue, OccurrenceMissed, OccurrenceHanded),
+    empty={},
+    fold=fold_schedule,
+)
+
+
+class Schedules:
+    """The schedules of all people, as an async context manager.
+
+    Args:
+        store: The store of the log.
+        now: Returns the current time in UTC.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._log = LazyLog(SCHEDULES, store, now, unusable="Nothing scheduled happens")
+        self._now = now
+        self._watchers: list[Callable[[], None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._log.close()
+
+    def problems(self) -> list[str]:
+        """Return the problem of the log as a sentence, if there is one."""
+        return [self._log.problem] if self._log.problem else []
+
+    def on_change(self, watcher: Callable[[], None]) -> None:
+        """Call a function after each change by a person."""
+        self._watchers.append(watcher)
+
+    async def known(self) -> Known:
+        """Return the schedules in force, by id. Raises SchedulesUnusable."""
+        try:
+            return await self._log.durable_state()
+        except SessionsError as error:
+            raise SchedulesUnusable(sentence_of(error)) from error
+
+    async def of_person(self, person: str) -> list[Schedule]:
+        """Return a person's schedules, oldest first. Raises SchedulesUnusable."""
+        return [each for each in (await self.known()).values() if each.made.person == person]
+
+    async def find(self, person: str, id_: str) -> Schedule:
+        """Return a person's schedule. Raises ScheduleRefused, SchedulesUnusable."""
+        found = (await self.known()).get(id_)
+        if found is None or found.made.person != person:
+            raise ScheduleRefused(f"You have no schedule {id_[:40]!r}.")
+        return found
+
+    async def set(self, wanted: ScheduleSet) -> Schedule:
+        """Set a schedule durably, under a new id. Raises ScheduleRefused, SchedulesUnusable."""
+        known = await self.known()
+        if not wanted.text.strip():
+            raise ScheduleRefused("Write the text after the time.")
+        if len(wanted.text.encode()) > TEXT_BYTES:
+            raise ScheduleRefused(f"A scheduled text has at most {TEXT_BYTES // 1024} KiB.")
+        if wanted.text.lstrip().startswith("/"):
+            raise ScheduleRefused("A command cannot be scheduled.")
+        if sum(each.made.person == wanted.person for each in known.values()) >= PER_PERSON:
+            raise ScheduleRefused(f"You have {PER_PERSON} schedules already; remove one first.")
+        id_ = random_suffix()
+        while id_ in known:
+            id_ = random_suffix()
+        await self._append(msgspec.structs.replace(wanted, schedule=id_))
+        self._changed()
+        return (await self.known())[id_]
+
+    async def remove(self, person: str, id_: str) -> Schedule:
+        """Remove a person's schedule durably, and return it. Raises ScheduleRefused, SchedulesUnusable."""
+        removed = await self.find(person, id_)
+        await self._append(ScheduleRemoved(schedule=id_, by=person))
+        self._changed()
+        return removed
+
+    async def run_now(self, person: str, id_: str) -> None:
+        """Record an occurrence out of turn, which is handed over at once. Raises ScheduleRefused, SchedulesUnusable."""
+        schedule, now = await self.find(person, id_), self._now()
+        due = stamp_seconds(now)
+        if all(each.due != due for each in schedule.due):
+            await self._append(OccurrenceDue(schedule=id_, due=due, text=schedule.message(now, now), extra=True))
+        self._changed()
+
+    async def record(self, events: Sequence[OccurrenceDue | OccurrenceMissed | OccurrenceHanded]) -> None:
+        """Record what became of occurrences, durably. Raises SchedulesUnusable."""
+        await self._append(*events)
+
+    async def _append(self, *events: ScheduleEvent) -> None:
+        try:
+            writer: LogWriter[ScheduleEvent, Known] = await self._log.writer()
+            for event in events[:-1]:
+                writer.append(event)
+            await writer.append_durable(events[-1])
+        except SessionsError as error:
+            raise SchedulesUnusable(sentence_of(error)) from error
+
+    def _changed(self) -> None:
+        for watcher in self._watchers:
+            watcher()

@@ -1,0 +1,328 @@
+"""Schedules: what people write, when it is due, and that each occurrence is handed over once or recorded as missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.conversations.schedules.parsing import parse_rule
+from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, described, occurrences, stamp_seconds
+from gateway.conversations.schedules.scheduler import AT_ONCE, WINDOW, missed_and_due
+from gateway.conversations.schedules.schedules import (
+    Known,
+    OccurrenceDue,
+    OccurrenceHanded,
+    OccurrenceMissed,
+    ScheduleEvent,
+    ScheduleRefused,
+    ScheduleRemoved,
+    Schedules,
+    ScheduleSet,
+    SchedulesUnusable,
+    fold_schedule,
+)
+from plugins.api.command import CommandFailed
+from plugins.commands.schedule_commands import Remind, ScheduleCommand
+from plugins.testing.command_checks import CommandConformance, StaticConversation
+from tests.gateway.gateways import gateway
+from tests.waiting import until
+
+BERLIN = "Europe/Berlin"
+NOW = datetime(2026, 11, 24, 10, 30, 15, tzinfo=UTC)  # 11:30:15 in Berlin, a Tuesday
+
+
+class TestRemind(CommandConformance):
+    command = Remind
+    argument = "10m Drink."
+
+
+class TestSchedule(CommandConformance):
+    command = ScheduleCommand
+    argument = "every 2d Water the plants."
+
+
+# --- what people write ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "rest"),
+    [
+        ("10m Drink", Once("2026-11-24T10:40:15Z"), "Drink"),
+        ("in 2h30m Drink", Once("2026-11-24T13:00:15Z"), "Drink"),
+        ("in 2 hours 30 minutes  Drink water", Once("2026-11-24T13:00:15Z"), "Drink water"),
+        ("10 minutes 5 apples", Once("2026-11-24T10:40:15Z"), "5 apples"),
+        ("3 days Go", Once("2026-11-27T10:30:15Z"), "Go"),
+        ("18:00 Call", Once("2026-11-24T17:00:00Z"), "Call"),
+        ("at 9:05 Call", Once("2026-11-25T08:05:00Z"), "Call"),
+        ("tomorrow 9:00 Call", Once("2026-11-25T08:00:00Z"), "Call"),
+        ("Tomorrow at 09:00 Call", Once("2026-11-25T08:00:00Z"), "Call"),
+        ("2026-12-24 18:00 Sing", Once("2026-12-24T17:00:00Z"), "Sing"),
+        ("2027-06-01T18:00 Sing", Once("2027-06-01T16:00:00Z"), "Sing"),
+        ("every 2h Drink", Every(7200, "2026-11-24T10:30:15Z"), "Drink"),
+        ("every 1 day Drink", Every(86_400, "2026-11-24T10:30:15Z"), "Drink"),
+        ("0 9 * * 1-5 Mails", Cron("0 9 * * 1-5", BERLIN), "Mails"),
+        ("cron */15  8-18 * * MON-FRI Mails", Cron("*/15 8-18 * * MON-FRI", BERLIN), "Mails"),
+    ],
+)
+def test_a_time_is_read_and_the_text_after_it(text: str, rule: Rule, rest: str) -> None:
+    assert parse_rule(text, NOW, BERLIN) == (rule, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "Begin with a time"),
+        ("Drink in 10m", "Begin with a time"),
+        ("10 apples", "Begin with a time"),
+        ("every 30s Drink", "at least one minute"),
+        ("every day Drink", "at least one minute"),
+        ("25:00 Drink", "no such time"),
+        ("2026-02-30 10:00 Drink", "no such time"),
+        ("2026-11-24 10:00 Drink", "in the past"),
+        ("today 10:00 Drink", "in the past"),
+        ("0 0 30 2 * Never", "Begin with a time|never comes"),
+        ("99999 days Drink", "ten years"),
+        ("999999999w999999999w999999999w Drink", "ten years"),
+    ],
+)
+def test_what_is_no_time_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ScheduleRefused, match=sentence):
+        parse_rule(text, NOW, BERLIN)
+
+
+@given(st.text(alphabet="0123456789 :-*/,mhdwsineveryatTo", max_size=40))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    try:
+        rule, _ = parse_rule(text, NOW, BERLIN)
+    except ScheduleRefused:
+        return
+    assert described(rule)
+
+
+# --- when it is due ---------------------------------------------------------------------------------------------------
+
+
+def times(rule: Rule, after: str, count: int) -> list[str]:
+    return [stamp_seconds(due) for due in islice(occurrences(rule, datetime.fromisoformat(after)), count)]
+
+
+def test_daylight_saving_skips_nothing_and_repeats_nothing() -> None:
+    half_past_two = Cron("30 2 * * *", BERLIN)
+    assert times(half_past_two, "2026-10-24T12:00:00Z", 2) == ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]
+    assert times(half_past_two, "2026-10-25T00:45:00Z", 1) == ["2026-10-26T01:30:00Z"]  # the second 02:45
+    assert times(half_past_two, "2027-03-27T12:00:00Z", 2) == ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]
+    hourly = times(Cron("0 * * * *", BERLIN), "2026-10-24T22:30:00Z", 5)
+    assert hourly == [f"2026-10-{24 + (23 + n) // 24}T{(23 + n) % 24:02}:00:00Z" for n in range(5)]
+
+
+@given(
+    st.sampled_from(["*/7 * * * *", "30 2 * * *", "0 */2 * * *", "15 1-3 * * 0", "0 0 1 * *"]),
+    st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]),
+    st.integers(0, 2 * 365 * 24 * 60),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_times_of_a_cron_line_ascend_and_do_not_depend_on_where_one_begins(line: str, zone: str, minutes: int) -> None:
+    rule, start = Cron(line, zone), datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
+    due = list(islice(occurrences(rule, start), 12))
+    assert all(earlier < later for earlier, later in pairwise([start, *due]))
+    for number, moment in enumerate(due[:-1]):
+        assert next(occurrences(rule, moment)) == due[number + 1]
+
+
+# --- once or missed ---------------------------------------------------------------------------------------------------
+
+
+class Simulation:
+    """A schedule, its durable log, and the messages that its conversation has: a crash loses what was not recorded."""
+
+    def __init__(self, rule: Rule, began: datetime, policy: Any, *, reminder: bool) -> None:
+        self.known: Known = {}
+        self.now = began
+        self.messages: dict[str, int] = {}
+        self.missed: list[OccurrenceMissed] = []
+        made = ScheduleSet(
+            schedule="s", person="owner", client="c", key="main", text="Do.", rule=rule, missed=policy, reminder=reminder
+        )
+        self.append(made)
+
+    def append(self, event: ScheduleEvent) -> None:
+        at = stamp_seconds(self.now)
+        self.known = fold_schedule(self.known, event, seq=0, at=at, turn=None, size=0)
+
+    def round(self, crash: int) -> None:
+        """Do what the scheduler does; stop after a number of steps."""
+        for schedule in list(self.known.values()):
+            events = missed_and_due(schedule, self.now)
+            for event in events:
+                if (crash := crash - 1) < 0:
+                    return
+                self.append(event)
+                if isinstance(event, OccurrenceMissed):
+                    self.missed.append(event)
+            for due in (*schedule.due, *(each for each in events if isinstance(each, OccurrenceDue))):
+                self.messages.setdefault(due.due, len(self.messages))  # the receipts recognise a repetition
+                if (crash := crash - 1) < 0:
+                    return
+                self.append(OccurrenceHanded(schedule="s", due=due.due, session="x", seq=self.messages[due.due]))
+
+
+RULES = st.one_of(
+    st.builds(Every, st.sampled_from([60, 90, 3600, 86_400]), st.just("2026-10-24T20:00:00Z")),
+    st.sampled_from([Cron("*/10 * * * *", BERLIN), Cron("30 2 * * *", BERLIN), Cron("0 9 * * 1-5", "America/New_York")]),
+    st.just(Once("2026-10-25T01:15:00Z")),
+)
+
+
+@given(
+    RULES,
+    st.sampled_from(["once", "skip", "all"]),
+    st.booleans(),
+    st.lists(
+        st.tuples(st.sampled_from([-7200, 1, 20, 59, 61, 600, 4000, 90_000, 300_000]), st.integers(0, 12)),
+        min_size=1,
+        max_size=12,
+    ),
+)
+@settings(max_examples=400, deadline=None)
+def test_each_occurrence_becomes_one_message_or_is_recorded_as_missed(
+    rule: Rule, policy: str, reminder: bool, steps: list[tuple[int, int]]
+) -> None:
+    began = datetime(2026, 10, 24, 20, 0, tzinfo=UTC)
+    simulation = Simulation(rule, began, policy, reminder=reminder)
+    latest = began
+    for seconds, crash in steps:
+        simulation.now += timedelta(seconds=seconds)
+        latest = max(latest, simulation.now)
+        simulation.round(crash)
+    simulation.round(10_000)
+    simulation.now = latest
+    simulation.round(10_000)
+    expected = []
+    for due in occurrences(rule, began):
+        if due > latest:
+            break
+        expected.append(stamp_seconds(due))
+    spans = [(missed.first, missed.last) for missed in simulation.missed]
+    lost = [due for due in expected if any(first <= due <= last for first, last in spans)]
+    assert sorted([*simulation.messages, *lost]) == expected
+    assert sum(missed.count for missed in simulation.missed) == len(lost)
+    if isinstance(rule, Once) and latest >= datetime.fromisoformat(rule.at):
+        assert simulation.known == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "reminder", "late", "handed"),
+    [
+        ("once", False, WINDOW - timedelta(minutes=1), 1),
+        ("once", False, WINDOW + timedelta(minutes=1), 0),
+        ("once", True, timedelta(days=3), 1),
+        ("skip", True, timedelta(minutes=2), 0),
+        ("skip", False, timedelta(seconds=30), 1),
+        ("all", False, timedelta(days=40), AT_ONCE),
+    ],
+)
+def test_what_was_missed_is_handed_over_as_the_policy_says(
+    policy: str, reminder: bool, late: timedelta, handed: int
+) -> None:
+    began = datetime(2026, 11, 24, 10, tzinfo=UTC)
+    simulation = Simulation(Every(86_400, stamp_seconds(began)), began, policy, reminder=reminder)
+    simulation.now = began + timedelta(days=50) + late % timedelta(days=1)
+    if late >= timedelta(days=1):
+        simulation.now = began + timedelta(days=50, hours=23)
+    simulation.round(10_000)
+    assert len(simulation.messages) == handed
+    assert sum(each.count for each in simulation.missed) == 50 - handed
+
+
+# --- in a gateway -----------------------------------------------------------------------------------------------------
+
+
+def logged(home: Path) -> list[dict[str, Any]]:
+    path = home / "schedules.jsonl"
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+async def test_a_reminder_comes_once_into_the_conversation_and_is_answered(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert (await client.command("/remind 1s Drink *water*.")).startswith("Set for ")
+        received = await client.until(
+            lambda f: f["type"] == "event" and f["event"].get("text") == "Reminder: Drink *water*."
+        )
+        assert received["event"]["kind"] == "message_received"
+        assert received["event"]["sender"] == "owner"
+        await client.until_event("turn_ended")
+        await until(lambda: logged(tmp_path)[-1]["kind"] == "occurrence_handed")
+        assert logged(tmp_path)[-1]["seq"] == received["event"]["seq"]
+        assert "Nothing is scheduled" in await client.command("/schedule")
+
+
+async def test_what_a_stop_interrupted_is_handed_over_by_the_next_start_and_not_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Schedules.record
+
+    async def lost(self: Schedules, events: Sequence[Any]) -> None:
+        if any(isinstance(event, OccurrenceHanded) for event in events):
+            raise SchedulesUnusable("The power failed.")
+        await record(self, events)
+
+    monkeypatch.setattr(Schedules, "record", lost)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.command("/remind 1s Drink.")
+        await client.until(lambda f: f["type"] == "event" and f["event"].get("text") == "Reminder: Drink.")
+        await client.until_event("turn_ended")
+    monkeypatch.undo()
+    assert [each["kind"] for each in logged(tmp_path)] == ["schedule_set", "occurrence_due"]
+    async with gateway(tmp_path) as running:
+        await until(lambda: logged(tmp_path)[-1]["kind"] == "occurrence_handed")
+        (events,) = running.journals().values()
+        (message,) = [each for each in events if each.get("text") == "Reminder: Drink." and "sender" in each]
+        assert logged(tmp_path)[-1]["seq"] == message["seq"]
+
+
+async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert "Set for " in await client.command("/schedule every 2h Look at the mails.")
+        (made,) = [each for each in logged(tmp_path) if each["kind"] == "schedule_set"]
+        id_ = made["schedule"]
+        assert await client.command(f"/schedule run {id_}") == f"`{id_}` runs now."
+        await client.until(lambda f: f["type"] == "event" and f["event"].get("text") == "Look at the mails.")
+        await client.until_event("turn_ended")
+        assert "Removed" in await client.command(f"/schedule remove {id_}")
+        assert "You have no schedule" in await client.command(f"/schedule remove {id_}")
+        assert "Begin with a time" in await client.command("/remind me")
+        assert "A command cannot be scheduled" in await client.command("/schedule 1h /compact")
+        assert "Write the text" in await client.command("/remind 10m")
+
+
+async def test_the_schedules_of_a_person_are_their_own() -> None:
+    known = fold_schedule(
+        {},
+        ScheduleSet(schedule="s", person="ana", client="c", key="main", text="x", rule=Every(60, stamp_seconds(NOW))),
+        seq=1,
+        at=stamp_seconds(NOW),
+        turn=None,
+        size=1,
+    )
+    assert known["s"].made.person == "ana"
+    removed = ScheduleRemoved(schedule="s", by="ana")
+    assert fold_schedule(known, removed, seq=2, at="", turn=None, size=1) == {}
+
+
+async def test_the_commands_say_what_is_wrong() -> None:
+    view = StaticConversation()
+    with pytest.raises(CommandFailed, match="lists the ids"):
+        await ScheduleCommand().run("remove", view)
+    assert "`abc123` every 2 d, next" in await ScheduleCommand().run("", view)
+    assert await ScheduleCommand().run("remove abc123", view) == "Removed `abc123`: `Water ´´´ the plants.`."
