@@ -296,6 +296,39 @@ async def test_a_secret_is_written_into_a_file_of_its_own_and_replaced(
     assert KEY not in printed.out + printed.err
 
 
+async def test_a_secret_that_stands_in_the_file_moves_into_one_of_its_own(tmp_path: Path) -> None:
+    text = (
+        MINE.replace(f'"{BEN}"', f'"{BEN}"  # from the shelf')
+        + f'[mcp.x]\nurl = "https://x.example.org"\nheaders = {{ X-Key = "{KEY}" }}\n'
+    )
+    async with gateway(tmp_path, file=text) as running:
+        assert (await ask(running, "/api/sign-ins", token=BEN)).status == 200
+        done = await post(running, {}, move=["people.ben.token", "mcp.x.headers.X-Key"])
+        assert (done.status, done.json["fault"], done.json["warnings"]) == (200, None, []), done.body
+        assert BEN.encode() not in done.body
+        written = (tmp_path / "config.toml").read_text()
+        tree = tomllib.loads(written)
+        moved = [tree["people"]["ben"]["token"], tree["mcp"]["x"]["headers"]["X-Key"]]
+        assert [(tmp_path / each.removeprefix("file:")).read_text() for each in moved] == [f"{BEN}\n", f"{KEY}\n"]
+        assert BEN not in written
+        assert KEY not in written
+        assert "# from the shelf" in written
+        assert (await ask(running, "/api/sign-ins", token=BEN)).status == 200  # the token is the same
+        for key in ("people.ben.token", "agent.model", "people.nobody.token", "nothing", "agent.model.x"):
+            refused = await post(running, {}, move=[key])
+            assert (refused.status, refused.json["code"]) == (422, "config_refused"), (key, refused.body)
+        assert (tmp_path / "config.toml").read_text() == written
+        (tmp_path / "config.toml").write_text("[agent")
+        assert (await post(running, {}, move=["people.ben.token"])).status == 422
+
+
+async def test_moving_the_gateways_own_token_asks_nothing_since_nobody_is_signed_out(tmp_path: Path) -> None:
+    async with gateway(tmp_path, file=f'[agent]\nmodel = "scripted:echo"\n[gateway]\ntoken = "{TOKEN}"\n') as running:
+        assert (await post(running, {}, move=["gateway.token"])).status == 200
+        assert TOKEN not in (tmp_path / "config.toml").read_text()
+        assert (await ask(running, "/api/config")).status == 200
+
+
 async def test_secrets_within_a_table_are_found(tmp_path: Path) -> None:
     oauth = {"token_url": "https://login.example.org/token", "client_id": "exuvia", "refresh_token": KEY}
     mail = {"address": "a@example.org", "imap": "imap.example.org", "smtp": "smtp.example.org", "authserv_id": "mx"}

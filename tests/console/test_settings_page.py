@@ -244,6 +244,25 @@ async def test_a_change_that_may_lock_the_owner_out_is_confirmed(tmp_path: Path,
 # --- secrets and people -----------------------------------------------------------------------------------------------
 
 
+async def test_a_secret_in_the_file_is_marked_and_moved(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
+        page = await opened(visit, "people")
+        token = row(page, "people.ben.token")
+        await expect(token).to_contain_text("readable in config.toml")
+        await expect(page.get_by_role("link", name="people.ben.token")).to_be_visible()
+        assert await faults(page) == []
+        await row(page, "people.ben.name").get_by_role("textbox").fill("Benjamin")  # stays unsaved
+        await token.get_by_role("button", name="Move to a file").click()
+        await expect(token.locator(".kept")).to_have_text("set")
+        await expect(token.get_by_role("button", name="Replace")).to_be_focused()
+        await expect(page.get_by_role("link", name="people.ben.token")).to_have_count(0)
+        await expect(row(page, "people.ben.name").get_by_role("textbox")).to_have_value("Benjamin")
+        tree = tomllib.loads((tmp_path / "config.toml").read_text())
+        assert (tmp_path / tree["people"]["ben"]["token"].removeprefix("file:")).read_text() == f"{BEN}\n"
+        assert "name" not in tree["people"]["ben"]
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
 async def test_a_key_is_set_and_replaced_and_never_shown(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
         page = await opened(visit)

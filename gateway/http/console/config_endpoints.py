@@ -2,7 +2,9 @@
 
 GET  /api/config         every key with its sentence, type, default, value and source; secrets as references
 POST /api/config/check   `{"changes"}`: what a reload would say about these changes
-POST /api/config         `{"changes", "digest", "confirmed"?}`: write them, if the file has this digest, and reload it
+POST /api/config         `{"changes", "digest", "confirmed"?, "move"?}`: write them if the file has this digest, and reload
+
+`move` names keys whose secrets stand in the file itself and go into files of their own.
 
 `changes` has values by dotted keys; null removes a key or a table. A secret is a reference such as `env:NAME`, or the secret
 itself, which is written into a file of its own and never into the configuration. No response contains a secret.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +64,7 @@ class _Body(msgspec.Struct, frozen=True):
     changes: dict[str, Any]
     digest: str = ""
     confirmed: bool = False
+    move: tuple[str, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -219,12 +223,17 @@ class ConfigEndpoints:
     async def _written(self, path: Path, body: _Body, host: str | None, admission: Admission) -> web.Response:
         if await asyncio.to_thread(digest_of, path) != body.digest:
             raise ConfigChanged("The file was changed by somebody else meanwhile; nothing was written.")
+        moved = await asyncio.to_thread(_plain_values, path, body.move)
+        body = msgspec.structs.replace(body, changes=body.changes | moved)
         checked = await asyncio.to_thread(self._checked, path, body.changes, host)
         report = checked.report
         if report.faults:
             return _refused(report.faults)
-        if report.asks and not body.confirmed:
-            return answer(409, {"code": "confirm", "message": "These changes must be confirmed.", "asks": report.asks})
+        if wrong := [key for key in moved if not _is_secret(_kind_at(checked.tables, key))]:
+            return _refused([Fault(key, f"{key} is not a secret.") for key in wrong])
+        asks = [each for each in report.asks if each.partition(":")[0] not in moved]  # its value stays what it is
+        if asks and not body.confirmed:
+            return answer(409, {"code": "confirm", "message": "These changes must be confirmed.", "asks": asks})
         text, digest = await asyncio.to_thread(self._write, path, body, checked)
         log.info("configuration_written", keys=sorted(body.changes), by=admission.person.id)
         settings = self._context.settings
@@ -288,6 +297,31 @@ def _refused(faults: list[Fault]) -> web.Response:
 
 def _without_file() -> web.Response:
     return refusal(409, "no_file", "This gateway runs without a configuration file.")
+
+
+def _plain_values(path: Path, keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of keys that stand in the file itself, and are not references. Blocks.
+
+    Raises:
+        ConfigRefused: A key has no such value.
+    """
+    try:
+        values = tomllib.loads(read_file(path)) if keys else {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(f"{path}: {error}.") from None
+    found: dict[str, str] = {}
+    for key in keys:
+        inner: Any = values
+        for name in split_key(key):
+            inner = inner.get(name) if isinstance(inner, dict) else None
+        if not isinstance(inner, str) or is_reference(inner):
+            raise ConfigRefused(f"{key} is not stored as plain text in the file.", key=key)
+        found[key] = inner
+    return found
+
+
+def _is_secret(kind: ValueKind | None) -> bool:
+    return kind is not None and kind.name == "secret"
 
 
 def _without_place(sentence: str, path: Path) -> str:

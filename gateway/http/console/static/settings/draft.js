@@ -134,6 +134,13 @@ class Draft extends EventTarget {
     }
   }
 
+  /** Move a secret from the configuration into a file of its own; other changes stay unsaved. Throws Refused. */
+  async move(key) {
+    await this.api.post("/api/config", { changes: {}, digest: this.report.digest, move: [key] });
+    await this.load();
+    this.tell();
+  }
+
   tell() {
     this.dispatchEvent(new Event("change"));
   }

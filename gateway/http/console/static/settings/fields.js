@@ -8,11 +8,12 @@ import { t } from "../language.js";
 import { words } from "./groups.js";
 
 const LONG = /(^|\.)(instructions|system_prompt|prompt|identifier_instructions)$/;
+const HIDDEN = "(hidden)"; // in place of a secret that stands in the file itself
 const TOKENS = /^(gateway|people\.[^.]+|mcp_access\.[^.]+)\.token$/;
 
 /** The editor of a key. `spec` is that of the gateway, `value` the one to show, `context` has `id`, `describedBy`, `disabled`,
  * `change(value)`, `changeEntry(name, value)` and `undoEntry(name)` for tables of secrets, `pending` for a secret that was entered and
- * is not saved, and `suggestions`, the id of a datalist. */
+ * is not saved, `move()` for one that stands in the file itself, and `suggestions`, the id of a datalist. */
 export function editorOf(spec, value, context) {
   const { kind } = spec;
   const make = {
@@ -219,12 +220,15 @@ function secret(spec, value, context) {
     fill(place, input, generated);
     if (focused) input.focus();
   };
-  const show = (words) => fill(place, h("span", { class: "kept" }, icon("lock"), words),
+  const isPlain = spec.origin === "file" && spec.value === HIDDEN && context.move;
+  const show = (words, isSafe = true) => fill(place, h("span", { class: isSafe ? "kept" : "kept plain" }, icon("lock"), words),
     context.disabled ? null : [
+      isSafe ? null : h("button", { type: "button", class: "worded", "aria-describedby": `${context.id}-label`, on: { click: context.move } }, t("Move to a file")),
       h("button", { type: "button", class: "worded", "aria-describedby": `${context.id}-label`, on: { click: () => enter(true) } }, t("Replace")),
       spec.origin === "file" && !context.required ? h("button", { type: "button", class: "worded", on: { click: () => context.change(null) } }, t("Remove")) : null,
     ]);
   if (context.pending) show(t("a new value, not saved yet"));
+  else if (isPlain && value !== null) show(t("readable in config.toml"), false);
   else if (spec.origin && value !== null) show(kept(spec.value));
   else enter(false);
   return place;

@@ -1,6 +1,7 @@
 // The keys of the configuration as rows: what a key is for on the left, its editor on the right, and what is wrong with it below.
 
 import { fill, h, readable } from "../elements.js";
+import { sentence } from "../format.js";
 import { icon } from "../icons.js";
 import { t } from "../language.js";
 import { editorOf, isLong } from "./fields.js";
@@ -42,7 +43,7 @@ export class TableRows {
     this.table = table;
     this.draft = draft;
     this.again = again;
-    this.rows = table.keys.filter((spec) => !(table.entry && spec.name === "kind" && !query)).map((spec) => new Row(spec, draft, query));
+    this.rows = table.keys.filter((spec) => !(table.entry && spec.name === "kind" && !query)).map((spec) => new Row(spec, draft, query, again));
     const list = h("div", { class: "rows" }, this.rows.map((row) => row.element));
     this.summary = h("span", { class: "about" });
     const heading = [h("span", { class: "name" }, title(table)), h("code", {}, `[${table.name}]`), this.summary];
@@ -110,7 +111,8 @@ function title(table) {
 
 /** A key with its editor. */
 class Row {
-  constructor(spec, draft, query) {
+  constructor(spec, draft, query, again) {
+    this.again = again;
     this.spec = spec;
     this.draft = draft;
     const id = `key-${spec.key.replaceAll(".", "-")}`;
@@ -146,10 +148,22 @@ class Row {
       disabled: this.isLocked,
       suggestions: isModel(spec.key) ? MODELS : null,
       pending: changed && spec.kind.name === "secret" && !removedSecret,
+      move: () => this.move(),
       change: (next) => (next === undefined ? this.back() : this.changed(next)),
       changeEntry: (name, next) => draft.set(`${spec.key}.${name}`, next),
       undoEntry: (name) => draft.undo(`${spec.key}.${name}`),
     }));
+  }
+
+  /** Move a secret that stands in the configuration into a file of its own. */
+  async move() {
+    try {
+      await this.draft.move(this.spec.key);
+    } catch (error) {
+      return void (this.fault.textContent = sentence(error));
+    }
+    this.again();
+    document.getElementById(`${this.id}-label`)?.closest(".setting").querySelector(".editor button")?.focus();
   }
 
   changed(next) {
