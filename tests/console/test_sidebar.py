@@ -19,6 +19,8 @@ from tests.gateway.gateways import Client, gateway
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE = (320, 640)
+HIGHLIGHTED = """[...CSS.highlights.get("sought") ?? []]
+  .map(({ startContainer, startOffset, endOffset }) => startContainer.data.slice(startOffset, endOffset))"""
 
 
 def sidebar(page: Page) -> Locator:
@@ -189,6 +191,15 @@ async def test_a_search_finds_messages_in_all_conversations_and_opens_them_at_th
         await hits.last.press("Enter")
         await expect(page.locator(".sought")).to_contain_text("Message 3 is about plants.")
         await expect(page.locator(".sought")).to_be_in_viewport()
+        assert await page.evaluate(HIGHLIGHTED) == ["Message", "3", "plants"]
+        assert await faults(page) == []
+        await page.keyboard.press("Escape")
+        assert await page.evaluate(HIGHLIGHTED) == []
+        await page.reload()
+        await expect(page.locator(".sought")).to_be_in_viewport()
+        assert await page.evaluate(HIGHLIGHTED) == ["Message", "3", "plants"]
+        await message(page).fill("Which plants?")
+        assert await page.evaluate(HIGHLIGHTED) == []
         await search.fill("unheard-of")
         await expect(page.get_by_text("Nothing was found.")).to_be_visible()
         assert (visit.errors, visit.elsewhere) == ([], [])

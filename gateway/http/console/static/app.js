@@ -8,6 +8,7 @@
 //   context/, memory/, health/, settings/   their pages, each with its style sheet
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, controls, markdown   elements, icons, buttons and dialogs, rendered text
+//   matches         searched words in texts, and their highlights
 //   format, theme   numbers, durations and times in words; light and dark
 //   language        `t`, `tn`, `th`: every text that a person sees, in their language
 //

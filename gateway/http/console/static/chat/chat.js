@@ -13,6 +13,7 @@ import { Settings } from "../composer/settings.js";
 import { Conversation, Unsent } from "./conversation.js";
 import { h } from "../elements.js";
 import { icon } from "../icons.js";
+import { clearHighlights, highlight } from "../matches.js";
 import { question } from "../answer/question.js";
 import { Timeline } from "./timeline.js";
 import { spoken } from "../answer/tool_calls.js";
@@ -45,8 +46,8 @@ function mountFresh(element, app) {
   }
 }
 
-/** The conversation of a key; `session` and `seq` name a message to scroll to. */
-function mountKey(element, app, key, [session, seq]) {
+/** The conversation of a key; `session` and `seq` name a message to scroll to, and `words` are highlighted in it. */
+function mountKey(element, app, key, [session, seq, words = ""]) {
   const { transcript, place = null } = carried.get(key) ?? {};
   carried.delete(key);
   const conversation = new Conversation(app, key, transcript);
@@ -114,12 +115,14 @@ function mountKey(element, app, key, [session, seq]) {
     composer.refuse(detail.sentence);
   });
   const pressed = (event) => {
+    if (event.key === "Escape") clearHighlights();
     if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || !conversation.running) return;
     if (document.querySelector("dialog[open]") || event.target.matches("input, select")) return;
     event.preventDefault();
     conversation.stop();
   };
   document.addEventListener("keydown", pressed);
+  element.addEventListener("input", clearHighlights);
   for (const type of ["wheel", "pointerdown", "keydown"]) timeline.element.addEventListener(type, () => (held = null), { passive: true });
   draw();
   onList();
@@ -135,7 +138,7 @@ function mountKey(element, app, key, [session, seq]) {
       return;
     }
     wanted = null;
-    if (entry) timeline.reveal(entry);
+    if (entry) highlight(timeline.reveal(entry).querySelectorAll(".said, .prose"), words);
     else app.notice(t("This message is not part of the conversation any more."));
   }
 
@@ -151,6 +154,8 @@ function mountKey(element, app, key, [session, seq]) {
   }
 
   return () => {
+    clearHighlights();
+    element.removeEventListener("input", clearHighlights);
     document.removeEventListener("keydown", pressed);
     leaveComposer();
     app.conversations.removeEventListener("change", onList);

@@ -179,7 +179,7 @@ export class Timeline {
     (buttons.find((button) => Number(button.dataset.step) === step) ?? buttons[0])?.focus({ preventScroll: true });
   }
 
-  /** Scroll to an entry and mark it. */
+  /** Scroll to an entry and mark it; returns its element. */
   reveal(entry) {
     const { element } = this.drawn.get(entry.id);
     this.atEnd = false;
@@ -188,6 +188,7 @@ export class Timeline {
     element.scrollIntoView({ block: "center" });
     requestAnimationFrame(() => element.scrollIntoView({ block: "center" })); // nearby elements are laid out now
     element.focus({ preventScroll: true });
+    return element;
   }
 
   askEarlier() {

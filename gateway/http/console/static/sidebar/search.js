@@ -92,7 +92,7 @@ export class Search {
     const name = this.sidebar.conversationOf(session)?.name || title || session;
     const who = role === "person" ? t("You") : t("Assistant");
     const text = snippet.map(([piece, matched]) => (matched ? h("mark", {}, readable(piece)) : readable(piece)));
-    return h("li", {}, h("a", { class: "hit", href: `#/chat/${[session, session_id, seq].map(encodeURIComponent).join("/")}` },
+    return h("li", {}, h("a", { class: "hit", href: `#/chat/${[session, session_id, seq, this.wanted].map(encodeURIComponent).join("/")}` },
       h("span", { class: "head" }, h("span", { class: "name" }, readable(name)), h("time", { class: "faint", dateTime: at }, ago(at))),
       h("span", { class: "snippet" }, h("span", { class: "faint" }, archived ? `${who} · ${t("archived")}: ` : `${who}: `), text)));
   }
