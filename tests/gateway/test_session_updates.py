@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.conversations.routing.conversation_list import ListedConversation
+from gateway.conversations.routing.switchboard import Switchboard
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.gateway.test_people import ANA
+from tests.waiting import deadline
 
 KINDS = ["message_received", "turn_started", "turn_ended"]
 
@@ -49,3 +55,25 @@ async def test_only_the_person_is_told_and_only_who_asked(tmp_path: Path) -> Non
         for client in (ana, silent):
             await client.round_trips()
             assert [frame for frame in client.frames if frame["type"] == "session_update"] == []
+
+
+async def test_what_happens_while_the_list_is_made_is_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sent, conversations = asyncio.Event(), asyncio.Event(), Switchboard.conversations
+
+    async def slow(self: Switchboard, person: str) -> list[ListedConversation]:
+        listed = await conversations(self, person)
+        made.set()
+        await sent.wait()
+        return listed
+
+    async with gateway(tmp_path) as running:
+        client, other = await running.connect(), await running.connect()
+        monkeypatch.setattr(Switchboard, "conversations", slow)
+        await client.say("sessions", id="s", follow=True)
+        async with deadline():
+            await made.wait()
+        await other.chat("hello", session="late")
+        sent.set()
+        assert (await client.until_type("sessions", id="s"))["sessions"] == []
+        assert not [frame for frame in client.frames if frame["type"] == "session_update"]
+        assert [each["session"] for each in await updates(client, len(KINDS))] == ["late"] * len(KINDS)
