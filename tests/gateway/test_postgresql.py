@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +21,7 @@ from gateway.cli.sessions import store_commands
 from gateway.config.keys import load_config
 from gateway.support.errors import ConfigRefused
 from sessions.events.errors import StorageFailed
+from sessions.postgres.connections import Connection
 from sessions.postgres.postgres_store import StoredRowLog
 from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
 from tests.gateway.gateways import gateway
@@ -37,6 +41,25 @@ def url() -> Iterator[str]:
     url = postgres_server().database()
     yield url
     postgres_server().drop(url)
+
+
+@pytest.fixture(autouse=True)
+def waits_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The places that have waited for the database on the event loop: none may while the gateway
+    serves. Commands have loops of their own, on other threads."""
+    places = list[str]()
+    plain = Connection.wait
+
+    def wait(connection: Connection, *arguments: Any, **named: Any) -> Any:
+        if asyncio._get_running_loop() is not None and threading.current_thread() is threading.main_thread():
+            stack = traceback.format_stack(limit=12)
+            if not any("in facts_of" in frame for frame in stack):  # once, before anybody is served
+                places.append("".join(stack))
+        return plain(connection, *arguments, **named)
+
+    monkeypatch.setattr(Connection, "wait", wait)
+    yield places
+    assert not places, "\n".join(places)
 
 
 def settings(url: str) -> dict[str, Any]:

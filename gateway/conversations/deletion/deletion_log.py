@@ -75,7 +75,7 @@ async def finish_removals(logs: LogReader, store: Store, catalog: Path) -> None:
     Raises:
         SessionsError, InvalidLine: The log cannot be read, or something cannot be removed.
     """
-    if logs.stamp(DELETIONS.name) is None:
+    if await asyncio.to_thread(logs.stamp, DELETIONS.name) is None:
         return
     for deletion in (await asyncio.to_thread(DELETIONS.read, logs)).values():
         for session in deletion.ids:
