@@ -55,6 +55,21 @@ class Transcriber:
             return None
         return self._configured()
 
+    def address(self) -> str | None:
+        """Return the address that recordings are sent to, "" if they stay on this machine; None if the provider does not
+        say.
+
+        Raises:
+            ModelUnknown: No model transcribes.
+        """
+        name, model = self._chosen()
+        provider: Any = self._providers[name]
+        try:
+            return msgspec.convert(provider.transcription_address(model), str)
+        except Exception as error:
+            log.error("provider_failed", provider=name, **error_fields(error))
+            return None
+
     def check(self) -> str:
         """Return the `provider:model` that transcribes.
 

@@ -150,7 +150,7 @@ class _LazyEndpoints:
         from gateway.http.console.gateway_endpoints import Recipients  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return Recipients(gateway.models.registry, gateway.knowledge.memory, self._context)
+        return Recipients(gateway.models.registry, gateway.knowledge.memory, gateway.models.transcriber, self._context)
 
     @cached_property
     def channels(self) -> ChannelEndpoints:

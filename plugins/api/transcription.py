@@ -63,6 +63,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 class TranscribesAudio(Protocol):
     """Optional: a chat provider whose service transcribes recordings (`[transcription]`)."""
 
+    def transcription_address(self, model: str) -> str:
+        """Return the address that recordings are sent to, without secrets; "" if they stay on this machine.
+
+        The console shows it before people dictate.
+        """
+        ...
+
     def transcribe(self, request: TranscriptionRequest) -> AsyncIterator[Delta | Transcript]:
         """Transcribe a recording. Closing the iterator (`aclose`) cancels the request.
 

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 PIECE = 256 * 1024
 """Bytes of the file that are in memory at a time."""
@@ -47,13 +46,17 @@ class FileForm:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._before
-        file: BinaryIO = await asyncio.to_thread(self._path.open, "rb")
-        try:
-            while piece := await asyncio.to_thread(file.read, PIECE):
-                yield piece
-        finally:
-            file.close()
+        offset = 0
+        while piece := await asyncio.to_thread(self._read, offset):
+            offset += len(piece)
+            yield piece
         yield self._after
+
+    def _read(self, offset: int) -> bytes:
+        """Return the piece at an offset. The file is open only meanwhile: a request that ends early leaves nothing open."""
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return file.read(PIECE)
 
 
 def _quoted(name: str) -> str:

@@ -69,6 +69,13 @@ class TranscriptionConformance:
         assert inspect.isasyncgenfunction(method), f"{self.provider.__name__}.transcribe is no async generator."
 
     @check
+    async def test_it_says_where_recordings_go(self, tmp_path: Path) -> None:
+        """`transcription_address` returns the server's address, without a user name or password in it."""
+        async with self.asking(tmp_path) as (provider, server):
+            address = provider.transcription_address(self.model)
+            assert server.url.startswith(address) or address.startswith(server.url), f"It says {address!r}."
+
+    @check
     async def test_a_recording_is_sent_whole_with_its_options(self, tmp_path: Path) -> None:
         """Send the bytes of the file unchanged under its name, and those options that are set."""
         async with self.asking(tmp_path) as (provider, server):

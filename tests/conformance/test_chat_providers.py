@@ -319,6 +319,11 @@ def test_a_broken_provider_fails_the_check_for_it_and_a_correct_one_does_not(che
 # --- transcripts ------------------------------------------------------------------------------------------------------
 
 
+class Elsewhere(OpenAI):
+    def transcription_address(self, model: str) -> str:
+        return "https://example.com"
+
+
 class Truncates(OpenAI):
     """A provider that sends only the beginning of a recording, under another name."""
 
@@ -354,6 +359,7 @@ class Swallows(OpenAI):
     ("check", "broken"),
     [
         ("test_it_declares_that_it_transcribes", Scripted),
+        ("test_it_says_where_recordings_go", Elsewhere),
         ("test_a_recording_is_sent_whole_with_its_options", Truncates),
         ("test_a_stream_is_deltas_and_then_one_transcript", Repeats),
         ("test_details_and_subtitles", LeavesOut),

@@ -23,7 +23,10 @@ model = "gemini:gemini-2.5-flash"
 [memory.embedding]
 provider = "voyage"
 api_key = "{SECRET}"
+[transcription]
+model = "openai:whisper"
 [providers.openai]
+transcription_url = "http://me:{SECRET}@127.0.0.1:8000/v1"
 api_key = "{SECRET}"
 base_url = "https://me:{SECRET}@models.example.com/v1"
 [providers.ollama]
@@ -44,6 +47,7 @@ async def test_recipients_have_an_address_without_secrets(tmp_path: Path) -> Non
         ("summaries", "anthropic:claude-sonnet-4-5", "https://api.anthropic.com"),
         ("facts", "gemini:gemini-2.5-flash", "https://generativelanguage.googleapis.com"),
         ("vectors", "voyage:voyage-4-large", "https://api.voyageai.com/v1"),
+        ("transcription", "openai:whisper", "http://127.0.0.1:8000/v1"),
     ]
 
 
@@ -69,6 +73,9 @@ async def test_an_empty_conversation_names_the_recipients_of_messages(tmp_path: 
             await expect(sent).to_contain_text("voyage:voyage-4-large at api.voyageai.com, for search")
             await expect(sent).to_contain_text(
                 "ollama:llama3 at 127.0.0.1:9 (the gateway’s machine), for answers if that fails"
+            )
+            await expect(sent).to_contain_text(
+                "openai:whisper at 127.0.0.1:8000 (the gateway’s machine), for what you dictate"
             )
             await expect(said).not_to_contain_text("alone")
             await page.get_by_role("button", name="New conversation").click()

@@ -17,6 +17,7 @@ from gateway.auth.people import Admission
 from gateway.http.responses import answer
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.models.transcription import Transcriber
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import EVERY, LastHour
 from gateway.status.overview import Overview
@@ -74,7 +75,7 @@ class HealthEndpoints:
         }
 
 
-Purpose: TypeAlias = Literal["answers", "fallback", "summaries", "facts", "vectors"]
+Purpose: TypeAlias = Literal["answers", "fallback", "summaries", "facts", "vectors", "transcription"]
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +90,10 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
 class Recipients:
     """The recipients of one gateway."""
 
-    def __init__(self, models: ModelRegistry, memory: Memory, context: GatewayContext) -> None:
+    def __init__(self, models: ModelRegistry, memory: Memory, transcriber: Transcriber, context: GatewayContext) -> None:
         self._models = models
         self._memory = memory
+        self._transcriber = transcriber
         self._context = context
 
     async def recipients(self, _: web.Request, admission: Admission) -> web.StreamResponse:
@@ -112,6 +114,9 @@ class Recipients:
         if (provider := self._memory.provider()) is not None and (name := provider.model()):
             address = provider.address(name) if isinstance(provider, HasAddress) else None
             yield Recipient(name=f"{provider.name}:{name}", purpose="vectors", address=address)
+
+        if (transcribes := self._transcriber.model()) is not None:
+            yield Recipient(name=transcribes, purpose="transcription", address=self._transcriber.address())
 
     def _chosen(self, name: str | None) -> ChosenModel | None:
         try:

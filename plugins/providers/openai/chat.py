@@ -18,7 +18,7 @@ from plugins.providers.hosted.hosted_chat import Accumulator, HostedChatProvider
 from plugins.providers.hosted.hosted_provider import VendorErrors
 from plugins.providers.hosted.images import open_model_vision, openai_vision
 from plugins.providers.hosted.keys import ApiKeys, bearer
-from plugins.providers.hosted.known_models import capped, known_limits, reported_at
+from plugins.providers.hosted.known_models import bare_address, capped, known_limits, reported_at
 from plugins.providers.openai.chat_completions import Encoder, StreamAccumulator
 from plugins.providers.openai.models import is_reasoning_model, openai_list
 from plugins.support.addresses import WebAddress
@@ -123,6 +123,10 @@ class OpenAI(HostedChatProvider):
             return
         with suppress(ProviderError):  # a server without a list gets requests for the default model
             await self.models()
+
+    def transcription_address(self, model: str) -> str:
+        """Return the address of the server for recordings; implements `TranscribesAudio`."""
+        return bare_address(self._settings.transcription_url or self._base)
 
     async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Delta | Transcript, None]:
         """Send a recording and yield its text; implements `TranscribesAudio.transcribe`."""

@@ -15,6 +15,7 @@ const PURPOSES = {
   answers: t("for answers"),
   fallback: t("for answers if that fails"),
   summaries: t("for summaries"),
+  transcription: t("for what you dictate"),
   facts: t("for facts"),
   vectors: t("for search"),
 };

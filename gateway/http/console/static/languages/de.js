@@ -150,6 +150,7 @@ export default {
   "For example: Warm and brief. Says when it does not know.": "Zum Beispiel: Freundlich und knapp. Sagt es, wenn er etwas nicht weiß.",
   "For programs:": "Für Programme:",
   "For this session": "Für diese Sitzung",
+  "for what you dictate": "für Diktiertes",
   "Forget": "Vergessen",
   "Forget the facts that came only from it, too": "Auch die Fakten vergessen, die nur daraus stammen",
   "Forget this fact? Its history stays.": "Diesen Fakt vergessen? Seine Geschichte bleibt.",

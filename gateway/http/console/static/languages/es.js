@@ -150,6 +150,7 @@ export default {
   "For example: Warm and brief. Says when it does not know.": "Por ejemplo: Cordial y breve. Dice cuándo no sabe algo.",
   "For programs:": "Para programas:",
   "For this session": "Para esta sesión",
+  "for what you dictate": "para lo que dicta",
   "Forget": "Olvidar",
   "Forget the facts that came only from it, too": "Olvidar también los datos que solo procedían de ella",
   "Forget this fact? Its history stays.": "¿Olvidar este dato? Su historial se conserva.",

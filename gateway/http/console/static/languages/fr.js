@@ -150,6 +150,7 @@ export default {
   "For example: Warm and brief. Says when it does not know.": "Par exemple : Chaleureux et bref. Dit quand il ne sait pas.",
   "For programs:": "Pour les programmes :",
   "For this session": "Pour cette session",
+  "for what you dictate": "pour ce que vous dictez",
   "Forget": "Oublier",
   "Forget the facts that came only from it, too": "Oublier aussi les faits qui ne viennent que d’elle",
   "Forget this fact? Its history stays.": "Oublier ce fait ? Son historique reste.",

@@ -150,6 +150,7 @@ export default {
   "For example: Warm and brief. Says when it does not know.": "例如：亲切而简洁。不知道时会直说。",
   "For programs:": "供程序使用：",
   "For this session": "在此会话中允许",
+  "for what you dictate": "用于听写",
   "Forget": "忘记",
   "Forget the facts that came only from it, too": "同时忘记仅来自此对话的事实",
   "Forget this fact? Its history stays.": "忘记这条事实？其历史会保留。",
