@@ -270,3 +270,70 @@ async def test_the_cache_of_requests_is_bounded_and_sessions_are_not_mixed_up() 
             assert json.loads(body) == json.loads(fresh.body(asked_, max_tokens=None, max_tokens_key="max_tokens"))
             assert remembered.size <= 300
             assert remembered.size == sum(len(joined) for _, joined in remembered._entries.values())
+
+
+async def test_reasoning_before_a_call_is_sent_back_to_the_same_model_alone() -> None:
+    thinking = ScriptedResponse("", ("read", "{}"), reasoning="I must look first.")
+    async with asked(thinking, ScriptedResponse("Done.", reasoning="Enough.")) as (client, server):
+        server.thinks = True
+        called = await client.ask(request(UserMessage(text="go"), tools=(READ,)))
+        assert called.opaque == 'openai.chat:["gpt-test","I must look first."]'
+        call = ToolCall(id="call_0", tool="read", arguments="{}")
+        messages: tuple[Message, ...] = (
+            UserMessage(text="go"),
+            AssistantMessage(text="", calls=(call,), opaque=called.opaque),
+            ToolMessage(id="call_0", tool="read", text="text"),
+        )
+        done = await client.ask(request(*messages, tools=(READ,)))
+        assert (done.text, done.opaque) == ("Done.", None)
+        assert [message.get("reasoning_content") for message in server.requests[-1]["messages"]] == [
+            None,
+            None,
+            "I must look first.",
+            None,
+        ]
+        server.thinks = False
+        other = msgspec.structs.replace(request(*messages, tools=(READ,)), model="gpt-other")
+        await client.ask(other)
+        assert not any("reasoning_content" in message for message in server.requests[-1]["messages"])
+
+
+async def test_a_model_that_requires_reasoning_gets_it_empty_where_there_is_none() -> None:
+    messages = (
+        UserMessage(text="go"),
+        AssistantMessage(text="", calls=(ToolCall(id="call_0", tool="read", arguments="{}"),), opaque="anthropic:[]"),
+        ToolMessage(id="call_0", tool="read", text="text"),
+        AssistantMessage(text="done"),
+        UserMessage(text="thanks"),
+    )
+    async with asked(ScriptedResponse("welcome")) as (client, server):
+        server.thinks = True
+        for _ in range(2):
+            assert (await client.ask(request(*messages, tools=(READ,)))).text == "welcome"
+        sent = [[message.get("reasoning_content") for message in body["messages"]] for body in server.requests]
+        assert sent[0] == [None] * 6
+        assert sent[1:] == [[None, None, "", None, "", None]] * 2  # from then on at once
+
+
+async def test_a_model_that_refuses_reasoning_gets_none() -> None:
+    refused = Fault(status=400, body=refusal("property 'reasoning_content' is unsupported", None))
+    messages = (
+        UserMessage(text="go"),
+        AssistantMessage(
+            text="", calls=(ToolCall(id="call_0", tool="read", arguments="{}"),), opaque='openai.chat:["gpt-test","Hm."]'
+        ),
+        ToolMessage(id="call_0", tool="read", text="text"),
+    )
+    async with asked(refused, ScriptedResponse("Done."), refused) as (client, server):
+        assert (await client.ask(request(*messages, tools=(READ,)))).text == "Done."
+        with pytest.raises(BadRequest, match="reasoning_content"):  # which is not repeated again
+            await client.ask(request(*messages, tools=(READ,)))
+        sent = [body["messages"][2].get("reasoning_content") for body in server.requests]
+        assert sent == ["Hm.", None, None]
+
+
+@pytest.mark.parametrize("opaque", ["openai.chat:", "openai.chat:[1]", "openai.chat:{}", "ollama:Hm."])
+async def test_what_is_no_reasoning_of_this_provider_is_not_sent(opaque: str) -> None:
+    async with asked(ScriptedResponse("Done.")) as (client, server):
+        await client.ask(request(AssistantMessage(text="Hm", opaque=opaque), UserMessage(text="go")))
+        assert "reasoning_content" not in json.dumps(server.requests)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -203,8 +204,10 @@ class OpenAI(HostedChatProvider):
         )
 
     def _can_reduce(self, request: ChatRequest, refused: StatusRefused, *, reduced: bool) -> bool:
-        """Return True if the service refused optional parts that this model or key cannot use."""
-        return self._uses_responses and self._responses().adapt(request, refused.body)
+        """Return True if the service refused optional parts that this model or key cannot use, or requires reasoning."""
+        if self._uses_responses:
+            return self._responses().adapt(request, refused.body)
+        return refused.status == HTTPStatus.BAD_REQUEST and self._encoder.adapt(request, refused.body)
 
     def _reply(self, request: ChatRequest, accumulator: Accumulator) -> Reply:
         reply = accumulator.reply()

@@ -4,11 +4,16 @@ Sources: OpenAI's API reference (`POST /v1/chat/completions`) and the behaviour 
 `[DONE]`, usage that is null, errors inside the stream, several calls under one index, text in parts. Reasoning, which
 OpenAI's own servers do not show, comes as `reasoning_content` (DeepSeek, llama.cpp, older vLLM), `reasoning` (vLLM, Groq,
 OpenRouter), `reasoning_details` (OpenRouter), as parts of the content (Mistral), or in tags.
+
+DeepSeek's models that think refuse (400) a conversation in which the `reasoning_content` before a tool call is missing
+(https://api-docs.deepseek.com/guides/thinking_mode, "Tool Calls"). So a reply with calls keeps it as `opaque`, and it is
+sent back to the same model, unless that refuses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,6 +25,7 @@ from plugins.providers.hosted.openai_errors import stream_error
 from plugins.providers.hosted.think_tags import ThinkTags
 from plugins.support.errors import StreamCut
 from plugins.support.lenient_json import count, decoded, is_json
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import StopReason
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 
@@ -27,6 +33,12 @@ _encode = msgspec.json.Encoder().encode
 
 SAMPLING = frozenset({"temperature", "top_p"})
 """Parameters that are configured for all models and refused by OpenAI's reasoning models."""
+
+OPAQUE = "openai.chat:"
+"""The prefix of our `opaque`; the model and its reasoning follow as a JSON array."""
+
+OPAQUE_BYTES = 256 * 1024
+"""Bytes of reasoning above which it is not kept."""
 
 DONE = b"[DONE]"
 """The data of the event that ends a stream."""
@@ -39,6 +51,18 @@ class Encoder:
 
     def __init__(self, cache: EncodingCache | None = None) -> None:
         self._cache = cache or EncodingCache()
+        self._fills: dict[str, bool] = {}
+        """The models that refused a request for its reasoning: True if it was missing, False if they accept none."""
+
+    def adapt(self, request: ChatRequest, refusal: bytes) -> bool:
+        """Return True if a model refused a request for its reasoning, and the next one differs: it is empty where it was
+        missing, or left out if nothing was missing."""
+        replies = [message for message in request.context.messages if isinstance(message, AssistantMessage)]
+        if b"reasoning_content" not in refusal or not replies or request.model in self._fills:
+            return False
+        called = [message for message in replies if message.calls] or replies
+        self._fills[request.model] = any(_kept_reasoning(message, request.model) is None for message in called)
+        return True
 
     def body(
         self,
@@ -64,9 +88,17 @@ class Encoder:
         if context.tools:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
         head |= _option_fields(request.options)
-        messages = self._cache.joined(
-            request.session, context.messages, lambda message: _encode(_wire_message(message, request.pictures))
-        )
+        fills = self._fills.get(request.model)
+
+        def encoded(message: Message) -> bytes:
+            wire = _wire_message(message, request.pictures)
+            if isinstance(message, AssistantMessage) and fills is not False:
+                reasoning = _kept_reasoning(message, request.model)
+                if reasoning is not None or fills:
+                    wire["reasoning_content"] = reasoning or ""
+            return _encode(wire)
+
+        messages = self._cache.joined(f"{request.session} {request.model} {fills}", context.messages, encoded)
         return chat_body(_encode(head), context.instructions, messages)
 
 
@@ -108,6 +140,18 @@ def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, 
                 for c in message.calls
             ]
             return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+
+
+def _kept_reasoning(message: AssistantMessage, model: str) -> str | None:
+    """Return the reasoning of a reply with calls if this model wrote it."""
+    if message.opaque is not None and message.opaque.startswith(OPAQUE):
+        with suppress(msgspec.MsgspecError):
+            author, reasoning = _decode_opaque(message.opaque.removeprefix(OPAQUE))
+            return reasoning if author == model else None
+    return None
+
+
+_decode_opaque = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 # --- the reply --------------------------------------------------------------------------------------------------------
@@ -190,8 +234,10 @@ class StreamAccumulator:
     """One reply, built from the chunks of its stream."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
+        self._model = self._asked = model
         self._text = ThinkTags()
+        self._reasoning: list[str] = []
+        """What must be sent back after a call."""
         self._calls: list[_Draft] = []
         self._open_calls: dict[int, _Draft] = {}
         self._finish: str | None = None
@@ -225,6 +271,8 @@ class StreamAccumulator:
     def _take_choice(self, choice: _Choice) -> Iterator[Delta | Reasoning]:
         piece = choice.delta or choice.message or _Piece()
         self._refused = self._refused or bool(piece.refusal)
+        if isinstance(piece.reasoning_content, str):
+            self._reasoning.append(piece.reasoning_content)
         reasoning, text = _reasoning(piece), _text(piece.content)
         self.progress += bool(reasoning or text or _has_more(piece) or choice.finish_reason)
         if reasoning:
@@ -283,7 +331,14 @@ class StreamAccumulator:
             stop="refused" if self._refused and not calls else stop,
             calls=calls,
             usage=_usage(self._usage),
+            opaque=self._opaque() if calls else None,
         )
+
+    def _opaque(self) -> str | None:
+        reasoning = "".join(self._reasoning)
+        if not reasoning or len(reasoning.encode("utf-8", "replace")) > OPAQUE_BYTES:
+            return None
+        return OPAQUE + _encode((self._asked, replace_surrogates(reasoning))).decode()
 
 
 def _text(content: str | list[_Part] | None) -> str | None:

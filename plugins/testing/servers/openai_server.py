@@ -71,7 +71,8 @@ class Recording(msgspec.Struct, frozen=True):
 class OpenAIServer(FaultyServer[ScriptedResponse]):
     """The fake. `models` are the models that it lists, with extra fields of compatible servers; `props` is what
     llama-server reports about itself. `transcripts` are the answers to recordings, the last one repeatedly; `recordings`
-    has those that were received."""
+    has those that were received. With `thinks` it refuses conversations in which a message with tool calls lacks its
+    `reasoning_content`, as DeepSeek does in thinking mode."""
 
     PATH = "/v1/chat/completions"
     BASE = "/v1"
@@ -83,6 +84,7 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
         super().__init__(*answers, respond=respond)
         self.models: dict[str, Json] = {self.MODEL: {}}
         self.props: Json | None = None
+        self.thinks = False
         self.transcripts: list[str | Fault] = ["Hello there."]
         self.recordings: list[Recording] = []
 
@@ -93,6 +95,10 @@ class OpenAIServer(FaultyServer[ScriptedResponse]):
 
     def refused(self, request: web.Request, body: Json) -> web.Response | None:
         wrong = what_is_wrong(body)
+        if wrong is None and self.thinks:
+            called = (message for message in body["messages"] if message.get("tool_calls"))
+            if any("reasoning_content" not in message for message in called):
+                wrong = "The `reasoning_content` in the thinking mode must be passed back to the API."
         return None if wrong is None else json_response(400, refusal(wrong, None))
 
     def listing(self, request: web.Request) -> Json | web.Response:
