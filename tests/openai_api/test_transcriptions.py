@@ -153,6 +153,13 @@ async def test_failures_of_the_service(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
+async def test_a_recording_is_sent_whole_again_after_a_failure(tmp_path: Path) -> None:
+    busy = Fault(status=503, body=b"{}", headers={"Retry-After": "0"})
+    async with transcribing(tmp_path, busy, "At last.") as (_, server, client):
+        told = await client.audio.transcriptions.create(model="exuvia", file=FILE)
+    assert (told.text, [sent.content == RECORDING for sent in server.recordings]) == ("At last.", [True, True])
+
+
 async def test_another_server_receives_recordings_and_only_its_own_key(tmp_path: Path) -> None:
     async with deadline(), OpenAIServer().serving() as whisper:
         settings = CONFIGURED | {"providers.openai.transcription_url": whisper.url}
