@@ -235,7 +235,7 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 @cli.group()
 def store() -> None:
-    """Examine the database that has the logs, and copy logs to one and back."""
+    """Examine the logs' database; copy logs to it and back."""
 
 
 @store.command("check")
@@ -243,8 +243,8 @@ def store() -> None:
 @config_option
 @json_option
 def check_store(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Examine the configured database: replication, settings, versions, times. Exit code 1 if it breaks the gateway's
-    promises."""
+    """Examine the database of the configuration. Reports on its replication, settings, version and times. Exit code 1 if it
+    breaks the gateway's promises."""
     from gateway.cli.sessions import store_commands
 
     end(lambda: store_commands.check_store(invocation(existing_home(home), file, as_json=as_json)))
