@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
+from gateway.conversations.turn import recalling
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, WIDE, visiting
 from tests.console.test_context_endpoints import long_talk
+from tests.console.test_memory_endpoints import home, remembering
 from tests.gateway.gateways import gateway
 from tests.waiting import deadline, until
+
+__all__ = ["home"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -168,4 +172,24 @@ async def test_answers_to_a_changed_request_stand_side_by_side_and_stop_with_the
         await until(lambda: running.daemon._in_flight._count == 0)
         await until(lambda: kinds(running.journals()).count("request_repeated") == 3)
         assert kinds(running.journals()).count("request_sent") == 1
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_what_was_recalled_says_why(home: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("WITHIN", "PATIENCE"):
+        monkeypatch.setattr(recalling, limit, 30.0)
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await (await running.connect()).chat("On which port is the staging server?")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/main")
+        await page.get_by_role("slider", name="Turn").press("End")
+        recalled = page.locator(".request-row.recalled")
+        await recalled.locator("summary").click()
+        reasons = recalled.locator(".recall-reasons")
+        await expect(reasons).to_contain_text("Searched for “On which port is the staging server?”, in ")
+        row = reasons.get_by_role("row").filter(has_text="facts.jsonl#L2-L2")
+        await expect(row.get_by_role("cell").last).to_have_text("staging, server, port, the, on")
+        assert float(await row.get_by_role("cell").first.inner_text()) > 0
+        assert await faults(page) == []
         assert (visit.errors, visit.elsewhere) == ([], [])

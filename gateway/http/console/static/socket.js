@@ -162,11 +162,10 @@ export class Socket extends EventTarget {
   }
 }
 
-/** Return the original text of the event `seq` of a session of the key. Throws a FrameError. */
-export async function eventText(socket, key, session, seq) {
+/** Return the event `seq` of a session of the key; undefined if there is none. Throws a FrameError. */
+export async function eventAt(socket, key, session, seq) {
   const { events } = await socket.ask({ type: "history", session: key, session_id: session, before: seq + 1, limit: 1 });
-  const event = events.at(-1);
-  return event?.text ?? event?.output ?? "";
+  return events.at(-1);
 }
 
 const ANSWER_TIMEOUT = 200_000; // milliseconds; a command may wait for a running turn

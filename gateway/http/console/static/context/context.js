@@ -4,7 +4,7 @@ import { button } from "../controls.js";
 import { ContextPlot, legend } from "./plot.js";
 import { CompactionPanel, TurnPanel } from "./turn.js";
 import { fill, h } from "../elements.js";
-import { eventText, runCommand } from "../socket.js";
+import { eventAt, runCommand } from "../socket.js";
 import { count, sentence } from "../format.js";
 import { t, tn } from "../language.js";
 import { costOfAll, money, prices } from "../money.js";
@@ -205,7 +205,7 @@ class ContextPage {
     const { key, place } = this;
     const { api, socket } = this.app;
     const { session } = this.page;
-    return { api, place, session, prices: this.prices, inLog: (seq) => eventText(socket, key, session, seq) };
+    return { api, place, session, prices: this.prices, event: (seq) => eventAt(socket, key, session, seq) };
   }
 
   /** Compare answers to the last request of a turn. */

@@ -8,6 +8,7 @@ import { renderMarkdown } from "../answer/markdown.js";
 import { count, sentence, when } from "../format.js";
 import { t, th, tn } from "../language.js";
 import { costOfAll, money } from "../money.js";
+import { recallReasons } from "./recall.js";
 
 const WHO = {
   summary: t("Summary"),
@@ -43,7 +44,7 @@ function openCompaction(mark, look) {
 }
 
 /** The panel of a turn. `at` has the `api`, the `place` (the path of the session's context), the `session`,
- * and `inLog(seq)`, the original text of an event. `look(number)` shows a compaction. */
+ * and `event(seq)`, an event of the log. `look(number)` shows a compaction. */
 export class TurnPanel {
   constructor(at, turn, parts, marks, look) {
     this.at = at;
@@ -165,19 +166,23 @@ export class TurnPanel {
       if (row.chars <= row.text.length) return row.text;
       return (await this.at.api.get(`${this.address}/messages/${row.index}?${this.query({ call })}`)).text;
     };
-    return messageRow(row, whole, this.at.inLog);
+    return messageRow(row, whole, this.at.event);
   }
 }
 
-/** Return a message that can be unfolded. `whole` returns its whole text, `inLog(seq)` the original if that is longer. */
-export function messageRow(row, whole, inLog) {
+const textOf = (event) => event?.text ?? event?.output ?? "";
+
+/** Return a message that can be unfolded. `whole` returns its whole text, `eventOf(seq)` an event: it has the original if that is longer,
+ * and the scores of what was recalled. */
+export function messageRow(row, whole, eventOf) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
   const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? tn(row.files, "one file", "{count} files") : t("(empty)"));
   const notes = [edited(row), row.failed ? t("failed") : "", row.files ? tn(row.files, "one file", "{count} files") : ""].filter(Boolean);
   const text = async () => [await whole(), ...calls].filter(Boolean).join("\n");
-  const original = row.edit ? () => inLog(row.source) : null;
-  return unfolding(who, beginning, row.chars, text, { notes, kind: row.who, original });
+  const original = row.edit ? async () => textOf(await eventOf(row.source)) : null;
+  const below = row.who === "recalled" && row.source ? async () => recallReasons(await eventOf(row.source)) : null;
+  return unfolding(who, beginning, row.chars, text, { notes, kind: row.who, original, below });
 }
 
 function edited(row) {
@@ -186,7 +191,7 @@ function edited(row) {
   return row.edit.how === "clear" ? t("cleared from {size} by {plugin}", values) : t("trimmed from {size} by {plugin}", values);
 }
 
-function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing", original = null } = {}) {
+function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing", original = null, below = null } = {}) {
   const place = h("div", { class: "whole" });
   const open = async (event) => {
     if (!event.target.open || place.childElementCount) return;
@@ -194,6 +199,7 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
       const text = await whole();
       if (place.childElementCount) return;
       new LongText(place).show(text);
+      if (below) place.append(await below());
       if (original) place.append(button(t("Show the original"), (click) => uncut(click.target), { class: "worded" }));
     } catch (error) {
       place.textContent = sentence(error);
@@ -329,8 +335,8 @@ export class CompactionPanel {
   /** Return a message that was removed. The log may have more of it than the model saw. */
   row(row) {
     const isWhole = row.chars <= row.text.length;
-    const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : this.at.inLog(row.source));
-    return messageRow(row, whole, this.at.inLog);
+    const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : textOf(await this.at.event(row.source)));
+    return messageRow(row, whole, this.at.event);
   }
 
   /** The button that reverts it, with a confirmation. */
