@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
+from gateway.conversations import what_if
 from gateway.conversations.what_if import pruned_anew
+from gateway.http.console.what_if_endpoints import OF_ONE_PERSON
 from gateway.support.stored_sessions import requests_of_turn
 from plugins.api.pruning import PruningRules
 from sessions.state.context import Gauge, assemble
@@ -179,3 +185,39 @@ async def test_what_cannot_be_asked_is_refused_with_a_sentence(tmp_path: Path) -
         assert (await ask(running, PATH, "POST", data=b"{" * 20_000)).status == 413
         (after,) = running.journals().values()
     assert after == before
+
+
+async def test_a_request_that_exceeds_the_window_of_the_model_is_not_sent(tmp_path: Path) -> None:
+    file = '[agent.context_windows]\n"scripted:echo" = 1024\n[approvals]\ndefault = "allow"\n'
+    async with gateway(tmp_path, script=SCRIPT, file=file) as running:
+        client = await running.connect()
+        await client.chat("How do crabs walk? " * 400)
+        (before,) = running.journals().values()
+        refused = await ask(running, PATH, "POST", json={"model": "scripted:echo"})
+        (after,) = running.journals().values()
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    assert "the window of scripted:echo has 1,024" in refused.json["message"]
+    assert after == before
+
+
+async def test_a_request_that_the_log_does_not_rebuild_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path, script=SCRIPT) as running:
+        await chatted(running)
+        monkeypatch.setattr(what_if, "assemble", lambda transcript: msgspec.structs.replace(assemble(transcript), tools=()))
+        refused = await ask(running, PATH, "POST", json={})
+    assert (refused.status, refused.json["code"]) == (409, "conflict")
+    assert refused.json["message"].startswith("This request cannot be sent again: rebuilt from the log, it differs")
+
+
+async def test_one_person_compares_a_limited_number_of_answers_at_a_time(tmp_path: Path) -> None:
+    script: list[dict[str, Any]] = [{"text": "Sideways."}, {"purpose": "what_if", "text": "One two", "delay_ms": 60_000}]
+    async with gateway(tmp_path, script=script) as running, AsyncExitStack() as stack:
+        await chatted(running)
+        for _ in range(OF_ONE_PERSON):
+            sent = running.http.post(f"{running.url}{PATH}", json={}, headers={"Authorization": f"Bearer {TOKEN}"})
+            response = await stack.enter_async_context(sent)
+            assert response.status == 200
+        refused = await ask(running, PATH, "POST", json={})
+        assert (refused.status, refused.json["code"]) == (429, "busy")
+        await stack.aclose()
+        await until(lambda: running.daemon._in_flight._count == 0)
