@@ -10,6 +10,7 @@ Benchmarks of the gateway process: `start`, `memory`, `latency`, `throughput`, `
 
 Benchmarks of components, without a gateway process:
 
+- `appending`: the time to a commit, in files and in PostgreSQL.
 - `opening`: opening a journal.
 - `tokens`: the error of the token estimate.
 - `pruning`: pruned sessions, generated or recorded (`pruned_session`, `compacted_session`, `agent_session`, `fitted`);

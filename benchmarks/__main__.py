@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import (
+    appending,
     compacting,
     compaction,
     console,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "latency": latency.run,
     "throughput": throughput.run,
     "restart": restart.run,
+    "appending": appending.run,
     "opening": opening.run,
     "tokens": tokens.run,
     "compaction": compaction.run,

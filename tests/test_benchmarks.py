@@ -30,6 +30,7 @@ from benchmarks.setting import Setting
 from benchmarks.websocket_client import ConnectionClosed
 from sessions.events.codec import FIRST, verify
 from sessions.state.reducer import project
+from tests.servers.postgres_server import postgres_server
 
 SAID = ('{"type":"welcome"}', '{"type":"accepted","id":"s-1"}', '{"type":"delta","text":"%s"}' % ("x" * 70_000))
 REPLIED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcome":"replied","millis":1}}'
@@ -91,6 +92,8 @@ def test_each_benchmark_runs_at_its_smallest(
     recorded.write_text("".join(json.dumps(line) + "\n" for line in recorded_session(12)))
     monkeypatch.setattr(pruning, "DATA", recorded)
     monkeypatch.setattr(compacting, "WINDOWS", (8_000, 32_000))
+    if name == "appending":
+        monkeypatch.setenv("DATABASE_URL", postgres_server().database())
     tiny = Setting(
         folder=tmp_path,
         turns=12,
