@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import stat
 import threading
 from pathlib import Path
@@ -181,3 +182,20 @@ def test_a_mistyped_command_of_the_terminal_is_answered_there_and_any_other_by_t
     line: str, hint: str | None
 ) -> None:
     assert own_hint(line, [CommandLine(name="status", usage="/status", summary="")]) == hint
+
+
+async def test_a_text_that_is_pasted_at_a_terminal_without_a_prompt_is_one_line_and_typed_lines_are_several() -> None:
+    near, far = pty.openpty()
+    keyboard = Keyboard(far)
+    try:
+        lines = keyboard.lines()
+        os.write(near, "def roof():\n    return 'ü'\n".encode())
+        assert await anext(lines) == "def roof():\n    return 'ü'"
+        for line in ("typed", "and more"):
+            os.write(near, f"{line}\n".encode())
+            assert await anext(lines) == line
+        os.write(near, b"last\n\x04")
+        assert [line async for line in lines] == ["last"]
+    finally:
+        os.close(near)
+        os.close(far)
