@@ -53,6 +53,9 @@ WAITING = 6
 IMPATIENT_SECONDS = 8.0
 """Seconds after which people no longer wait for an answer that the service may never show them."""
 
+START_SECONDS = 240.0
+"""Seconds in which a gateway must start."""
+
 STUCK_SECONDS = 240.0
 """Seconds without any progress, while answers are owed, after which a run has failed. Only a fault takes this long."""
 
@@ -283,7 +286,7 @@ class StoryRun:
         settings = self._preload.environment() if self._preload is not None else {}
         settings |= {**self._service.environment(), "EXUVIA__AGENT__MODEL": '"openai:gpt-test"'}
         self._gateway = await start_process(self._home, settings=settings, port=self._port)
-        await self._gateway.ready(http, STUCK_SECONDS)
+        await self._gateway.ready(http, START_SECONDS)
 
     # --- people and the model -----------------------------------------------------------------------------------------
 

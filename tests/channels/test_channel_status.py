@@ -146,7 +146,7 @@ async def test_a_closed_channel_is_shown_with_the_reason_and_what_waits(tmp_path
         await elsewhere.say("hello")
         closed = await until_state(g, "closed")
         async with deadline():
-            while not (state := (await channels(g))[0])["waiting"]:
+            while not (state := (await channels(g))[0])["waiting_because"]:
                 await asyncio.sleep(0.02)
         listed = await invoke(g, "channels", "list")
         checked = await invoke(g, "channels", "check")

@@ -21,6 +21,7 @@ from tests.console.asked import ask
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.long_session import talk
 from tests.stored import stored
+from tests.waiting import deadline
 
 BOB = "a-token-for-bob-that-is-long-enough"
 KEY = "main"
@@ -78,10 +79,18 @@ async def test_incremental_sums_equal_those_of_the_whole_view_at_every_event(tmp
         assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
 
 
+async def until_read(running: Gateway, path: str) -> Any:
+    """Return the sizes once the whole journal was read, which takes several requests on a slow machine."""
+    async with deadline():
+        while (sizes := (await ask(running, path)).json)["read"] < sizes["head"]:
+            pass
+    return sizes
+
+
 async def test_turns_are_returned_in_pages_with_their_marks(tmp_path: Path) -> None:
     async with looked_at(tmp_path) as running:
         (journal,) = running.journals().values()
-        newest = (await ask(running, f"/api/context/{KEY}?limit=20")).json
+        newest = await until_read(running, f"/api/context/{KEY}?limit=20")
         earlier = (await ask(running, f"/api/context/{KEY}?limit=50&before=41")).json
     used: dict[int, Counter[str]] = {}
     for event in journal:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from sessions.events.events import SessionOpened, SessionTitled
@@ -141,6 +142,27 @@ async def test_a_conversation_is_renamed_pinned_and_archived_from_its_menu(tmp_p
         await choose(page, "Green tea", "Unpin")
         await expect(rows(page)).to_have_text(["Beans", "Peas", "Green tea"])
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_the_focus_stays_on_a_title_when_the_messages_are_found(tmp_path: Path, browser: Browser) -> None:
+    put(tmp_path, 0, timedelta(0), title="Peas")
+    put(tmp_path, 1, timedelta(days=1), title="Green tea")
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page, go_on = await begin(visit), asyncio.Event()
+
+        async def answer(route: Route) -> None:
+            await go_on.wait()
+            await route.continue_()
+
+        await page.route("**/api/conversations/search?*", answer)
+        search = page.get_by_role("searchbox", name="Search conversations")
+        await search.fill("EA")
+        await expect(sidebar(page).get_by_role("status")).to_have_text("Searching…")
+        await search.press("ArrowDown")
+        await page.keyboard.press("ArrowDown")
+        go_on.set()
+        await expect(sidebar(page).get_by_text("Searching…")).to_have_count(0)
+        await expect(rows(page).last).to_be_focused()
 
 
 async def test_a_search_finds_titles_and_is_left_by_escape(tmp_path: Path, browser: Browser) -> None:

@@ -77,7 +77,7 @@ def test_readers_see_no_damage_while_another_process_appends(tmp_path: Path) -> 
             assert seen[-1] >= seen[-2]
             assert len(stored(path).lines(max(1, seen[-1] - 3), 10**6)) >= min(4, seen[-1])
     process.communicate()
-    assert len(set(seen)) > 10
+    assert len(set(seen)) > 3
     assert stored(path).verify().events == 400
 
 

@@ -89,7 +89,7 @@ async def test_a_cancelled_reader_leaves_nothing_behind(workspace: Path, level: 
         with pytest.raises(asyncio.CancelledError):
             await task
     assert not Path(f"/proc/{pids[0]}").exists()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from exuvia import (
     ToolFailed,
 )
 from gateway.config.approval_rules import ApprovalsKeys
+from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.context.loaded_notes import CATALOGUE
 from plugins.commands.skill_commands import SkillsCommand
 from plugins.skills.library import SkillLibrary, SkillTools
 from plugins.skills.persons_skills import PersonsSkills
 from plugins.skills.skill_tools import LoadSkill, made_tools
 from plugins.tools.write import Write
-from sessions.events.events import ApprovalAsked, InstructionsSet, ToolReturned
+from sessions.events.events import ApprovalAsked, ApprovalGiven, InstructionsSet, ToolReturned
 from tests.plugins.workspaces import context
 from tests.skills.shelves import Shelf
 from tests.stories import received
@@ -334,7 +336,18 @@ async def test_a_skill_is_never_admitted_unasked_even_where_everything_is_allowe
     assert shelf.states() == {"notes": "admitted" if decision == "approve" else "new"}
 
 
-async def test_the_question_about_a_skill_is_the_same_after_a_crash(shelf: Shelf) -> None:
+@pytest.mark.parametrize("answered", ["before the call runs again", "after it asked"])
+async def test_the_question_about_a_skill_is_the_same_after_a_crash(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, answered: str
+) -> None:
+    ask_during, asked = ApprovalGate.ask_during, asyncio.Event()
+
+    async def ask(self: ApprovalGate, *arguments: Any) -> bool:
+        if answered == "before the call runs again":
+            await again.until(lambda: bool(again.told(ApprovalGiven)))
+        asked.set()
+        return await ask_during(self, *arguments)
+
     shelf.put("notes")
     shelf.skills.scan()
     stage = asking(shelf)
@@ -343,10 +356,13 @@ async def test_the_question_about_a_skill_is_the_same_after_a_crash(shelf: Shelf
         question = await open_question(stage)
     lines = [line for line in stage.log.written if b'"turn_interrupted"' not in line]
     again = asking(shelf, lines=lines)
+    monkeypatch.setattr(ApprovalGate, "ask_during", ask)
     async with again.playing():
         assert (await open_question(again)).approval == question.approval
         await again.until(lambda: bool({"tool_called", "turn_parked"} & set(again.kinds[len(lines) :])))
         assert "turn_parked" not in again.kinds
+        if answered == "after it asked":
+            await asked.wait()
         await again.conversation.approvals.give(question.approval, "approve", "once", by="owner", channel="websocket")
         await again.until(lambda: bool(again.told(ToolReturned)) or len(again.told(ApprovalAsked)) > 1)
         assert len(again.told(ApprovalAsked)) == 1

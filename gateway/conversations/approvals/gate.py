@@ -71,6 +71,8 @@ class ApprovalGate:
         self._clock = clock
         self._deciding: set[str] = set()
         self._asking: dict[str, asyncio.Future[bool]] = {}
+        self._asked = set[str]()
+        self._opened_at = recorder.head
         recorder.on_event(self._on_event)
 
     @property
@@ -127,19 +129,23 @@ class ApprovalGate:
     async def ask_during(self, call: OpenCall, request: ApprovalRequest) -> bool:
         """Ask a person while the call runs; return True if they approve before the question expires.
 
-        A call that runs again after a crash waits for the answer to its question from before, if that is still open.
+        A call that runs again after a crash has its question from before, if that was open at the start.
         """
         once = msgspec.structs.replace(request, rememberable=False)
         digest = digest_of(call.tool, {}, once)
         open_ = (
             each
             for each in open_turn(self._recorder.transcript).questions
-            if each.during and each.asked.call == call.ref and each.asked.digest == digest and each.answer is None
+            if each.during and each.asked.call == call.ref and each.asked.digest == digest
+            if each.answer is None or each.answered > self._opened_at
         )
-        question = next((each for each in open_ if each.asked.approval not in self._asking), None)
+        question = next((each for each in open_ if each.asked.approval not in self._asked), None)
         asked = (question or self._ask(call, once, digest)).asked
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._asked.add(asked.approval)
         self._asking[asked.approval] = answer
+        if question is not None and question.answer is not None:
+            answer.set_result(question.answer.decision == "approve")
         try:
             async with asyncio.timeout(self._settings.current.approvals.expire):
                 approved = await answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -73,7 +72,6 @@ def next_due(rule: Rule, after: datetime) -> datetime | None:
     return next(occurrences(rule, after), None)
 
 
-@cache
 def zone_named(name: str) -> tzinfo:
     """Return a time zone; the system's if the name is empty, UTC if it is unknown here."""
     try:

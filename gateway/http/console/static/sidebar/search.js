@@ -66,6 +66,7 @@ export class Search {
     this.results.hidden = !this.wanted;
     if (!this.wanted) return;
     const needle = this.wanted.toLowerCase();
+    const focused = this.links().find((each) => each === document.activeElement)?.getAttribute("href");
     const titled = this.sidebar.conversations.filter(({ name, shown }) => [name, shown.session].some((text) => text.toLowerCase().includes(needle))).slice(0, TITLES);
     fill(this.titles, titled.map((conversation) => this.titleRow(conversation, needle)));
     this.titles.hidden = !titled.length;
@@ -73,6 +74,7 @@ export class Search {
     this.texts.hidden = !this.hits.length;
     this.further.hidden = !this.more;
     this.count.textContent = this.state === "searching" ? t("Searching…") : this.state || this.found(titled);
+    if (focused) (this.links().find((each) => each.getAttribute("href") === focused) ?? this.input).focus({ preventScroll: true });
   }
 
   found(titled) {
