@@ -15,7 +15,7 @@ import pytest
 from plugins.api.channel import Choice, InboundMessage, MessageRejected, OutboundMessage
 from plugins.channels.discord import discord_api, discord_gateway, discord_lanes, discord_reception
 from plugins.channels.discord.discord_channel import Discord, DiscordSettings
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import RecordingInbox
 from plugins.testing.contexts import make_context
@@ -315,14 +315,14 @@ async def test_what_somebody_has_to_mend_ends_the_channel_with_a_sentence(
 async def test_a_wrong_token_is_reported_with_what_to_do(server: DiscordServer, tmp_path: Path) -> None:
     options = DiscordSettings(token=Secret("MTAwMDAwMDAwMDAwMDAwMDAwMQ.wrong.token-of-a-bot"), base_url=server.base_url)
     async with make_context(tmp_path, options) as context:
-        with pytest.raises(PluginError, match="choose Bot, Reset Token"):
+        with pytest.raises(SettingsRefused, match="choose Bot, Reset Token"):
             async with Discord(context):
                 pass
 
 
 async def test_an_intent_that_is_not_switched_on_is_reported_with_the_switch(bot: Bot, server: DiscordServer) -> None:
     server.enabled = 0
-    with pytest.raises(PluginError, match="switch on Message Content Intent"):
+    with pytest.raises(SettingsRefused, match="switch on Message Content Intent"):
         async with bot.running():
             pass
     async with bot.running(message_content=False) as channel:

@@ -15,7 +15,7 @@ import pytest
 from plugins.api.channel import Choice, InboundFile, InboundMessage, MessageRejected
 from plugins.channels.slack import slack_catch_up, slack_channel, socket_mode
 from plugins.channels.slack.slack_catch_up import Progress
-from plugins.support.errors import PluginError
+from plugins.support.errors import SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
 from tests.channels.slack_stage import Inbox, Stage, staged
@@ -461,7 +461,7 @@ async def test_it_does_not_open_with_wrong_credentials(
     slack: SlackServer, tmp_path: Path, change: Callable[[SlackServer], None], sentence: str
 ) -> None:
     change(slack)
-    with pytest.raises(PluginError, match=sentence):
+    with pytest.raises(SettingsRefused, match=sentence):
         async with staged(slack, tmp_path):
             pass
 
@@ -471,7 +471,7 @@ async def test_tokens_of_the_wrong_kind_are_not_sent_to_slack(
     slack: SlackServer, tmp_path: Path, key: str, place: str
 ) -> None:
     wrong: dict[str, Any] = {key: Secret("xoxp-mine")}
-    with pytest.raises(PluginError, match=place):
+    with pytest.raises(SettingsRefused, match=place):
         async with staged(slack, tmp_path, **wrong):
             pass
     assert slack.calls == []

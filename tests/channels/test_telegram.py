@@ -27,7 +27,7 @@ from plugins.api.tool import OutputFile
 from plugins.channels.telegram import telegram_channel, update_queue, update_reader
 from plugins.channels.telegram.bot_api import NotSent
 from plugins.channels.telegram.telegram_channel import TelegramChannel, TelegramSettings
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.testing.channel_checks import ChannelConformance, Opened, RecordingInbox
 from plugins.testing.contexts import make_context
@@ -537,7 +537,7 @@ async def test_ids_that_begin_anew_lower_are_received(
 async def test_a_wrong_token_is_said_with_how_to_fix_it(telegram: TelegramServer, tmp_path: Path, token: str) -> None:
     settings = TelegramSettings(token=Secret(token), base_url=telegram.url)
     async with make_context(tmp_path, settings) as context:
-        with pytest.raises(PluginError, match="@BotFather"):
+        with pytest.raises(SettingsRefused, match="@BotFather"):
             await TelegramChannel(context).__aenter__()
 
 

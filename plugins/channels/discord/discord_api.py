@@ -16,7 +16,7 @@ import msgspec
 
 from plugins.api.channel import DeliveryUnknown, TryLater, Undeliverable
 from plugins.http.connection_pools import certificate_problem, proxy_for, trusted_certificates
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 
 USER_AGENT = "DiscordBot (https://exuvia.example, 1)"
 """Discord refuses other forms."""
@@ -58,7 +58,7 @@ class Refused(PluginError):
         self.code = code
 
 
-class InvalidToken(PluginError):
+class InvalidToken(SettingsRefused):
     """Discord does not accept the bot's token."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from plugins.channels.discord.discord_markdown import MAX_LENGTH, length, render
 from plugins.channels.discord.discord_posts import Posts
 from plugins.channels.discord.discord_progress import Progress
 from plugins.channels.discord.discord_reception import Reception
-from plugins.support.errors import PluginError
+from plugins.support.errors import SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
 
@@ -65,7 +65,7 @@ class Discord:
             self._me = msgspec.convert(await self._api.get("/users/@me"), User)
             application = await self._api.get("/applications/@me")
             if self._wants_content and not int(application.get("flags", 0)) & CONTENT_FLAGS:
-                raise PluginError(
+                raise SettingsRefused(
                     f"The bot may not read messages in servers: {PORTAL}, switch on Message Content Intent under Privileged"
                     " Gateway Intents and save, or set message_content = false"
                 )

@@ -14,7 +14,7 @@ import structlog
 from plugins.channels.discord.discord_api import DiscordApi, InvalidToken
 from plugins.channels.discord.discord_events import SessionStart
 from plugins.channels.discord.discord_progress import Progress
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 
 PAUSES = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds before a connection is tried again, by its consecutive failures; half of it again is added at random."""
@@ -174,7 +174,7 @@ class DiscordGateway:
         if code == 4004:
             raise InvalidToken
         if code in FATAL:
-            raise PluginError(FATAL[code])
+            raise SettingsRefused(FATAL[code])
         if code in SESSION_LOST:
             self._progress.ended()
         raise _Lost(f"the connection was closed (code {code}{', ' + str(message.extra) if message.extra else ''})")

@@ -38,7 +38,7 @@ from plugins.channels.slack.slack_events import (
     readable,
 )
 from plugins.channels.slack.socket_mode import SocketMode, connection_url
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
 from plugins.support.state_file import StateFile
 
@@ -107,8 +107,13 @@ class SlackChannel:
 
     async def __aenter__(self) -> Self:
         _check_tokens(self._settings)
-        answer = await self._api.call("auth.test")
-        self._url = await connection_url(self._app_api)
+        try:
+            answer = await self._api.call("auth.test")
+            self._url = await connection_url(self._app_api)
+        except SlackError as error:
+            if error.code in CREDENTIALS:
+                raise SettingsRefused(str(error)) from error
+            raise
         self._url_until = asyncio.get_running_loop().time() + URL_SECONDS
         self._me = Identity(
             user=str(answer.get("user_id", "")),
@@ -360,13 +365,13 @@ def _named(file: Mapping[str, Any]) -> str:
 
 
 def _check_tokens(settings: Settings) -> None:
-    """Raise PluginError if the tokens are of the wrong kind, before Slack sees them."""
+    """Raise SettingsRefused if the tokens are of the wrong kind, before Slack sees them."""
     for key, secret, start, place in (
         ("token", settings.token, "xoxb-", "OAuth & Permissions"),
         ("app_token", settings.app_token, "xapp-", "Basic Information, “App-Level Tokens”"),
     ):
         if not secret.reveal().startswith(start):
-            raise PluginError(f"`{key}` does not begin with {start}: copy it from the Slack app's settings, {place}.")
+            raise SettingsRefused(f"`{key}` does not begin with {start}: copy it from the Slack app's settings, {place}.")
 
 
 @hookimpl

@@ -41,7 +41,7 @@ from plugins.channels.telegram.telegram_state import TelegramState
 from plugins.channels.telegram.update_queue import UpdateQueue
 from plugins.channels.telegram.update_reader import UpdateReader
 from plugins.http.client import Timeouts
-from plugins.support.errors import PluginError
+from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.secrets import Secret
 
 ADDRESS = "https://api.telegram.org"
@@ -131,7 +131,9 @@ class TelegramChannel:
         try:
             self._bot = msgspec.json.decode(await self._api.call("getMe"), type=User)
         except BotApiError as error:
-            raise PluginError(LOGIN_REFUSED if error.status in (401, 404) else str(error)) from error
+            if error.status in (401, 404):
+                raise SettingsRefused(LOGIN_REFUSED) from error
+            raise PluginError(str(error)) from error
         except msgspec.ValidationError as error:
             raise PluginError("The server does not speak Telegram's Bot API: check base_url.") from error
         return self
@@ -352,7 +354,7 @@ class _Polling:
                 updates = _updates(found)
             except BotApiError as error:
                 if error.status in (401, 404):
-                    raise PluginError(LOGIN_REFUSED) from error
+                    raise SettingsRefused(LOGIN_REFUSED) from error
                 pause = error.retry_after
                 problem = str(error) if error.status != 409 else WEBHOOK if "webhook" in error.description else OTHER_POLLER
             except (NotSent, OutcomeUnknown) as error:
@@ -409,7 +411,7 @@ def _raise_for(error: BotApiError) -> NoReturn:
     if error.status == 429:
         raise TryLater(error.retry_after or DEFAULT_WAIT, "Telegram asks to wait.") from error
     if error.status in (401, 404):
-        raise PluginError(LOGIN_REFUSED) from error
+        raise SettingsRefused(LOGIN_REFUSED) from error
     if error.status >= 500:
         raise DeliveryUnknown(str(error)) from error
     raise Undeliverable(str(error)) from error
