@@ -613,7 +613,9 @@ def list_schedules(home: Path | None, *, as_json: bool) -> None:
 @home_option
 @json_option
 def add_schedule(time: str, text: str, home: Path | None, *, session: str, reminder: bool, as_json: bool) -> None:
-    """Put TEXT into a conversation at a TIME, such as "18:00", "every 2h" or "0 9 * * 1-5"."""
+    """Put TEXT into a conversation at a TIME.
+
+    TIME is, for example, "10m", "18:00", "2026-12-24 18:00", "every 2h", or a cron line such as "0 9 * * 1-5"."""
     from gateway.cli.sessions import schedule_commands as commands
 
     call = invocation(existing_home(home), None, as_json=as_json)
