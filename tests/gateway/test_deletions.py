@@ -183,7 +183,7 @@ async def test_facts_are_forgotten_on_request(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as running:
         client = await running.connect()
         first = await delete(client, session="other")
-        assert (first["removed"]["facts"], first["remains"][0]) == (0, "1 fact that came from it; `/facts` lists them.")
+        assert (first["removed"]["facts"], first["remains"][0]) == (0, "1 fact that came from it; `/memory` lists them.")
         second = await delete(client, facts=True)
         assert second["removed"]["facts"] == 1
         assert "The log of the facts keeps the history of those that were forgotten." in second["remains"]
