@@ -157,6 +157,7 @@ class _Chat:
         from gateway.terminal.input_line import Completions, InputHistory, history_file  # noqa: PLC0415 - as above
 
         return prompt_ui.on_this_terminal(
+            colours=not os.environ.get("NO_COLOR"),
             completer=Completions(
                 commands=lambda: self._client.commands if self._client else (),
                 sessions=lambda: self._client.sessions if self._client else (),
@@ -181,4 +182,4 @@ def _columns() -> int:
 
 
 def _wants_style() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -37,12 +37,12 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output import Output
+from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gateway.support.printable import printable, without_escapes, wrapped
 from gateway.terminal.input_line import MENTION
-from gateway.terminal.renderer import PROMPT, coloured_diff
+from gateway.terminal.renderer import PROMPT, coloured_diff, without_colours
 
 if TYPE_CHECKING:
     from gateway.terminal.markdown.answer import Answer
@@ -308,6 +308,8 @@ class PromptUI:
             self._deferred.clear()
         if self._above:
             lines, self._above = self._above.replace("\n", "\r\n"), ""
+            if self._output.get_default_color_depth() is ColorDepth.MONOCHROME:
+                lines = without_colours(lines)
             self._output.write_raw(BEGIN_DRAWING)
             if self._app.is_running:
                 self._app.renderer.erase()
@@ -444,6 +446,7 @@ def _echo(text: str) -> str:
 
 def on_this_terminal(
     *,
+    colours: bool,
     completer: Completer,
     history: History,
     activity: Callable[[], str | None],
@@ -454,7 +457,8 @@ def on_this_terminal(
 ) -> PromptUI:
     """Return a prompt on the standard input and output of this process, which must be a terminal."""
     # A cursor position request would wait for terminals that do not respond; the position is not needed here.
-    output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+    depth = None if colours else ColorDepth.MONOCHROME
+    output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"), default_color_depth=depth)
     output.enable_cpr = False
     return PromptUI(
         output=output, keyboard=create_input(), completer=completer, history=history,

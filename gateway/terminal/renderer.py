@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
@@ -13,6 +14,10 @@ PROMPT = "› "
 UNBOUNDED = 1_000_000
 """Columns of a stream that is no terminal."""
 
+_STYLE = re.compile(r"\x1b\[([0-9;]*)m")
+_FIRST_COLOUR = 30
+"""The lowest parameter of a style that is a colour; those below are weights and the like (ECMA-48, 8.3.117)."""
+
 _COLOURS = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[2m"}
 
 
@@ -20,6 +25,16 @@ def coloured_diff(text: str) -> str:
     """Return a unified diff as printable lines, in green, red and dim."""
     lines = ((_COLOURS.get(sign, ""), printable(line)) for sign, line in diff_lines(text))
     return "".join(f"{colour}{line}\x1b[0m\n" if colour else f"{line}\n" for colour, line in lines)
+
+
+def without_colours(text: str) -> str:
+    """Return output of this program without its colours; bold, dim and underlined text stays so."""
+
+    def weights(style: re.Match[str]) -> str:
+        kept = [each for each in style[1].split(";") if int(each or 0) < _FIRST_COLOUR]
+        return f"\x1b[{';'.join(kept)}m" if kept else ""
+
+    return _STYLE.sub(weights, text)
 
 
 class Renderer(Protocol):

@@ -20,8 +20,8 @@ from tests.waiting import deadline
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("EXUVIA")},
     "EXUVIA_TOKEN": TOKEN,
-    "NO_COLOR": "1",
     "PYTHONIOENCODING": "utf-8",
+    "TERM": "dumb",
 }
 
 

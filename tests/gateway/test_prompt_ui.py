@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import stat
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +28,7 @@ PASTE = "\x1b[200~{}\x1b[201~"
 
 def environment(tmp_path: Path) -> Mapping[str, str]:
     wanted = {"TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path / "state")}
-    return {name: value for name, value in ENVIRONMENT.items() if name != "NO_COLOR"} | wanted
+    return {name: value for name, value in ENVIRONMENT.items() if name != "NO_COLOR"} | wanted  # it may be set here
 
 
 @asynccontextmanager
@@ -57,6 +58,25 @@ async def test_an_answer_is_shown_with_its_markdown_and_stays_in_the_scrollback(
         await terminal.sees("```python\nreturn 1\n```\n")
         await terminal.sees("\nend\n")
         assert terminal.shown.count("return 1") == terminal.shown.count("Title") == 1
+
+
+@pytest.mark.parametrize("no_color", ["1", ""])
+async def test_no_color_leaves_the_prompt_and_takes_only_its_colours(no_color: str, tmp_path: Path) -> None:
+    text = "# Title\n\n- one\n- **two**\n\n```python\nreturn 1\n```\n\n█░"
+    async with gateway(tmp_path, script=[{"text": text, "delay_ms": 30}]) as g, Terminal() as terminal:
+        process = await terminal.chat(g.url, environment={**environment(tmp_path), "NO_COLOR": no_color})
+        await terminal.sees("› ")
+        terminal.types("one" + ALT_ENTER + "two" + ENTER)
+        await terminal.sees("› one\n  two\n")
+        await terminal.sees("Title\n\n • one\n • two\n")
+        await terminal.sees("█░\n")
+        terminal.types("/he" + TAB)
+        await terminal.sees("/help")
+        terminal.types(CTRL_C + CTRL_D)
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+    parameters = {int(number) for style in re.findall(rb"\x1b\[([0-9;]+)m", terminal.bytes) for number in style.split(b";")}
+    assert {1, 2} <= parameters  # bold and dim
+    assert any(number >= 30 for number in parameters) is (no_color == "")
 
 
 async def test_a_long_answer_goes_up_whole_on_a_small_terminal(tmp_path: Path) -> None:
@@ -122,7 +142,7 @@ async def test_what_waits_still_stands_there_when_the_person_leaves(tmp_path: Pa
 @pytest.mark.parametrize("styled", [True, False], ids=["styled", "unstyled"])
 @pytest.mark.parametrize("columns", [24, 44, 60])
 async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int, styled: bool, tmp_path: Path) -> None:
-    stale = {"COLUMNS": "200"} if styled else {"COLUMNS": "200", "NO_COLOR": "1"}  # as a shell has exported it before
+    stale = {"COLUMNS": "200"} if styled else {"COLUMNS": "200", "TERM": "dumb"}  # as a shell has exported it before
     async with gateway(tmp_path) as g, Terminal(columns, 24) as terminal:
         process = await terminal.chat(g.url, environment={**environment(tmp_path), **stale})
         await terminal.sees("leaves.")
@@ -214,7 +234,7 @@ async def test_a_conversation_is_picked_and_shows_its_last_exchanges(tmp_path: P
         for number in range(5):
             await other.chat(f"bees {number}", session="garden")
         terminal.types("/sessions" + ENTER)
-        await terminal.sees("garden")
+        await terminal.sees(" bees 0 ")  # the beginning of its first message, as it has no title
         terminal.types("gar")
         await terminal.sees("› /switch gar")
         terminal.types(TAB)
