@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import Path
@@ -13,14 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.conversations.routing.chat import Chat
+from gateway.conversations.schedules import recurrence, scheduler
 from gateway.conversations.schedules.parsing import parse_rule
 from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, described, occurrences, stamp_seconds
-from gateway.conversations.schedules.scheduler import AT_ONCE, WINDOW, missed_and_due
+from gateway.conversations.schedules.scheduler import AT_ONCE, WINDOW, Scheduler, missed_and_due
 from gateway.conversations.schedules.schedules import (
     Known,
     OccurrenceDue,
     OccurrenceHanded,
     OccurrenceMissed,
+    Schedule,
     ScheduleEvent,
     ScheduleRefused,
     ScheduleRemoved,
@@ -33,7 +37,7 @@ from plugins.api.command import CommandFailed
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, StaticConversation
 from tests.gateway.gateways import gateway
-from tests.waiting import until
+from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
 BERLIN = "Europe/Berlin"
 NOW = datetime(2026, 11, 24, 10, 30, 15, tzinfo=UTC)  # 11:30:15 in Berlin, a Tuesday
@@ -112,6 +116,15 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 
 def times(rule: Rule, after: str, count: int) -> list[str]:
     return [stamp_seconds(due) for due in islice(occurrences(rule, datetime.fromisoformat(after)), count)]
+
+
+def test_a_time_of_day_within_the_hour_that_is_repeated_is_the_next_one() -> None:
+    second = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # 02:15 in Berlin, for the second time
+    assert parse_rule("02:50 Tea", second, BERLIN) == (Once("2026-10-25T01:50:00Z"), "Tea")
+    assert parse_rule("today 02:50 Tea", second, BERLIN) == (Once("2026-10-25T01:50:00Z"), "Tea")
+    assert parse_rule("02:10 Tea", second, BERLIN) == (Once("2026-10-26T01:10:00Z"), "Tea")
+    first = second - timedelta(hours=1)
+    assert parse_rule("02:50 Tea", first, BERLIN) == (Once("2026-10-25T00:50:00Z"), "Tea")
 
 
 def test_daylight_saving_skips_nothing_and_repeats_nothing() -> None:
@@ -242,6 +255,60 @@ def test_what_was_missed_is_handed_over_as_the_policy_says(
     assert sum(each.count for each in simulation.missed) == 50 - handed
 
 
+@pytest.mark.parametrize("rule", [Once("2026-11-24T10:30:16Z"), Every(60, "2026-11-24T10:30:15Z")])
+def test_what_was_due_while_it_was_recorded_is_handed_over(rule: Rule) -> None:
+    simulation = Simulation(rule, NOW + timedelta(seconds=70), "once", reminder=True)
+    simulation.round(10)
+    assert len(simulation.messages) == 1
+
+
+class Looking:
+    """A clock that passes with the event loop, and the schedules that a `Scheduler` looks at by it."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.began = asyncio.get_running_loop().time()
+        self.looks = 0
+        made = [
+            ScheduleSet(schedule=f"{n}", person="owner", client="c", key="main", text="Do.", rule=rule)
+            for n, rule in enumerate(rules)
+        ]
+        self.schedules = {
+            each.schedule: Schedule(made=each, at=stamp_seconds(NOW), last=stamp_seconds(NOW)) for each in made
+        }
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() - self.began
+
+    def on_change(self, watcher: Any) -> None:
+        pass
+
+    async def known(self) -> Known:
+        self.looks += 1
+        return self.schedules
+
+
+async def test_what_is_not_due_is_not_computed_again_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[datetime] = []
+
+    def counted(rule: Rule, after: datetime) -> Iterator[datetime]:
+        computed.append(after)
+        return occurrences(rule, after)
+
+    monkeypatch.setattr(recurrence, "occurrences", counted)
+    monkeypatch.setattr(scheduler, "occurrences", counted)
+    rules = [Cron(f"{n % 60} {n // 60} 1 1 *", BERLIN) for n in range(1000)]
+    with VirtualTime():
+        looking: Any = Looking(rules)
+        async with Scheduler(looking, looking, looking, lambda _: True) as running:
+            running.start()
+            await asyncio.sleep(3600)
+    assert looking.looks > 180 * 1000
+    assert len(computed) == 1000
+
+
 # --- in a gateway -----------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +355,67 @@ async def test_what_a_stop_interrupted_is_handed_over_by_the_next_start_and_not_
         (events,) = running.journals().values()
         (message,) = [each for each in events if each.get("text") == "Reminder: Drink." and "sender" in each]
         assert logged(tmp_path)[-1]["seq"] == message["seq"]
+
+
+async def test_a_conversation_that_takes_no_messages_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, go_on = Chat.receive, asyncio.Event()
+
+    async def held(self: Chat, message: Any, typed: Any) -> Any:
+        if self.key == "held" and typed is None:
+            await go_on.wait()
+        if self.key == "broken" and typed is None and not go_on.is_set():
+            raise ZeroDivisionError("It failed.")
+        return await receive(self, message, typed)
+
+    monkeypatch.setattr(Chat, "receive", held)
+    monkeypatch.setattr(scheduler, "HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "RETRY_SECONDS", (600.0,))
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for key in ("held", "broken", "main"):
+            await client.command("/remind 1s Drink.", session=key)
+        await client.until_event("turn_ended")
+        handed = [each for each in logged(tmp_path) if each["kind"] == "occurrence_handed"]
+        assert len(handed) == 1
+        go_on.set()
+        await client.command("/remind 1s Eat.")  # a change: another look
+        await until(lambda: [each["kind"] for each in logged(tmp_path)].count("occurrence_handed") == 4)
+
+
+async def test_what_is_removed_while_another_is_handed_over_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, reached, go_on = Chat.receive, asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def held(self: Chat, message: Any, typed: Any) -> Any:
+        if self.key == "slow" and typed is None:
+            reached.release()
+            await go_on.acquire()
+        return await receive(self, message, typed)
+
+    monkeypatch.setattr(Chat, "receive", held)
+    monkeypatch.setattr(scheduler, "HAND_OVER_SECONDS", DEADLINE)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for key in ("slow", "slow", "main", "main"):
+            await client.command("/schedule every 1h Look.", session=key)
+        first, second, removed, last = [each["schedule"] for each in logged(tmp_path)]
+        await client.command(f"/schedule run {first}")
+        async with deadline():
+            await reached.acquire()
+        await client.command(f"/schedule run {second}")
+        await client.command(f"/schedule run {removed}")
+        go_on.release()
+        async with deadline():
+            await reached.acquire()  # the second and the one after it are due in this round
+        await client.command(f"/schedule remove {removed}")
+        await client.command(f"/schedule run {last}")
+        go_on.release()
+        await until(lambda: (logged(tmp_path)[-1]["kind"], logged(tmp_path)[-1]["schedule"]) == ("occurrence_handed", last))
+        handed = [each["schedule"] for each in logged(tmp_path) if each["kind"] == "occurrence_handed"]
+        assert handed == [first, second, last]
 
 
 async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def _moment(text: str, now: datetime, zone: str) -> tuple[Once, str] | None:
             moment = moment + timedelta(days=1)
     except ValueError as error:
         raise ScheduleRefused(f"There is no such time: {error}.") from error
+    if moment > local and moment.astimezone(UTC) <= now:  # within the hour that is repeated in autumn
+        moment = moment.replace(fold=1)
     if not day and moment <= local:
         moment = moment + timedelta(days=1)
     return Once(stamp_seconds(moment)), text[found.end() :]

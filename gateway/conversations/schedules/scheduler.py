@@ -31,6 +31,7 @@ from gateway.support.errors import Busy, GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
+from sessions.store.catalog import Name
 
 LONGEST_SLEEP = 20.0
 """Seconds after which the wall clock is read again, because it may have been set."""
@@ -46,6 +47,11 @@ COUNTED = 10_000
 
 RETRY_SECONDS = (2.0, 10.0, 30.0, 60.0)
 """Seconds before the next attempt after failures."""
+
+HAND_OVER_SECONDS = 5.0
+"""Seconds that a conversation has to take a message, which waits while a `/new` does; then others have their turn."""
+
+_HELD = "A conversation takes no messages at the moment."
 
 log = structlog.get_logger("exuvia.schedules")
 
@@ -67,6 +73,8 @@ class Scheduler:
         self._persons = persons
         self._changed = asyncio.Event()
         self._failures = 0
+        self._waiting = set[Name]()
+        """Conversations that did not take a message in time in this round."""
         self._task: asyncio.Task[None] | None = None
         schedules.on_change(self._changed.set)
 
@@ -94,38 +102,44 @@ class Scheduler:
 
     async def _round(self) -> float | None:
         """Handle everything that is due; return the seconds until the next look, None if there are no schedules."""
-        try:
-            pause = await self._handle_all()
-        except Exception as error:
-            if not isinstance(error, GatewayError | SessionsError):
-                log.error("schedules_failed", **error_fields(error))
-            else:
-                log.warning("schedules_wait", reason=sentence_of(error))
-            self._failures += 1
-            return RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS)) - 1]
-        self._failures = 0
-        return pause
+        nearest, failure = await self._handle_all()
+        pause = None
+        if nearest is not None:
+            pause = min(LONGEST_SLEEP, max(0.05, (nearest - self._clock.now()).total_seconds()))
+        if failure is None:
+            self._failures = 0
+            return pause
+        if isinstance(failure, GatewayError | SessionsError):
+            log.warning("schedules_wait", reason=sentence_of(failure))
+        else:
+            log.error("schedules_failed", **error_fields(failure))
+        self._failures += 1
+        retry = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS)) - 1]
+        return retry if pause is None else min(retry, pause)
 
-    async def _handle_all(self) -> float | None:
+    async def _handle_all(self) -> tuple[datetime | None, Exception | None]:
+        """Handle everything that is due; return the time of the next occurrence, and an error of what must wait."""
         nearest, failure = None, None
-        for schedule in (await self._schedules.known()).values():
-            try:
-                after = await self._handle(schedule)
-            except SchedulesUnusable:
-                raise
-            except (GatewayError, SessionsError) as error:  # the others go on
-                failure = error
-                continue
-            if after is not None and (nearest is None or after < nearest):
-                nearest = after
-        if failure is not None:
-            raise failure
-        if nearest is None:
-            return None
-        return min(LONGEST_SLEEP, max(0.05, (nearest - self._clock.now()).total_seconds()))
+        self._waiting.clear()
+        try:
+            for id_ in tuple(await self._schedules.known()):
+                try:
+                    after = await self._handle(id_)
+                except SchedulesUnusable:
+                    raise
+                except Exception as error:  # the others go on
+                    failure = error
+                    continue
+                if after is not None and (nearest is None or after < nearest):
+                    nearest = after
+        except (SchedulesUnusable, SessionsError) as error:
+            failure = error
+        return nearest, failure
 
-    async def _handle(self, schedule: Schedule) -> datetime | None:
+    async def _handle(self, id_: str) -> datetime | None:
         """Hand over what is due of a schedule; return the time of its next occurrence."""
+        if (schedule := (await self._schedules.known()).get(id_)) is None:  # it was removed meanwhile
+            return None
         now = self._clock.now()
         if events := missed_and_due(schedule, now):
             await self._schedules.record(events)
@@ -141,6 +155,9 @@ class Scheduler:
             Busy, SessionsError: It cannot be received at the moment.
         """
         made = schedule.made
+        name = (made.person, made.key)
+        if name in self._waiting:
+            raise Busy(_HELD)
         if not self._persons(made.person):
             await self._give_up(occurrence, f"There is no person {made.person!r} any more.")
             return
@@ -156,10 +173,14 @@ class Scheduler:
             thread=made.thread,
         )
         try:
-            chat = await self._switchboard.chat(made.person, made.key, create=True)
-            assert chat is not None
-            received = await chat.receive(message, None)
-            await chat.until_durable(received)
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                chat = await self._switchboard.chat(*name, create=True)
+                assert chat is not None
+                received = await chat.receive(message, None)
+                await chat.until_durable(received)
+        except TimeoutError as error:
+            self._waiting.add(name)
+            raise Busy(_HELD) from error
         except GatewayError as error:
             if isinstance(error, Busy):
                 raise
@@ -182,13 +203,14 @@ def missed_and_due(schedule: Schedule, now: datetime) -> list[OccurrenceDue | Oc
         schedule: The schedule with its last handled occurrence.
         now: The current time.
     """
+    following = schedule.next()
+    if following is None or following > now:
+        return []
     passed: list[datetime] = []
     for due in occurrences(schedule.made.rule, datetime.fromisoformat(schedule.last)):
         if due > now or len(passed) >= COUNTED:
             break
         passed.append(due)
-    if not passed:
-        return []
     more = next_due(schedule.made.rule, passed[-1]) if len(passed) >= COUNTED else None
     kept = passed[len(passed) - _kept(schedule, passed, now) :] if more is None or more > now else []
     missed = passed[: len(passed) - len(kept)]

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from gateway.conversations.schedules.recurrence import Once, Rule, next_due, stamp_seconds
+from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due, stamp_seconds
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.session_status import span
 from sessions.events.errors import SessionsError
@@ -30,6 +30,8 @@ TEXT_BYTES = 16 * 1024
 
 ON_TIME = timedelta(seconds=60)
 """The delay up to which an occurrence counts as on time."""
+
+_NEVER = "1970-01-01T00:00:00Z"
 
 MissedPolicy: TypeAlias = Literal["once", "skip", "all"]
 """What becomes of occurrences that the gateway missed: the newest is handed over late, none is, or all are."""
@@ -109,7 +111,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         made: What was set.
         at: When it was set (RFC 3339, UTC).
-        last: The time of the last occurrence that was handled, at first `at`.
+        last: The time of the last occurrence that was handled, at first a time before the first one.
         due: Occurrences that were recorded as due and not handed over yet.
         handed, missed: Counts.
     """
@@ -144,14 +146,26 @@ Known: TypeAlias = Mapping[str, Schedule]
 
 def fold_schedule(known: Known, event: ScheduleEvent, *, seq: int, at: str, turn: int | None, size: int) -> Known:
     """Return the schedules after one more event."""
-    others = {id_: each for id_, each in known.items() if id_ != event.schedule}
     if isinstance(event, ScheduleSet):
-        return {**others, event.schedule: Schedule(made=event, at=at, last=at)}
-    if (old := known.get(event.schedule)) is None or isinstance(event, ScheduleRemoved):
-        return others
-    new = _after(old, event)
-    done = isinstance(new.made.rule, Once) and not new.due and new.last >= new.made.rule.at
-    return others if done else {**known, event.schedule: new}
+        return {**known, event.schedule: Schedule(made=event, at=at, last=_before_first(event.rule, at))}
+    if (old := known.get(event.schedule)) is None:
+        return known
+    new = None if isinstance(event, ScheduleRemoved) else _after(old, event)
+    if new is None or (isinstance(new.made.rule, Once) and not new.due and new.last >= new.made.rule.at):
+        return {id_: each for id_, each in known.items() if id_ != event.schedule}
+    return {**known, event.schedule: new}
+
+
+def _before_first(rule: Rule, at: str) -> str:
+    """Return a time before the first occurrence of a rule that was set `at` a time: recording it may have taken longer than
+    until then."""
+    match rule:
+        case Once():
+            return _NEVER
+        case Every(after=after):
+            return after
+        case Cron():
+            return at
 
 
 def _after(schedule: Schedule, event: OccurrenceDue | OccurrenceMissed | OccurrenceHanded) -> Schedule:
