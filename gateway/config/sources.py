@@ -82,6 +82,9 @@ _PREFIX = "EXUVIA__"
 LONGEST = 1024 * 1024
 """Bytes of the largest configuration file."""
 
+_DEEPEST_KEY = 100
+"""Maximum dots in a key."""
+
 _LONGEST_VALUE = 200
 """Lines of the longest value whose line is reported."""
 
@@ -124,7 +127,10 @@ def lines_of(text: str) -> dict[KeyPath, int]:
 
 
 def _statement(lines: Sequence[str], first: int) -> tuple[dict[str, Any] | None, int]:
-    """Return the statement that begins on a line, counted from 0, and its last line; None if it has too many."""
+    """Return the statement that begins on a line, counted from 0, and its last line; None if it has too many, or the key
+    too many parts, for which the parser takes quadratic time."""
+    if lines[first].partition("=")[0].count(".") > _DEEPEST_KEY:
+        return None, first
     for last in range(first, min(first + _LONGEST_VALUE, len(lines))):
         try:
             return tomllib.loads("\n".join(lines[first : last + 1])), last

@@ -206,7 +206,7 @@ class AtConsole:
     async def sees(self, *texts: str) -> None:
         for text in texts:
             await expect(self._card.last).to_contain_text(text)
-        await expect(self._page).to_have_title("(1) Waiting for you · main · Exuvia")
+        await expect(self._page).to_have_title("(1) Waiting for you · Launch it. · Exuvia")
         await expect(self._page.get_by_role("navigation", name="Conversations")).to_contain_text("waits for you")
         await expect(self._card.last.get_by_role("button")).not_to_have_count(0)
 

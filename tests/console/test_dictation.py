@@ -84,40 +84,42 @@ async def test_speech_becomes_text_at_the_cursor(tmp_path: Path, speaking: Brows
 
 async def test_escape_discards_a_recording_and_its_transcription(tmp_path: Path, speaking: Browser) -> None:
     """It ends the recording only, not the turn."""
-    async with OpenAIServer().serving() as server:
-        async with gateway(tmp_path, file=configured(server)) as running, visiting(speaking, running) as visit:
-            page = await opened(visit)
-            asked, go_on = asyncio.Event(), asyncio.Event()
+    async with (
+        OpenAIServer().serving() as server,
+        gateway(tmp_path, file=configured(server)) as running,
+        visiting(speaking, running) as visit,
+    ):
+        page = await opened(visit)
+        asked, go_on = asyncio.Event(), asyncio.Event()
 
-            async def hold(route: Route) -> None:
-                asked.set()
-                await go_on.wait()
-                with suppress(Error):  # the page has cancelled it
-                    await route.continue_()
+        async def hold(route: Route) -> None:
+            asked.set()
+            await go_on.wait()
+            with suppress(Error):  # the page has cancelled it
+                await route.continue_()
 
-            await page.route("**/v1/audio/transcriptions", hold)
-            start, end = page.get_by_role("button", name=START), page.get_by_role("button", name=END)
-            discarded = page.get_by_role("status").filter(has_text="The recording was discarded.")
-            await start.click()
-            await end.wait_for()
-            await page.keyboard.press("Escape")
-            await expect(discarded).to_be_attached()
-            await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
-            await start.click()
-            await page.get_by_role("button", name="Discard the recording (Escape)").click()
-            await expect(discarded).to_be_attached()
-            assert not asked.is_set()
-            await start.click()
-            await expect(page.locator(".dictation .clock")).to_have_text(re.compile("0:0[1-9]"))
-            await end.click()
-            await asked.wait()
-            await expect(page.locator(".dictation .clock")).to_have_text("Transcribing…")
-            await page.keyboard.press("Escape")
-            await expect(start).to_be_enabled()
-            go_on.set()
-            await page.unroute_all(behavior="wait")
-            await expect(page.get_by_role("textbox", name="Message", exact=True)).to_have_value("")
-        assert server.recordings == []
+        await page.route("**/v1/audio/transcriptions", hold)
+        start, end = page.get_by_role("button", name=START), page.get_by_role("button", name=END)
+        discarded = page.get_by_role("status").filter(has_text="The recording was discarded.")
+        await start.click()
+        await end.wait_for()
+        await page.keyboard.press("Escape")
+        await expect(discarded).to_be_attached()
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
+        await start.click()
+        await page.get_by_role("button", name="Discard the recording (Escape)").click()
+        await expect(discarded).to_be_attached()
+        assert not asked.is_set()
+        await start.click()
+        await expect(page.locator(".dictation .clock")).to_have_text(re.compile("0:0[1-9]"))
+        await end.click()
+        await asked.wait()
+        await expect(page.locator(".dictation .clock")).to_have_text("Transcribing…")
+        await page.keyboard.press("Escape")
+        await expect(start).to_be_enabled()
+        go_on.set()
+        await page.unroute_all(behavior="wait")
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_have_value("")
 
 
 async def test_a_recording_ends_after_ten_minutes(tmp_path: Path, speaking: Browser) -> None:

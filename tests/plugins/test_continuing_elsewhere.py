@@ -133,7 +133,7 @@ def secrets_of(session: Session, prefix: str) -> list[str]:
     return [word for opaque in kept if not opaque.startswith(prefix) for word in re.findall(r"[\w+/= ]{12,}", opaque)]
 
 
-PREFIX = {"openai": "none:", "responses": "openai.responses:"}
+PREFIX = {"openai": "openai.chat:", "responses": "openai.responses:"}
 
 pairs = pytest.mark.parametrize(
     ("first", "second"),

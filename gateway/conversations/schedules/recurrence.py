@@ -81,7 +81,7 @@ def zone_named(name: str) -> tzinfo:
             return ZoneInfo(name)
         with _LOCAL.open("rb") as file:
             return ZoneInfo.from_file(file)
-    except (ZoneInfoNotFoundError, OSError, ValueError):
+    except (ZoneInfoNotFoundError, OSError, ValueError, RecursionError):  # importlib recurses for each part of a path
         return UTC
 
 
