@@ -329,7 +329,8 @@ class Repl:
         """Show the files of an event below it."""
         if isinstance(self._view, Screen) and self._interactive and (files := files_of(event)):
             for file, drawing in await self._pictures.drawings(files, self._client.download):
-                self._view.file(file.caption, drawing)
+                if drawing is not None or file.content is None:  # the caption of another stands in the text of the answer
+                    self._view.file(file.caption, drawing)
 
     def _is_early(self, delta: Delta) -> bool:
         """Return True if a delta arrived before the event that says which messages its turn has taken.

@@ -10,7 +10,7 @@ from gateway.support.approval_text import answer_sentence, question_text
 from gateway.support.printable import one_line, printable
 from gateway.support.sentences import arguments_of, ending_sentence, recalled_line, returned_line, thought_line
 from gateway.terminal.client.signals import Connected, Disconnected, Earlier, Happened, Postponed, Signal
-from gateway.terminal.pictures.shown_pictures import files_of
+from gateway.terminal.pictures.shown_pictures import CaptionedStream, captioned, files_of
 from gateway.terminal.renderer import PROMPT, Renderer
 from gateway.terminal.shown_calls import FinishedCall, FinishedThought, ShownCalls
 from sessions.events.events import (
@@ -122,6 +122,7 @@ class Screen:
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
+        self._captions = CaptionedStream()
         self._thought: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the last reasoning whose duration is on the screen."""
         self._done: dict[str, tuple[int, float]] = {}
@@ -235,7 +236,7 @@ class Screen:
                     for file in files_of(each.event):
                         self._renderer.dim(file.caption)
                 case ModelReplied() if each.event.text.strip():
-                    self._renderer.document(_shortened(each.event.text, EARLIER_LINES))
+                    self._renderer.document(_shortened(captioned(each.event.text), EARLIER_LINES))
                 case CommandAnswered():
                     self._renderer.document(_shortened(each.event.answer, EARLIER_LINES))
                 case _:
@@ -403,11 +404,13 @@ class Screen:
     def _forget(self) -> None:
         """End the streamed text, which is confirmed or discarded."""
         self._text = ""
+        if rest := self._captions.rest():
+            self._renderer.stream(rest)
         self._renderer.finish()
 
     def _stream(self, text: str) -> None:
         self._text += text
-        self._renderer.stream(text)
+        self._renderer.stream(self._captions.add(text))
 
 
 def _shortened(text: str, most: int = UNFOLDED_LINES) -> str:

@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -21,7 +22,7 @@ from PIL import Image
 from gateway.terminal.client.connection import DownloadFailed
 from gateway.terminal.pictures import picture_encoding
 from gateway.terminal.pictures.picture_encoding import CHUNK, encoded, fit
-from gateway.terminal.pictures.shown_pictures import DRAWN, Pictures, ShownFile, files_of
+from gateway.terminal.pictures.shown_pictures import DRAWN, CaptionedStream, Pictures, ShownFile, captioned, files_of
 from gateway.terminal.pictures.terminal_graphics import Detected, Graphics, Protocol, detect
 from gateway.terminal.prompt_ui import parsed_keys
 from sessions.events.events import CallRef, ModelReplied, ToolReturned
@@ -244,6 +245,42 @@ def test_an_answer_shows_its_data_pictures_and_none_of_an_address() -> None:
         assert files_of(replied(f"![x](data:image/{broken}")) == []
     many = f"![x](data:image/png;base64,{data}) " * (DRAWN + 2)
     assert len(files_of(replied(many))) == DRAWN
+
+
+@pytest.mark.parametrize("piece", [1, 7, 10_000])
+def test_the_captions_of_data_pictures_replace_them_however_the_text_is_cut(piece: int) -> None:
+    data = base64.b64encode(png(3, 2)).decode()
+    caption = f"[picture one! 3x2 {len(png(3, 2))} bytes]"
+    broken = "![x](data:image/png;base64,%%%) ![y](data:image/png;base64,AA![z](https://e.org/x.png) a! b![c\n"
+    text = (
+        f"Hi!\n\n![one!](data:image/png;base64,{data}) {broken}![one!](data:image/png;base64,{data}) ![two](data:image/png;b"
+    )
+    stream = CaptionedStream()
+    shown = "".join(stream.add(text[start : start + piece]) for start in range(0, len(text), piece))
+    assert shown == f"Hi!\n\n{caption} {broken}{caption} "
+    assert (stream.rest(), stream.rest()) == ("![two](data:image/png;b", "")
+    assert captioned(text) == shown + "![two](data:image/png;b"
+
+
+@pytest.mark.parametrize(("answer", "drawn"), [(HAS_SIXEL, 1), (NO_SIXEL, 0)])
+async def test_an_answer_shows_a_caption_in_place_of_its_picture_and_draws_it_below(
+    tmp_path: Path, answer: bytes, drawn: int
+) -> None:
+    data = base64.b64encode(picture(64, 32)).decode()
+    text = f"A roof: ![roof](data:image/png;base64,{data}) and words."
+    script: list[dict[str, Any]] = [{"text": text, "delay_ms": 5}, {"text": "Welcome."}]
+    async with gateway(tmp_path / "home", script=script) as g, Terminal(100, 24, answer=answer) as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("Ctrl-D leaves.")
+        terminal.types("Draw" + ENTER)
+        await terminal.sees("bytes] and words.\n")
+        terminal.types("Thanks" + ENTER)
+        await terminal.sees("Welcome.\n")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
+        assert terminal.shown.count("[picture roof 64x32 ") == 1
+        assert terminal.bytes.count(b"\x1bP0;1q") == drawn
+        assert data[:20].encode() not in terminal.bytes
 
 
 async def test_what_cannot_be_fetched_or_shown_has_its_caption() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import msgspec
 
@@ -29,6 +31,13 @@ DRAWN = 8
 NAME_CHARACTERS = 60
 
 _DATA = "](data:image/"
+_NAME, _CONTENT = r"!\[(?P<name>[^\]\n]{0,200}+)", r"[^)\s!]*+"
+_DATA_END = re.compile(r"[)\s!]")
+_PICTURE = re.compile(rf"{_NAME}\]\((?P<data>data:image/{_CONTENT})\)")
+_UNFINISHED = re.compile(
+    rf"!(?:\Z|{_NAME[1:]}{''.join('(?:' + re.escape(each) for each in _DATA)}{_CONTENT}{')?' * len(_DATA)}\Z)"
+)
+"""A text that ends within a picture, or with what may become one."""
 
 
 class ShownFile(msgspec.Struct, frozen=True):
@@ -64,24 +73,54 @@ def files_of(event: Event | UnknownEvent) -> list[ShownFile]:
 
 def _data_pictures(text: str) -> list[ShownFile]:
     """Return the pictures that Markdown contains as `![name](data:image/…;base64,…)`."""
-    found, at = list[ShownFile](), text.find(_DATA)
-    while at >= 0 and len(found) < DRAWN:
-        end = text.find(")", at)
-        if end < 0:
-            break
-        name = text[max(0, at - 200) : at].rpartition("![")
-        _, _, data = text[at + 2 : end].partition(";base64,")
-        if (
-            name[1]
-            and "]" not in name[2]
-            and (content := _decoded(data)) is not None
-            and (picture := detect_picture(content))
-        ):
-            size = {"bytes": len(content), "width": picture.width, "height": picture.height}
-            file = Attachment(sha256="", media=picture.media, name=name[2], **size)
-            found.append(ShownFile(file, content))
-        at = text.find(_DATA, end)
-    return found
+    return list(islice(filter(None, map(_data_picture, _PICTURE.finditer(text))), DRAWN))
+
+
+def _data_picture(found: re.Match[str]) -> ShownFile | None:
+    content = _decoded(found["data"].partition(";base64,")[2])
+    picture = detect_picture(content) if content else None
+    if content is None or picture is None:
+        return None
+    size = {"bytes": len(content), "width": picture.width, "height": picture.height}
+    return ShownFile(Attachment(sha256="", media=picture.media, name=found["name"], **size), content)
+
+
+def captioned(text: str) -> str:
+    """Return Markdown with the captions of the pictures that it contains in their places."""
+
+    def caption(found: re.Match[str]) -> str:
+        file = _data_picture(found)
+        return found[0] if file is None else file.caption
+
+    return _PICTURE.sub(caption, text)
+
+
+class CaptionedStream:
+    """Text that arrives in pieces, with the captions of the pictures in it; an unfinished picture is held back."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._in_data = False
+
+    def add(self, piece: str) -> str:
+        """Return what can be shown after this piece."""
+        if self._in_data and _DATA_END.search(piece) is None:
+            self._held.append(piece)
+            return ""
+        text = captioned(self.rest() + piece)
+        unfinished = _UNFINISHED.search(text)
+        if unfinished is None:
+            return text
+        self._held.append(unfinished[0])
+        self._in_data = _DATA in unfinished[0]
+        return text[: unfinished.start()]
+
+    def rest(self) -> str:
+        """Return what was held back; nothing is, afterwards."""
+        text = "".join(self._held)
+        self._held.clear()
+        self._in_data = False
+        return text
 
 
 def _decoded(data: str) -> bytes | None:
