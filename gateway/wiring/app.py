@@ -214,6 +214,7 @@ class ApplicationBuilder:
                 memory=knowledge.memory,
                 facts=knowledge.facts,
                 search=search,
+                scheduled=schedules.count,
                 now=clock.now,
             )
         )

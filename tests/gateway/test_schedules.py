@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.cli.sessions import schedule_commands
+from gateway.conversations.channels import channel_runner
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.schedules import recurrence, scheduler
 from gateway.conversations.schedules.parsing import parse_rule
@@ -33,10 +35,12 @@ from gateway.conversations.schedules.schedules import (
     SchedulesUnusable,
     fold_schedule,
 )
-from plugins.api.command import CommandFailed
+from plugins.api.command import CommandFailed, ScheduleEntry
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
-from plugins.testing.command_checks import CommandConformance, StaticConversation
+from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
+from tests.gateway.elsewhere import LINES, Elsewhere
 from tests.gateway.gateways import gateway
+from tests.shelf import Shelf
 from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
 BERLIN = "Europe/Berlin"
@@ -427,6 +431,10 @@ async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None
         assert await client.command(f"/schedule run {id_}") == f"`{id_}` runs now."
         await client.until(lambda f: f["type"] == "event" and f["event"].get("text") == "Look at the mails.")
         await client.until_event("turn_ended")
+        await until(lambda: logged(tmp_path)[-1]["kind"] == "occurrence_handed")
+        assert await client.command(f"/schedule run {id_}") == f"`{id_}` runs now."  # within the same second
+        await client.until(lambda f: f["type"] == "event" and f["event"].get("text") == "Look at the mails.")
+        await client.until_event("turn_ended")
         assert "Removed" in await client.command(f"/schedule remove {id_}")
         assert "You have no schedule" in await client.command(f"/schedule remove {id_}")
         assert "Begin with a time" in await client.command("/remind me")
@@ -454,3 +462,99 @@ async def test_the_commands_say_what_is_wrong() -> None:
         await ScheduleCommand().run("remove", view)
     assert "`abc123` every 2 d, next" in await ScheduleCommand().run("", view)
     assert await ScheduleCommand().run("remove abc123", view) == "Removed `abc123`: `Water ´´´ the plants.`."
+
+
+async def test_a_reminder_that_was_set_on_a_channel_arrives_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
+    service = Elsewhere()
+    await service.open()
+    senders = '[plugins]\nallow = ["lines"]\nsenders = { "lines:ana" = "owner" }\n'
+    file = f"{senders}[plugins.lines]\nport = {service.port}\n"
+    async with gateway(tmp_path / "home", file=file, settings={"agent.model": "scripted:echo"}):
+        await service.say("/schedule every 1h A secret.", id_="1", room="cellar")
+        secret = (await service.until_heard(room="cellar"))["text"].split("/schedule remove ")[1].split()[0].strip("`")
+        await service.say("/remind 1s Drink.", id_="2", room="kitchen", thread="tea", group=True)
+        assert "Set for" in (await service.until_heard(room="kitchen"))["text"]
+        answer = await service.until_heard(room="kitchen", text="Reminder: Drink.")
+        assert answer["thread"] == "tea"
+        for number, command in enumerate(("", f" remove {secret}", f" run {secret}")):
+            await service.say(f"/schedule{command}", id_=f"3{number}", room="kitchen", group=True)
+            answer = await service.until_heard(room="kitchen")
+            assert "secret" not in answer["text"]
+            assert ("Nothing is scheduled" if not command else "not set in this group") in answer["text"]
+        await service.say("/schedule", id_="4", room="cellar")
+        assert "A secret." in (await service.until_heard(room="cellar"))["text"]
+        assert len([each for each in await service.rest() if each["text"] == "Reminder: Drink."]) == 1
+    service.close()
+
+
+async def test_nobody_sees_runs_or_removes_the_schedules_of_another(tmp_path: Path) -> None:
+    ben = "the-token-of-ben-is-long-enough"
+    async with gateway(tmp_path, settings={"people.ben.token": ben}) as running:
+        owner, guest = await running.connect(), await running.connect(ben)
+        await owner.command("/schedule every 1h A secret.")
+        id_ = logged(tmp_path)[0]["schedule"]
+        url, headers = f"{running.url}/api/schedules", {"Authorization": f"Bearer {ben}"}
+        for command in ("", f" remove {id_}", f" run {id_}"):
+            answer = await guest.command(f"/schedule{command}")
+            assert "secret" not in answer
+            assert ("You have no schedule" if command else "Nothing is scheduled") in answer
+        async with running.http.get(url, headers=headers) as response:
+            assert await response.json() == []
+        for method, place in (("DELETE", f"{url}/{id_}"), ("POST", f"{url}/{id_}/run")):
+            async with running.http.request(method, place, headers=headers) as response:
+                assert response.status == 422
+                assert "secret" not in await response.text()
+        assert [each["kind"] for each in logged(tmp_path)] == ["schedule_set"]
+    async with gateway(tmp_path, settings={"people.ben.token": ben}) as running:
+        guest = await running.connect(ben)
+        await guest.command("/remind 1h Drink.")
+        guests = logged(tmp_path)[-1]["schedule"]
+        await guest.command(f"/schedule run {guests}")
+        await until(lambda: logged(tmp_path)[-1]["kind"] == "occurrence_handed")
+    removed = logged(tmp_path)[-1]["session"]
+    assert json.loads((tmp_path / "sessions" / f"{removed}.jsonl").read_bytes().splitlines()[0])["person"] == "ben"
+
+
+async def test_what_is_due_for_a_person_who_was_removed_is_recorded_as_missed(tmp_path: Path) -> None:
+    ben = "the-token-of-ben-is-long-enough"
+    async with gateway(tmp_path, settings={"people.ben.token": ben}) as running:
+        guest = await running.connect(ben)
+        await guest.command("/remind 1s Drink.", session="other")
+    async with gateway(tmp_path) as running:
+        await until(lambda: logged(tmp_path)[-1]["kind"] in ("occurrence_missed", "occurrence_handed"))
+        assert len(running.journals()) == 1
+
+
+async def test_hostile_texts_stay_on_their_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "`**x**`\n- `aaaaaa` [a](http://evil)\u202egnp.exe\x1b[2J\x00\u2028\u200b"
+    entry = ScheduleEntry(
+        id="abc123",
+        text=hostile,
+        rule="once",
+        next="2026-11-24T17:00:00Z",
+        key="k\u202e`",
+        reminder=False,
+        handed=0,
+        missed=0,
+    )
+    monkeypatch.setattr(FixedSchedules, "ENTRY", entry)
+    listed = await ScheduleCommand().run("", StaticConversation())
+    assert len(listed.splitlines()) == 1
+    assert listed.isprintable()
+    assert listed.count("`") == 6  # the id, the conversation and the text, each whole
+    line = schedule_commands._line(entry)
+    assert line.isprintable()
+
+
+async def test_a_deletion_says_that_schedules_remain(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.command("/schedule every 1h Look.")
+        await client.command("/schedule every 1h Listen.", session="other")
+        await client.say("delete", id="d", session="main")
+        deleted = await client.until_type("deleted", id="d")
+        assert deleted["remains"][0] == "1 schedule with messages for it; `/schedule` lists them."

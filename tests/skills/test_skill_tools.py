@@ -24,6 +24,7 @@ from exuvia import (
     ToolFailed,
 )
 from gateway.config.approval_rules import ApprovalsKeys
+from gateway.config.validation import Seconds
 from gateway.conversations.approvals.gate import ApprovalGate
 from gateway.conversations.context.loaded_notes import CATALOGUE
 from plugins.commands.skill_commands import SkillsCommand
@@ -305,11 +306,13 @@ def calls(tool: str, arguments: str) -> Answer:
     return answer
 
 
-def asking(shelf: Shelf, *, lines: Sequence[bytes] = ()) -> Stage:
+def asking(shelf: Shelf, *, lines: Sequence[bytes] = (), expire: float = 3600.0) -> Stage:
     """Return a conversation whose model loads the skill `notes`; by the configuration no tool needs an approval."""
     tool: Any = LoadSkill(shelf.skills)
     model = Model(calls("skill", '{"name": "notes"}'), says("done")) if not lines else Model(says("done"))
-    return Stage(model, tool, lines=lines, workspace=shelf.workspace, approvals=ApprovalsKeys(default="allow"))
+    return Stage(
+        model, tool, lines=lines, workspace=shelf.workspace, approvals=ApprovalsKeys(default="allow", expire=Seconds(expire))
+    )
 
 
 async def open_question(stage: Stage) -> ApprovalAsked:
@@ -369,3 +372,20 @@ async def test_the_question_about_a_skill_is_the_same_after_a_crash(
         await again.until_settled()
     assert "Do it well" in again.told(ToolReturned)[0].output
     assert shelf.states() == {"notes": "admitted"}
+
+
+async def test_a_question_that_expired_while_the_gateway_was_stopped_denies_the_call_after_the_start(shelf: Shelf) -> None:
+    shelf.put("notes")
+    shelf.skills.scan()
+    stage = asking(shelf, expire=60.0)
+    async with stage.playing():
+        stage.hear("use the skill notes")
+        question = await open_question(stage)
+    lines = [line for line in stage.log.written if b'"turn_interrupted"' not in line]
+    again = asking(shelf, lines=lines, expire=60.0)
+    again.clock.move(61)
+    async with again.playing():
+        await again.until_settled()
+    (given,) = again.told(ApprovalGiven)
+    assert (given.approval, given.decision, given.by) == (question.approval, "deny", "")
+    assert shelf.states() == {"notes": "new"}

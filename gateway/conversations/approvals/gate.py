@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
@@ -146,8 +146,9 @@ class ApprovalGate:
         self._asking[asked.approval] = answer
         if question is not None and question.answer is not None:
             answer.set_result(question.answer.decision == "approve")
+        left = (datetime.fromisoformat(asked.expires) - self._clock.now()).total_seconds()
         try:
-            async with asyncio.timeout(self._settings.current.approvals.expire):
+            async with asyncio.timeout(max(0.0, left)):
                 approved = await answer
                 await self._recorder.until_durable(self._recorder.head)
                 return approved

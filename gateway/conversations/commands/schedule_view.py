@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gateway.conversations.commands.memory_view import as_command_failure
 from gateway.conversations.schedules.recurrence import described, stamp_seconds
-from gateway.conversations.schedules.schedules import Schedule, Schedules, ScheduleSet
+from gateway.conversations.schedules.schedules import Schedule, ScheduleRefused, Schedules, ScheduleSet
 from plugins.api.command import ScheduleEntry
 from sessions.events.events import MessageReceived
 
@@ -27,8 +27,7 @@ class PersonsSchedules:
     async def entries(self) -> Sequence[ScheduleEntry]:
         with as_command_failure():
             found = await self._schedules.of_person(self._message.sender)
-        shown = (each for each in found if self._message.chat != "group" or each.made.key == self._key)
-        return sorted(map(entry_of, shown), key=lambda entry: (entry.next == "", entry.next))
+        return sorted(map(entry_of, filter(self._shows, found)), key=lambda entry: (entry.next == "", entry.next))
 
     async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
         with as_command_failure():
@@ -36,11 +35,21 @@ class PersonsSchedules:
 
     async def remove(self, id_: str) -> ScheduleEntry:
         with as_command_failure():
+            await self._find(id_)
             return entry_of(await self._schedules.remove(self._message.sender, id_))
 
     async def run(self, id_: str) -> None:
         with as_command_failure():
+            await self._find(id_)
             await self._schedules.run_now(self._message.sender, id_)
+
+    async def _find(self, id_: str) -> None:
+        """Raise ScheduleRefused unless it is a schedule of the sender, and in a group one of this group."""
+        if not self._shows(await self._schedules.find(self._message.sender, id_)):
+            raise ScheduleRefused(f"The schedule {id_!r} was not set in this group; write the command where it was set.")
+
+    def _shows(self, schedule: Schedule) -> bool:
+        return self._message.chat != "group" or schedule.made.key == self._key
 
     def _wanted(self, text: str, *, reminder: bool) -> ScheduleSet:
         from gateway.conversations.schedules.parsing import parse_rule  # noqa: PLC0415 - only where somebody schedules

@@ -4,7 +4,7 @@ repeated after an interruption at any moment."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,7 +17,7 @@ import structlog
 from gateway.conversations.deletion.deletion_log import DELETIONS, DeletionFinished, SessionDeleted
 from gateway.conversations.deletion.journal_findings import JournalFindings, planned_deletion, sessions_citing
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
-from gateway.support.errors import error_fields, sentence_of
+from gateway.support.errors import Busy, error_fields, sentence_of
 from plugins.api.fact_values import FactsError, NoSuchFact
 from plugins.api.plugin_services import IndexUnusable
 from plugins.facts.facts import Facts
@@ -75,6 +75,7 @@ class Deletions:
         memory: The memory, whose index has texts of the sessions.
         facts: The facts, some of which come from sessions.
         search: The search, whose index has the messages of the sessions.
+        scheduled: Returns the number of schedules in a person's conversation with a key; may raise Busy.
         now: Returns the current time in UTC.
     """
 
@@ -88,6 +89,7 @@ class Deletions:
         memory: Memory,
         facts: Facts,
         search: ConversationSearch,
+        scheduled: Callable[[str, str], Awaitable[int]],
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -96,6 +98,7 @@ class Deletions:
         self._memory = memory
         self._facts = facts
         self._search = search
+        self._scheduled = scheduled
         self._log = LazyLog(DELETIONS, root, now, unusable="No conversation can be deleted")
         self._unfinished = 0
 
@@ -119,7 +122,7 @@ class Deletions:
         person, sessions = rows[0].person, [row.session for row in rows]
         plan = partial(planned_deletion, self._store, sessions, person=person, by=by, facts=facts)
         event, findings = await asyncio.to_thread(plan)
-        remains = _remains(findings, await self._catalog.every(person), rows)
+        remains = _remains(findings, await self._catalog.every(person), rows) + await self._schedules(person, rows[0].key)
         await (await self._log.writer()).append_durable(event)
         log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
         return BegunDeletion(event=event, findings=findings, remains=remains)
@@ -170,6 +173,13 @@ class Deletions:
                 except SessionsError as error:
                     self._unfinished += 1
                     log.error("deletion_not_finished", deletion=event.deletion, **error_fields(error))
+
+    async def _schedules(self, person: str, key: str) -> tuple[str, ...]:
+        """Return a sentence about the schedules of a conversation, if there are any."""
+        with suppress(Busy):  # `Problems` has the reason
+            if count := await self._scheduled(person, key):
+                return (f"{_counted(count, 'schedule')} with messages for it; `/schedule` lists them.",)
+        return ()
 
     async def _forget_facts(self, event: SessionDeleted, remains: list[str]) -> int:
         """Forget the facts that came from the sessions if that was requested, except pinned ones; return their number."""

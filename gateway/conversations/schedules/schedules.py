@@ -13,13 +13,13 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due, stamp_seconds
+from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.session_status import span
 from sessions.events.errors import SessionsError
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.log_writer import LogWriter
+from sessions.store.log_writer import LogWriter, stamp
 from sessions.store.protocols import Store
 
 PER_PERSON = 200
@@ -230,6 +230,10 @@ class Schedules:
         """Return a person's schedules, oldest first. Raises SchedulesUnusable."""
         return [each for each in (await self.known()).values() if each.made.person == person]
 
+    async def count(self, person: str, key: str) -> int:
+        """Return the number of a person's schedules in the conversation with a key. Raises SchedulesUnusable."""
+        return sum(each.made.key == key for each in await self.of_person(person))
+
     async def find(self, person: str, id_: str) -> Schedule:
         """Return a person's schedule. Raises ScheduleRefused, SchedulesUnusable."""
         found = (await self.known()).get(id_)
@@ -263,10 +267,15 @@ class Schedules:
         return removed
 
     async def run_now(self, person: str, id_: str) -> None:
-        """Record an occurrence out of turn, which is handed over at once. Raises ScheduleRefused, SchedulesUnusable."""
+        """Record an occurrence out of turn, which is handed over at once; one that waits already is enough.
+
+        Raises:
+            ScheduleRefused: The person has no schedule with this id.
+            SchedulesUnusable: The log cannot be read or written.
+        """
         schedule, now = await self.find(person, id_), self._now()
-        due = stamp_seconds(now)
-        if all(each.due != due for each in schedule.due):
+        due = stamp(now)  # with milliseconds, which no occurrence by the rule has
+        if not any(each.extra for each in schedule.due):
             await self._append(OccurrenceDue(schedule=id_, due=due, text=schedule.message(now, now), extra=True))
         self._changed()
 
