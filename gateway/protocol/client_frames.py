@@ -174,6 +174,13 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     session: str | None = None
 
 
+class SessionUpdate(_Frame, tag="session_update", frozen=True, kw_only=True):
+    """Something happened in a session of this person's; what it was is left out here."""
+
+    session: str
+    session_id: str
+
+
 GatewayFrame: TypeAlias = (
     Welcome
     | Accepted
@@ -183,6 +190,7 @@ GatewayFrame: TypeAlias = (
     | Output
     | Paused
     | SessionList
+    | SessionUpdate
     | HistoryPage
     | Settings
     | Forked

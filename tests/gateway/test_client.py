@@ -175,6 +175,17 @@ async def test_a_client_receives_new_events_only(tmp_path: Path) -> None:
             assert places(seen) == stored(g)[head:]
 
 
+async def test_what_others_begin_under_a_key_without_a_session_is_seen_from_its_first_message(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, talking(g.url) as (client, seen):
+        other = await g.connect()
+        await other.chat("elsewhere", session="garden")
+        await other.chat("hello")
+        await until(lambda: ends(seen) == 1)
+        await client.send("and here", message_id="m1")
+        await until(lambda: ends(seen) == 2)
+        assert places(seen) == stored(g)
+
+
 async def test_a_log_restored_to_an_earlier_state_is_followed_from_its_end(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         async with gateway(tmp_path) as g:

@@ -33,6 +33,7 @@ from gateway.protocol.client_frames import (
     Refusal,
     SessionList,
     SessionSummary,
+    SessionUpdate,
     Settings,
     Welcome,
 )
@@ -113,7 +114,8 @@ class ChatClient:
         self._patience = patience
         self._earlier = earlier
         self._dedup = EventDedup()
-        self._catching_up = False
+        self._absent = False
+        """True if the key had no session when this connection began, so that whatever comes is new."""
         self._requested: tuple[str, int] | None = None
         """The position in the last `subscribe`."""
         self._subscription = ""
@@ -292,6 +294,7 @@ class ChatClient:
     async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
         """Request missed events, then resend messages that were not accepted."""
         connection.send("sessions", id=self._number())
+        self._absent = False
         if self._dedup.position is None and not self._unaccepted:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
             await self._find_head(connection, frames)
@@ -314,6 +317,9 @@ class ChatClient:
                         if self._earlier and seen:
                             page = {"session_id": listed.session_id, "before": seen + 1, "limit": self._earlier}
                             connection.send("history", id=self._number(), session=self.session, **page)
+                        return
+                self._absent = True
+                connection.send("sessions", id=self._number(), follow=True)
                 return
 
     def _list(self, frame: SessionList) -> None:
@@ -325,6 +331,14 @@ class ChatClient:
             session_id, after = position
             self._requested, self._subscription = position, self._number()
             connection.send("subscribe", id=self._subscription, session=self.session, session_id=session_id, after=after)
+
+    def _begin(self, session: str, session_id: str) -> None:
+        """Follow the first session of the key, if others have begun it."""
+        if session == self.session and self._absent and self._connection is not None:
+            self._absent = False
+            if self._dedup.position is None:
+                self._dedup.start(session_id, 1)  # as after a message of one's own, which follows `session_opened`
+                self._subscribe(self._connection)
 
     def _number(self) -> str:
         return f"{self._name}-{next(self._numbers)}"
@@ -349,6 +363,10 @@ class ChatClient:
                 return await self._refused(frame)
             case SessionList():
                 self._list(frame)
+                for listed in frame.sessions:
+                    self._begin(listed.session, listed.session_id)
+            case SessionUpdate():
+                self._begin(frame.session, frame.session_id)
             case HistoryPage():
                 await self._signals.put(Earlier(tuple(decode(bytes(event)) for event in frame.events)))
             case Welcome() | Forked():
