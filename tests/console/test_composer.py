@@ -96,6 +96,23 @@ async def test_a_new_conversation_begins_with_the_model_and_the_options_that_wer
     assert bodies(server) == [(MODEL, "high", 0.3), (MODEL, None, 0.3)]
 
 
+async def test_an_empty_composer_has_one_line_and_the_width_of_the_text(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running, size=NARROW) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await wrote(page, "one")
+        await page.reload()
+        area = page.get_by_role("textbox", name="Message", exact=True)
+        await expect(area).to_be_focused()
+        await expect(area).to_have_attribute("placeholder", "Write a message")
+        empty = await area.evaluate("(area) => area.clientHeight")
+        await area.fill("one")
+        assert empty == await area.evaluate("(area) => area.clientHeight")
+        edges = "(part) => { const { left, right } = part.getBoundingClientRect(); return [left, right]; }"
+        text, box = [await page.locator(part).evaluate(edges) for part in (".column", ".composer .box")]
+        assert text == pytest.approx(box, abs=0.5)
+
+
 async def test_what_another_client_changes_is_shown(tmp_path: Path, browser: Browser) -> None:
     async with (
         OpenAIServer(ScriptedResponse("ok")).serving() as server,

@@ -100,6 +100,19 @@ async def test_a_new_turn_appears_in_the_plot_and_an_empty_session_says_so(tmp_p
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+async def test_a_conversation_that_has_not_begun_leads_to_its_first_message(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path / "home") as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/garden%20plan")
+        await expect(page.get_by_role("heading", name="No model has been called in this session yet.")).to_be_visible()
+        await expect(page.get_by_text("There is no session")).to_have_count(0)
+        assert await faults(page) == []
+        await page.get_by_role("link", name="Write a message").click()
+        await expect(page).to_have_url(f"{visit.url}/#/chat/garden%20plan")
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
+
+
 def kinds(journals: dict[str, list[dict[str, str]]]) -> list[str]:
     return [line["kind"] for lines in journals.values() for line in lines]
 

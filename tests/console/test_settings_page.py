@@ -96,6 +96,20 @@ async def test_every_key_is_in_one_group_and_everybody_can_use_every_group(
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
+async def test_a_warning_about_a_key_is_shown_in_its_group(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
+        page = await opened(visit, "people")
+        warning = page.locator(".settings-state")
+        await expect(warning).to_contain_text("people.ben.token is stored as plain text in config.toml;")
+        await expect(warning).not_to_contain_text("mcp.files")
+        assert str(tmp_path) not in await warning.inner_text()
+        await go(page, visit, "mcp")
+        await expect(warning).to_contain_text("mcp.files.headers")
+        await expect(warning).not_to_contain_text("people.ben.token")
+        await go(page, visit, "memory")
+        await expect(warning).to_be_empty()
+
+
 async def test_a_search_finds_keys_of_all_groups_and_a_link_opens_one(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path, file=MINE) as running, visiting(browser, running) as visit:
         page = await opened(visit, "gateway")

@@ -21,8 +21,8 @@ export function guarded(label, question, sure, act) {
 }
 
 /** Ask for a line of text; resolves to it, or to null if cancelled. */
-export function askLine(title, { label, value = "", action, limit }) {
-  const input = h("input", { id: "asked", value, maxLength: limit, autocomplete: "off" });
+export function askLine(title, { label, value = "", placeholder = "", action, limit }) {
+  const input = h("input", { id: "asked", value, placeholder, maxLength: limit, autocomplete: "off" });
   const form = h("form", { method: "dialog" }, h("h2", {}, title), h("label", { for: "asked", class: "small faint" }, label), input,
     h("div", { class: "choices" }, h("button", { type: "button", on: { click: () => dialog.close("") } }, t("Cancel")),
       h("button", { class: "primary", type: "submit", value: "done" }, action)));

@@ -34,7 +34,7 @@ export class Composer {
     };
     settings.addEventListener("change", drawSettings);
     this.models.ready.then(drawSettings);
-    this.area = h("textarea", { rows: 1, placeholder: t("Write a message, / for commands, @ for files"), "aria-label": t("Message"),
+    this.area = h("textarea", { rows: 1, placeholder: matchMedia("(max-width: 30rem)").matches ? t("Write a message") : t("Write a message, / for commands, @ for files"), "aria-label": t("Message"),
       "aria-controls": "completions", "aria-describedby": "completions-hint", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
       on: { input: () => this.onInput(), keydown: (event) => this.onKeydown(event), click: () => this.completions.show(),
         blur: () => setTimeout(() => this.onBlur(), 150) } });

@@ -121,8 +121,19 @@ class ContextPage {
       this.show(page);
       if (page.read < page.head) setTimeout(() => this.ended || this.load(), AGAIN);
     } catch (error) {
-      if (!this.ended) this.state.textContent = sentence(error);
+      if (this.ended) return;
+      const isNew = error.code === "not_found" && !this.session;
+      this.state.textContent = isNew ? "" : sentence(error);
+      if (isNew) fill(this.shown, this.nothing());
     }
+  }
+
+  /** What is shown until a model has been called. */
+  nothing() {
+    return h("div", { class: "empty" },
+      h("h2", {}, t("No model has been called in this session yet.")),
+      h("p", {}, t("The first message fills this page: what each request contained, what it used, and what was left out.")),
+      h("a", { href: `#/chat/${encodeURIComponent(this.key)}` }, t("Write a message")));
   }
 
   show(page) {
@@ -132,7 +143,7 @@ class ContextPage {
     this.state.textContent = isReading ? t("Reading the log: {percent} %", { percent: Math.floor((100 * page.read) / page.head) }) : "";
     fill(this.others, this.elsewhere(page));
     if (!page.turns.length) {
-      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : t("No model has been called in this session yet.")));
+      fill(this.shown, isReading ? null : this.nothing());
       return;
     }
     if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, this.plot.beyond, legend(page.parts));
@@ -186,7 +197,7 @@ class ContextPage {
       step(t("Earlier"), first, page.earlier),
       step(t("Later"), later, !page.newest),
       h("span", { class: "range" }, first === last ? t("Turn {first}", { first }) : t("Turns {first} to {last}", { first, last })),
-      button(t("Refresh"), () => this.load(), { class: "worded" }),
+      button(t("Refresh"), () => this.load()),
     );
   }
 

@@ -159,6 +159,13 @@ class SettingsPage {
     fill(this.content, h("p", { class: "lede", role: "status" }, count ? tn(count, "one setting found", "{count} settings found") : t("No setting has these words.")), found);
   }
 
+  /** Whether a warning is shown here: one about a key is shown in the group of that key. */
+  concerns(line) {
+    const key = line.slice(0, line.indexOf(" "));
+    const isKnown = [...this.draft.present.keys()].some((each) => key === each || key.startsWith(`${each}.`));
+    return !isKnown || groupOf(key) === this.group.id;
+  }
+
   /** A sentence of the gateway, with a link to the key that it begins with. */
   linked(line) {
     const key = line.slice(0, line.indexOf(" "));
@@ -183,7 +190,7 @@ class SettingsPage {
         report.fault ? t("The gateway keeps an earlier configuration: {reason}", { reason: report.fault }) : "",
         report.waiting.length ? t("These keys wait for a restart: {keys}.", { keys: report.waiting.join(", ") }) : "",
         ...report.faults.filter((fault) => !report.fault?.includes(fault)),
-        ...report.warnings,
+        ...report.warnings.filter((line) => this.concerns(line)).map((line) => line.replaceAll(report.file, report.file.split(/[\\/]/).pop())),
       ];
       fill(this.state, lines.filter(Boolean).map((line) => h("p", { class: line === lines[1] || report.faults.includes(line) ? "wrong" : "note" }, this.linked(line))));
     }

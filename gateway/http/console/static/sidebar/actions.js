@@ -31,8 +31,8 @@ export class Actions {
   }
 
   async rename(conversation) {
-    const title = await askLine(t("Rename the conversation"), { label: t("Title"), value: conversation.shown.title, action: t("Rename"),
-      limit: LONGEST_TITLE });
+    const title = await askLine(t("Rename the conversation"), { label: t("Title"), value: conversation.shown.title,
+      placeholder: readable(conversation.name), action: t("Rename"), limit: LONGEST_TITLE });
     if (title !== null) await this.each(conversation.rows, (row) => ({ type: "rename", session: row.session, title }));
   }
 
