@@ -607,19 +607,21 @@ def list_schedules(home: Path | None, *, as_json: bool) -> None:
 
 @schedule.command("add")
 @click.argument("time")
-@click.argument("text")
+@click.argument("text", nargs=-1, required=True)
 @click.option("--session", default="main", show_default=True, metavar="KEY", help="The conversation.")
 @click.option("--reminder", is_flag=True, help="A note to you instead of a task.")
 @home_option
 @json_option
-def add_schedule(time: str, text: str, home: Path | None, *, session: str, reminder: bool, as_json: bool) -> None:
+def add_schedule(
+    time: str, text: tuple[str, ...], home: Path | None, *, session: str, reminder: bool, as_json: bool
+) -> None:
     """Put TEXT into a conversation at a TIME.
 
     TIME is, for example, "10m", "18:00", "2026-12-24 18:00", "every 2h", or a cron line such as "0 9 * * 1-5"."""
     from gateway.cli.sessions import schedule_commands as commands
 
     call = invocation(existing_home(home), None, as_json=as_json)
-    end(lambda: commands.add(call, f"{time} {text}", session=session, reminder=reminder))
+    end(lambda: commands.add(call, " ".join((time, *text)), session=session, reminder=reminder))
 
 
 @schedule.command("remove")

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.cli.main import cli
 from gateway.cli.sessions import schedule_commands
 from gateway.conversations.channels import channel_runner
 from gateway.conversations.routing.chat import Chat
@@ -39,7 +41,7 @@ from plugins.api.command import CommandFailed, ScheduleEntry
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
 from tests.gateway.elsewhere import LINES, Elsewhere
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
 from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
@@ -334,6 +336,15 @@ async def test_a_reminder_comes_once_into_the_conversation_and_is_answered(tmp_p
         await until(lambda: logged(tmp_path)[-1]["kind"] == "occurrence_handed")
         assert logged(tmp_path)[-1]["seq"] == received["event"]["seq"]
         assert "Nothing is scheduled" in await client.command("/schedule")
+
+
+async def test_the_words_of_the_text_need_no_quotes_on_the_command_line(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        added = ["schedule", "add", "10m", "Call", "Ana", "--home", str(tmp_path)]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, added, env={"EXUVIA_TOKEN": TOKEN})
+        assert (result.exit_code, result.output[:4]) == (0, "Set:"), result.output
+        assert "Call Ana" in await client.command("/schedule")
 
 
 async def test_what_a_stop_interrupted_is_handed_over_by_the_next_start_and_not_twice(
