@@ -37,7 +37,7 @@ from gateway.conversations.schedules.schedules import (
     SchedulesUnusable,
     fold_schedule,
 )
-from plugins.api.command import CommandFailed, ScheduleEntry
+from plugins.api.command import CommandFailed, ConversationView, ScheduleEntry
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
 from tests.gateway.elsewhere import LINES, Elsewhere
@@ -451,6 +451,21 @@ async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None
         assert "Begin with a time" in await client.command("/remind me")
         assert "A command cannot be scheduled" in await client.command("/schedule 1h /compact")
         assert "Write the text" in await client.command("/remind 10m")
+
+
+async def test_a_command_that_a_crash_repeats_sets_one_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Remind.run
+
+    async def twice(self: Remind, argument: str, conversation: ConversationView) -> str:
+        assert await run(self, argument, conversation) == await run(self, argument, conversation)
+        return "Both."
+
+    monkeypatch.setattr(Remind, "run", twice)
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert await client.command("/remind 18:00 Drink.") == "Both."
+        assert await client.command("/remind 18:00 Drink.") == "Both."
+        assert [each["kind"] for each in logged(tmp_path)] == ["schedule_set"] * 2
 
 
 async def test_the_schedules_of_a_person_are_their_own() -> None:

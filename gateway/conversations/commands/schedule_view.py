@@ -68,6 +68,7 @@ class PersonsSchedules:
             chat=message.chat,
             reply_to=message.reply_to,
             thread=message.thread,
+            message=message.id,
         )
 
 

@@ -49,7 +49,8 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """`text` is to be put into the conversation `key` of a `person` by a rule.
 
     The answer goes to where the schedule was set: `channel`, `chat`, `reply_to` and `thread` are as in `message_received`.
-    `client` set it. A `reminder` is a note to the person and not a task for the model.
+    `client` set it. A `reminder` is a note to the person and not a task for the model. `message` is the id of the command's
+    message, which a crash may make the gateway run again; empty for other requests.
     """
 
     schedule: str
@@ -64,6 +65,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     chat: Literal["private", "group"] = "private"
     reply_to: str = ""
     thread: str = ""
+    message: str = ""
 
 
 class ScheduleRemoved(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_removed"):
@@ -242,8 +244,17 @@ class Schedules:
         return found
 
     async def set(self, wanted: ScheduleSet) -> Schedule:
-        """Set a schedule durably, under a new id. Raises ScheduleRefused, SchedulesUnusable."""
+        """Set a schedule durably, under a new id, or return the one that the same message has set.
+
+        Raises:
+            ScheduleRefused: It is not valid, or the person has too many.
+            SchedulesUnusable: The log cannot be read or written.
+        """
         known = await self.known()
+        command = wanted.person, wanted.key, wanted.message
+        for schedule in known.values() if wanted.message else ():
+            if (schedule.made.person, schedule.made.key, schedule.made.message) == command:
+                return schedule
         if not wanted.text.strip():
             raise ScheduleRefused("Write the text after the time.")
         if len(wanted.text.encode()) > TEXT_BYTES:
