@@ -715,7 +715,7 @@ async def test_pictures_and_files_are_sent(telegram: TelegramServer, tmp_path: P
         (Fault(502, "Bad Gateway", after=True), DeliveryUnknown),
         (Fault(), DeliveryUnknown),
         (Fault(after=True), DeliveryUnknown),
-        (Fault(401, "Unauthorized"), PluginError),
+        (Fault(401, "Unauthorized"), SettingsRefused),
     ],
 )
 async def test_errors_of_sending(telegram: TelegramServer, tmp_path: Path, fault: Fault, expected: type[Exception]) -> None:

@@ -98,6 +98,7 @@ def test_a_time_is_read_and_the_text_after_it(text: str, rule: Rule, rest: str) 
         ("2026-02-30 10:00 Drink", "no such time"),
         ("2026-11-24 10:00 Drink", "in the past"),
         ("today 10:00 Drink", "in the past"),
+        (f"{'0,' * 200}0 9 * * 1-5 Mails", "Begin with a time"),
         ("0 0 30 2 * Never", "Begin with a time|never comes"),
         ("99999 days Drink", "ten years"),
         ("999999999w999999999w999999999w Drink", "ten years"),

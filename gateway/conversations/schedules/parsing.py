@@ -11,6 +11,9 @@ from gateway.conversations.schedules.schedules import ScheduleRefused
 SHORTEST = 60
 """Minimum seconds of an interval."""
 
+LONGEST_LINE = 200
+"""Maximum characters of a cron line."""
+
 LONGEST = timedelta(days=3660)
 """Maximum time from now to the first occurrence."""
 
@@ -55,7 +58,7 @@ def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
         if seconds < SHORTEST:
             raise ScheduleRefused("Write an interval of at least one minute, such as `every 30m`.")
         return Every(seconds, stamp_seconds(now)), text[end:]
-    if (line := _CRON.match(text)) and _is_cron(line[1]):
+    if (line := _CRON.match(text)) and len(line[1]) <= LONGEST_LINE and _is_cron(line[1]):
         return Cron(" ".join(line[1].split()), zone), text[line.end() :]
     found = _IN.match(text)
     seconds, end = _duration(text, found.end() if found else 0)
