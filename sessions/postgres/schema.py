@@ -35,6 +35,40 @@ MIGRATIONS = (
         END LOOP;
     END $$;
     """,
+    """
+    CREATE TABLE gateway (
+        id text COLLATE "C" PRIMARY KEY,
+        url text NOT NULL DEFAULT '',
+        beat bigint NOT NULL DEFAULT 0,
+        dead boolean NOT NULL DEFAULT false,
+        draining boolean NOT NULL DEFAULT false,
+        version text NOT NULL DEFAULT '',
+        config_digest text NOT NULL DEFAULT '',
+        began timestamptz NOT NULL DEFAULT now(),
+        ended timestamptz,
+        UNIQUE (id, dead)
+    ) WITH (fillfactor = 50);
+    COMMENT ON TABLE gateway IS 'a row for each incarnation of a gateway; one that is dead never writes again';
+    COMMENT ON COLUMN gateway.url IS 'the address for other gateways, empty until it listens';
+    COMMENT ON COLUMN gateway.dead IS
+        'part of a unique key: setting it waits for all statements that hold the row FOR KEY SHARE, which a beat does not';
+    CREATE TABLE chat (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        person text COLLATE "C" NOT NULL,
+        key text COLLATE "C" NOT NULL,
+        epoch bigint NOT NULL DEFAULT 0,
+        holder text COLLATE "C",
+        unsettled boolean NOT NULL DEFAULT false,
+        UNIQUE (person, key)
+    ) WITH (fillfactor = 70);
+    COMMENT ON COLUMN chat.epoch IS 'grows with each owner';
+    COMMENT ON COLUMN chat.holder IS 'the gateway that may write its sessions';
+    COMMENT ON COLUMN chat.unsettled IS 'true unless its last owner gave it up with nothing left to finish';
+    CREATE INDEX chat_held ON chat (holder) WHERE holder IS NOT NULL;
+    CREATE INDEX chat_unowned ON chat (id) WHERE unsettled AND holder IS NULL;
+    CREATE TABLE cluster (single boolean PRIMARY KEY DEFAULT true CHECK (single), secret bytea NOT NULL);
+    COMMENT ON TABLE cluster IS 'one row with the secret by which the gateways authenticate each other';
+    """,
 )
 """The statements of each version of the tables, from 1."""
 
