@@ -96,6 +96,7 @@ def _read_row(logs: LogReader, session: str, stamp: Stamp) -> SessionRow:
         session=began.session,
         key=began.key,
         person=began.person,
+        agent=began.agent,
         opened_at=began.at,
         succeeds=began.succeeds,
         head=last.seq,

@@ -21,6 +21,9 @@ from sessions.events.tokens import TokenFeatures
 FORMAT = 1
 """The version of the line format, written in each `session_opened`."""
 
+MAIN_AGENT = "main"
+"""The agent of sessions that name none."""
+
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """Base class of all events; each kind sets its `tag`."""
@@ -60,7 +63,7 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     """The first event of every journal.
 
     `key` is the `person`'s name for the conversation. `calibrations` holds what the previous session learned about each
-    `provider:model`, in the order of `Calibration.factors`.
+    `provider:model`, in the order of `Calibration.factors`. `agent` answers in this session; it never changes.
     """
 
     format: int
@@ -69,6 +72,7 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     person: str
     succeeds: Succession | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
+    agent: str = MAIN_AGENT
 
 
 class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):

@@ -106,6 +106,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "session": event.session,
                 "key": event.key,
                 "person": event.person,
+                "agent": event.agent,
                 "opened_at": recorded.at,
                 "succeeds": event.succeeds,
                 "counts": _initial_sizes(event.calibrations),

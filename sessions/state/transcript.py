@@ -12,6 +12,7 @@ import msgspec
 
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
+    MAIN_AGENT,
     ActionPattern,
     ApprovalAsked,
     ApprovalGiven,
@@ -27,7 +28,7 @@ from sessions.state.persistent_list import PersistentList, plain
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
-FOLD = 18
+FOLD = 19
 """The version of the fold. A checkpoint of another version is ignored."""
 
 
@@ -221,6 +222,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     key: str = ""
     person: str = ""
+    agent: str = MAIN_AGENT
+    """The agent that answers."""
     opened_at: str = ""
     succeeds: Succession | None = None
     head: int = 0

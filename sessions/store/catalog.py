@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from sessions.events.events import Succession
+from sessions.events.events import MAIN_AGENT, Succession
 from sessions.state.transcript import PINNED, ForkOrigin, Transcript
 from sessions.store.protocols import Position
 from sessions.store.receipts import Receipts
@@ -47,7 +47,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     The rest is for lists of conversations: `title` is empty if there is none, `beginning` is that of the first message,
     `replied` the seq of the newest answer, `used` the time of the newest message or answer, `origin` the session that a fork
-    continues, `channel` where the conversation began, empty for `websocket`.
+    continues, `channel` where the conversation began, empty for `websocket`, `agent` the agent that answers.
     """
 
     session: str
@@ -69,6 +69,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     channel: str = ""
     used: str = ""
     beginning: str = ""
+    agent: str = MAIN_AGENT
 
     @property
     def name(self) -> Name:
@@ -92,6 +93,7 @@ def listed_fields(transcript: Transcript) -> dict[str, Any]:
         "used": transcript.used,
         "origin": transcript.origin,
         "beginning": transcript.beginning,
+        "agent": transcript.agent,
         "channel": "" if transcript.channel == WEBSOCKET else transcript.channel,
     }
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from sessions.events.codec import FIRST, InvalidLine, decode, seq_of, verify
-from sessions.events.events import FORMAT, Recorded, SessionForked, SessionOpened, Succession
+from sessions.events.events import FORMAT, MAIN_AGENT, Recorded, SessionForked, SessionOpened, Succession
 from sessions.store.protocols import START, Lines
 
 FIRST_LINE = 64 * 1024
@@ -38,6 +38,7 @@ class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):
     succeeds: Succession | None = None
     parent: str = ""
     seq: int = 1
+    agent: str = MAIN_AGENT
 
 
 def read_header(lines: Lines) -> JournalHeader:
@@ -56,13 +57,26 @@ def read_header(lines: Lines) -> JournalHeader:
     if opened.format > FORMAT:
         raise InvalidLine(f"its format is {opened.format}, but this version supports only up to {FORMAT}")
     if opened.session == session:
-        return JournalHeader(session=session, key=opened.key, person=opened.person, at=recorded.at, succeeds=opened.succeeds)
+        return JournalHeader(
+            session=session,
+            key=opened.key,
+            person=opened.person,
+            at=recorded.at,
+            succeeds=opened.succeeds,
+            agent=opened.agent,
+        )
     forked = _fork(lines)
     if forked is None or not isinstance(forked.event, SessionForked):
         raise InvalidLine(f"it is the journal of {opened.session}, renamed")
     event = forked.event
     return JournalHeader(
-        session=session, key=event.key, person=opened.person, at=forked.at, parent=event.parent, seq=forked.seq
+        session=session,
+        key=event.key,
+        person=opened.person,
+        at=forked.at,
+        parent=event.parent,
+        seq=forked.seq,
+        agent=opened.agent,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
+from sessions.events.events import MAIN_AGENT
 from sessions.store.catalog import Catalog, SessionRow
 
 
@@ -24,7 +25,7 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     `created` is the time of the key's first session, `at` that of the last event, `used` that of the newest message or
     answer unless it is the last event. `beginning` is that of the first message while there is no title. `replied` is the
     seq of the newest answer, `channel` is where the conversation began unless that is the websocket, `question` the
-    seq of the oldest open question.
+    seq of the oldest open question, `agent` the agent that answers, unless it is `main`.
     """
 
     session: str
@@ -42,6 +43,7 @@ class ListedConversation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fa
     origin: Origin | None = None
     channel: str = ""
     question: int | None = None
+    agent: str = ""
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,7 @@ def listed_conversations(catalog: Catalog, rows: Iterable[SessionRow], running: 
             used=row.used if row.used != row.at else "",
             origin=_origin(row, catalog.row(row.origin.session)) if row.origin else None,
             channel=row.channel,
+            agent="" if row.agent == MAIN_AGENT else row.agent,
         )
         for row in rows
     ]

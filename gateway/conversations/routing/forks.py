@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime
 
 from plugins.api.context import Clock
+from sessions.events.events import MAIN_AGENT
 from sessions.state.transcript import ForkOrigin
 from sessions.store.catalog import Catalog, Name, SessionRow
 from sessions.store.fork import Fork, ForkRefused, fork, fork_key
@@ -67,5 +68,6 @@ def _row(name: Name, made: Fork, now: datetime, parent: SessionRow | None) -> Se
         closed=False,
         title=parent.title if parent else "",
         beginning=parent.beginning if parent else "",
+        agent=parent.agent if parent else MAIN_AGENT,
         origin=ForkOrigin(session=made.parent, seq=made.parent_seq),
     )
