@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from plugins.api.command import RememberedApproval as RememberedApproval
     from plugins.api.command import SamplingState as SamplingState
     from plugins.api.command import ScheduleEntry as ScheduleEntry
+    from plugins.api.command import ScheduleOptions as ScheduleOptions
     from plugins.api.command import SchedulesView as SchedulesView
     from plugins.api.command import ShownChanges as ShownChanges
     from plugins.api.command import ShownSkill as ShownSkill
@@ -235,7 +236,8 @@ _NAMES = {
     "plugins.api.command": "AdmittedSender ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry"
     " ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView"
     " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
-    " QueueState RememberedApproval SamplingState ScheduleEntry SchedulesView ShownChanges ShownSkill SkillEntry SkillsView",
+    " QueueState RememberedApproval SamplingState ScheduleEntry ScheduleOptions SchedulesView ShownChanges ShownSkill"
+    " SkillEntry SkillsView",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

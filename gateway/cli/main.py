@@ -608,20 +608,58 @@ def list_schedules(home: Path | None, *, as_json: bool) -> None:
 @schedule.command("add")
 @click.argument("time")
 @click.argument("text", nargs=-1, required=True)
-@click.option("--session", default="main", show_default=True, metavar="KEY", help="The conversation.")
+@click.option("--session", default="", metavar="KEY", help="The conversation; main if nothing else is named.")
+@click.option("--to", default="", metavar="CHANNEL:CHAT", help="Where the answers go, such as telegram:1234.")
+@click.option("--zone", default="", metavar="NAME", help="The time zone, such as Europe/Berlin.")
+@click.option("--missed", type=click.Choice(("once", "skip", "all")), default="once", help="If it was missed.")
+@click.option("--within", default="", metavar="TIME", help="How late a missed one may come with once, such as 2h.")
 @click.option("--reminder", is_flag=True, help="A note to you instead of a task.")
 @home_option
 @json_option
 def add_schedule(
-    time: str, text: tuple[str, ...], home: Path | None, *, session: str, reminder: bool, as_json: bool
+    time: str, text: tuple[str, ...], home: Path | None, *, reminder: bool, as_json: bool, **options: str
 ) -> None:
     """Put TEXT into a conversation at a TIME.
 
     TIME is, for example, "10m", "18:00", "2026-12-24 18:00", "every 2h", or a cron line such as "0 9 * * 1-5"."""
     from gateway.cli.sessions import schedule_commands as commands
+    from plugins.api.command import ScheduleOptions
 
     call = invocation(existing_home(home), None, as_json=as_json)
-    end(lambda: commands.add(call, " ".join((time, *text)), session=session, reminder=reminder))
+    end(lambda: commands.add(call, " ".join((time, *text)), ScheduleOptions(**options), reminder=reminder))
+
+
+@schedule.command("show")
+@click.argument("schedule_id", metavar="ID")
+@home_option
+@json_option
+def show_schedule(schedule_id: str, home: Path | None, *, as_json: bool) -> None:
+    """Show one schedule in full, with its next times."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.show(invocation(existing_home(home), None, as_json=as_json), schedule_id))
+
+
+@schedule.command("pause")
+@click.argument("schedule_id", metavar="ID")
+@home_option
+@json_option
+def pause_schedule(schedule_id: str, home: Path | None, *, as_json: bool) -> None:
+    """Pause a schedule: nothing of it is due until it is resumed."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.pause(invocation(existing_home(home), None, as_json=as_json), schedule_id))
+
+
+@schedule.command("resume")
+@click.argument("schedule_id", metavar="ID")
+@home_option
+@json_option
+def resume_schedule(schedule_id: str, home: Path | None, *, as_json: bool) -> None:
+    """Resume a paused schedule."""
+    from gateway.cli.sessions import schedule_commands as commands
+
+    end(lambda: commands.resume(invocation(existing_home(home), None, as_json=as_json), schedule_id))
 
 
 @schedule.command("remove")

@@ -190,12 +190,13 @@ GATEWAY_KEYS = frozenset(ChannelKeys.__struct_fields__) - {"settings"}
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a person besides the owner.
 
-    `name` is the displayed name, None for the name of the table. The table `owner` may set a name only: the owner's
-    token is the gateway's.
+    `name` is the displayed name, None for the name of the table. `timezone` is the zone of the times that this person
+    writes and is shown, None for `agent.timezone`. The table `owner` may set no token: the owner's is the gateway's.
     """
 
     token: Secret | None = None
     name: _Text | None = None
+    timezone: Timezone | None = None
 
 
 Permission: TypeAlias = Literal["search", "read", "send"]

@@ -58,6 +58,11 @@ class Settings:
         name = self.current.agent.timezone
         return ZoneInfo(name) if name else None
 
+    def zone_of(self, person: str) -> str:
+        """Return the name of a person's time zone; "" for the system's."""
+        keys = self.current.people.get(person)
+        return str((keys and keys.timezone) or self.current.agent.timezone or "")
+
     def offer(self, config: Config) -> set[str]:
         """Apply a configuration as far as possible without a restart; return the keys that changed."""
         before = self.current

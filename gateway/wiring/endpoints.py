@@ -171,7 +171,7 @@ class _LazyEndpoints:
         from gateway.http.console.conversation_endpoints import ScheduleEndpoints  # noqa: PLC0415 - not at the start
 
         services = self._gateway.dependencies.command_services
-        return ScheduleEndpoints(services.schedules, services.settings, services.clock)
+        return ScheduleEndpoints(services.schedules, services.settings, services.senders, services.clock)
 
     @cached_property
     def doctor(self) -> SelfExamination:
@@ -229,7 +229,10 @@ def console_endpoints(
         Endpoint("DELETE", PAIRING, owner_only(_later(lambda: of.channels.unpair))),
         Endpoint("GET", "/api/schedules", _later(lambda: of.schedules.listed)),
         Endpoint("POST", "/api/schedules", _later(lambda: of.schedules.add)),
+        Endpoint("GET", SCHEDULE, _later(lambda: of.schedules.show)),
         Endpoint("POST", SCHEDULE + "/run", _later(lambda: of.schedules.run)),
+        Endpoint("POST", SCHEDULE + "/pause", _later(lambda: of.schedules.pause)),
+        Endpoint("POST", SCHEDULE + "/resume", _later(lambda: of.schedules.resume)),
         Endpoint("DELETE", SCHEDULE, _later(lambda: of.schedules.remove)),
         Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
         Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),

@@ -494,10 +494,18 @@ class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Its id.
         text: The text that is put into the conversation.
-        rule: When, in words, such as `every 2 h`.
+        rule: When, in short, such as `every 2 h` or `cron 0 9 * * 1-5`.
+        words: The same in words.
         next: The next time (RFC 3339, UTC); empty if there is none.
+        upcoming: The next times, where one schedule is shown.
+        zone: The name of the time zone of its times of day; empty for the system's.
         key: The conversation.
+        to: The channel and the chat that the answers go to, such as `telegram:1234`; empty for the conversation itself.
         reminder: True for a note to the person, False for a task.
+        missed_policy: `once`, `skip` or `all`: what becomes of missed occurrences.
+        within: How late the newest missed occurrence of a repeated task may come with `once`, in seconds.
+        at: When it was set (RFC 3339, UTC).
+        paused: True until it is resumed.
         handed, missed: How many occurrences became messages, and how many did not.
     """
 
@@ -506,24 +514,60 @@ class ScheduleEntry(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     next: str
     key: str
+    words: str = ""
+    upcoming: tuple[str, ...] = ()
+    zone: str = ""
+    to: str = ""
     reminder: bool = False
+    missed_policy: str = "once"
+    within: int = 3600
+    at: str = ""
+    paused: bool = False
     handed: int = 0
     missed: int = 0
+
+
+class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule does differently, as a person writes it; what is empty is as usual.
+
+    Attributes:
+        missed: `once`, `skip` or `all`: what becomes of missed occurrences.
+        within: How late the newest missed occurrence of a repeated task may come with `once`, such as `2h`.
+        zone: The name of the time zone of its times of day.
+        session: The conversation.
+        to: The channel and the chat that the answers go to, such as `telegram:1234`.
+    """
+
+    missed: str = ""
+    within: str = ""
+    zone: str = ""
+    session: str = ""
+    to: str = ""
 
 
 class SchedulesView(Protocol):
     """A person's schedules. In a group only those of its conversation are shown. Every method raises CommandFailed."""
 
+    @property
+    def zone(self) -> str:
+        """The name of the person's time zone; empty for the system's."""
+        ...
+
     async def entries(self) -> Sequence[ScheduleEntry]:
         """Return the schedules, the next one first."""
         ...
 
-    async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
-        """Schedule a text for this conversation.
+    async def show(self, id_: str) -> ScheduleEntry:
+        """Return a schedule with its next times."""
+        ...
+
+    async def add(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry:
+        """Schedule a text, for this conversation unless the options name another one.
 
         Args:
             text: The time, such as `10m`, `18:00`, `every 2h` or a cron line, and the text after it.
             reminder: True for a note to the person, False for a task.
+            options: What it does differently.
         """
         ...
 
@@ -533,6 +577,14 @@ class SchedulesView(Protocol):
 
     async def run(self, id_: str) -> None:
         """Put the text into the conversation now, out of turn."""
+        ...
+
+    async def pause(self, id_: str) -> ScheduleEntry:
+        """Pause a schedule: nothing of it is due until it is resumed."""
+        ...
+
+    async def resume(self, id_: str) -> ScheduleEntry:
+        """Resume a paused schedule."""
         ...
 
 

@@ -41,6 +41,7 @@ from plugins.api.command import (
     RememberedApproval,
     SamplingState,
     ScheduleEntry,
+    ScheduleOptions,
     SchedulesView,
     SkillsView,
 )
@@ -123,7 +124,17 @@ class FixedSchedules:
     async def entries(self) -> Sequence[ScheduleEntry]:
         return [self.ENTRY]
 
-    async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
+    @property
+    def zone(self) -> str:
+        """Return UTC."""
+        return "UTC"
+
+    async def show(self, id_: str) -> ScheduleEntry:
+        """Return the schedule."""
+        return self.ENTRY
+
+    async def add(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry:
+        """Record the text."""
         self._done.append(("remind" if reminder else "schedule", text))
         return self.ENTRY
 
@@ -133,6 +144,16 @@ class FixedSchedules:
 
     async def run(self, id_: str) -> None:
         self._done.append(("run", id_))
+
+    async def pause(self, id_: str) -> ScheduleEntry:
+        """Record that the schedule was paused."""
+        self._done.append(("pause", id_))
+        return self.ENTRY
+
+    async def resume(self, id_: str) -> ScheduleEntry:
+        """Record that the schedule was resumed."""
+        self._done.append(("resume", id_))
+        return self.ENTRY
 
 
 class NoPairings:

@@ -22,16 +22,19 @@ from gateway.conversations.routing.chat import Chat
 from gateway.conversations.schedules import recurrence, scheduler
 from gateway.conversations.schedules.parsing import parse_rule
 from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, described, occurrences, stamp_seconds
-from gateway.conversations.schedules.scheduler import AT_ONCE, WINDOW, Scheduler, missed_and_due
+from gateway.conversations.schedules.scheduler import AT_ONCE, Scheduler, missed_and_due
 from gateway.conversations.schedules.schedules import (
+    WINDOW_SECONDS,
     Known,
     OccurrenceDue,
     OccurrenceHanded,
     OccurrenceMissed,
     Schedule,
     ScheduleEvent,
+    SchedulePaused,
     ScheduleRefused,
     ScheduleRemoved,
+    ScheduleResumed,
     Schedules,
     ScheduleSet,
     SchedulesUnusable,
@@ -41,10 +44,11 @@ from plugins.api.command import CommandFailed, ConversationView, ScheduleEntry
 from plugins.commands.schedule_commands import Remind, ScheduleCommand
 from plugins.testing.command_checks import CommandConformance, FixedSchedules, StaticConversation
 from tests.gateway.elsewhere import LINES, Elsewhere
-from tests.gateway.gateways import TOKEN, gateway
+from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.shelf import Shelf
 from tests.waiting import DEADLINE, VirtualTime, deadline, until
 
+WINDOW = timedelta(seconds=WINDOW_SECONDS)
 BERLIN = "Europe/Berlin"
 NOW = datetime(2026, 11, 24, 10, 30, 15, tzinfo=UTC)  # 11:30:15 in Berlin, a Tuesday
 
@@ -452,6 +456,129 @@ async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None
         assert "Begin with a time" in await client.command("/remind me")
         assert "A command cannot be scheduled" in await client.command("/schedule 1h /compact")
         assert "Write the text" in await client.command("/remind 10m")
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+async def shown(running: Gateway, **body: Any) -> dict[str, Any]:
+    """Set a schedule over HTTP, and return what is shown of it, or the error."""
+    url, headers = f"{running.url}/api/schedules", {"Authorization": f"Bearer {TOKEN}"}
+    async with running.http.post(url, json=body, headers=headers) as response:
+        made: dict[str, Any] = await response.json()
+        if response.status != 200:
+            return made
+    async with running.http.get(f"{url}/{made['id']}", headers=headers) as response:
+        full: dict[str, Any] = await response.json()
+        return full
+
+
+async def test_a_schedule_is_shown_with_its_options_and_its_next_times(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        made = await shown(running, text="0 9 * * 1-5 Look.", zone="Asia/Tokyo", missed="all", within="2h", session="work")
+        assert (made["zone"], made["missed_policy"], made["within"], made["key"]) == ("Asia/Tokyo", "all", 7200, "work")
+        assert made["words"] == "At 09:00 on Monday through Friday"
+        assert len(made["upcoming"]) == 5
+        assert all(each.endswith("T00:00:00Z") for each in made["upcoming"])
+        assert made["upcoming"][0] == made["next"]
+        client = await running.connect()
+        text = await client.command(f"/schedule show {made['id']}")
+        assert "At 09:00 on Monday through Friday" in text
+        assert "the newest 20 come late" in text
+        home = ("--home", str(tmp_path))
+        result = await asyncio.to_thread(
+            CliRunner().invoke, cli, ["schedule", "show", made["id"], *home], env={"EXUVIA_TOKEN": TOKEN}
+        )
+        assert "09:00 JST" in result.output, result.output
+        assert "You have no schedule" in await client.command("/schedule show nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"zone": "Mars/Base"}, "no time zone"),
+        ({"zone": "../etc/passwd"}, "no time zone"),
+        ({"missed": "never"}, "once"),
+        ({"within": "1s"}, "one minute"),
+        ({"within": "2 apples"}, "one minute"),
+        ({"to": "pigeon:1"}, "no channel"),
+        ({"to": "telegram"}, "no channel"),
+    ],
+)
+async def test_options_that_do_not_exist_set_nothing(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+    async with gateway(tmp_path) as running:
+        assert sentence in str(await shown(running, text="every 2h Look.", **options))
+        assert logged(tmp_path) == []
+
+
+async def test_options_stand_before_the_time_in_a_chat(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert "Set for" in await client.command("/schedule --missed=skip —session work 0 9 * * * Look.")
+        made = logged(tmp_path)[-1]
+        assert (made["missed"], made["key"], made["text"]) == ("skip", "work", "Look.")
+        assert "Begin with a time" in await client.command("/schedule --colour red 10m Look.")
+
+
+async def test_times_are_in_the_zone_of_their_person(tmp_path: Path) -> None:
+    ben = "the-token-of-ben-is-long-enough"
+    people = {"people.ben.token": ben, "people.ben.timezone": "Asia/Tokyo", "agent.timezone": "UTC"}
+    async with gateway(tmp_path, settings=people) as running:
+        owner, guest = await running.connect(), await running.connect(ben)
+        assert " 09:00 (cron 0 9 * * * (UTC))" in await owner.command("/schedule 0 9 * * * Look.")
+        assert " 09:00 (cron 0 9 * * * (Asia/Tokyo))" in await guest.command("/schedule 0 9 * * * Look.")
+        assert " 09:00." in await guest.command("/remind 09:00 Look.")
+        assert logged(tmp_path)[-1]["rule"]["at"].endswith("T00:00:00Z")
+
+
+async def test_what_is_paused_is_not_due_until_it_is_resumed(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.command("/remind 1s Drink.")
+        id_ = logged(tmp_path)[-1]["schedule"]
+        assert "is paused" in await client.command(f"/schedule pause {id_}")
+        assert "paused" in await client.command("/schedule")
+        assert "is resumed" in await client.command(f"/schedule resume {id_}")
+        await client.until(lambda f: f["type"] == "event" and "Drink." in f["event"].get("text", ""))
+        kinds = ["schedule_set", "schedule_paused", "schedule_resumed", "occurrence_due", "occurrence_handed"]
+        await until(lambda: [each["kind"] for each in logged(tmp_path)] == kinds)
+
+
+def test_a_pause_is_not_made_up_for() -> None:
+    simulation = Simulation(Every(3600, stamp_seconds(NOW)), NOW, "all", reminder=False)
+    simulation.append(SchedulePaused(schedule="s", by="owner"))
+    simulation.now += timedelta(hours=5, minutes=30)
+    simulation.round(100)
+    assert simulation.known["s"].next() is None
+    simulation.append(ScheduleResumed(schedule="s", by="owner"))
+    simulation.round(100)
+    assert (simulation.messages, simulation.missed) == ({}, [])
+    simulation.now += timedelta(minutes=30)
+    simulation.round(100)
+    assert list(simulation.messages) == [stamp_seconds(NOW + timedelta(hours=6))]
+
+
+async def test_answers_go_to_the_chat_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
+    monkeypatch.setattr(channel_runner, "PAUSES", (0.05,))
+    service = Elsewhere()
+    await service.open()
+    ben = "the-token-of-ben-is-long-enough"
+    senders = '[plugins]\nallow = ["lines"]\nsenders = { "lines:ana" = "owner", "lines:ben" = "ben" }\n'
+    file = f"{senders}[plugins.lines]\nport = {service.port}\n"
+    settings = {"agent.model": "scripted:echo", "people.ben.token": ben}
+    async with gateway(tmp_path / "home", file=file, settings=settings) as running:
+        client, guest = await running.connect(), await running.connect(ben)
+        assert "Set for" in await client.command("/remind --to lines:cellar 1s Drink.")
+        assert (await service.until_heard(room="cellar"))["text"] == "Reminder: Drink."
+        made = logged(tmp_path / "home")[0]
+        assert (made["chat"], made["key"], made["reply_to"]) == ("group", "lines:cellar", "cellar")
+        assert "Only the owner" in await guest.command("/remind --to lines:cellar 1s Eat.")
+        assert "Set for" in await guest.command("/remind --to lines:ben 1s Eat.")
+        assert (await service.until_heard(room="ben"))["text"] == "Reminder: Eat."
+        await service.say("/remind --session main 1s Leave.", id_="9", room="kitchen", group=True)
+        assert "for this group" in (await service.until_heard(room="kitchen"))["text"]
+    service.close()
 
 
 async def test_a_command_that_a_crash_repeats_sets_one_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

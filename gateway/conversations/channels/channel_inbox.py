@@ -207,10 +207,15 @@ class GatewayChannelInbox:
         )
 
     def _key(self, message: InboundMessage) -> str:
-        prefix = f"{self._channel}:"
-        if message.thread:  # a hash, because names of chats and threads may contain any separator
-            return prefix + _hash(repr((message.chat, message.thread)), b"thread")
-        return _valid_or_hash(f"{prefix}{message.chat}", _KEY, prefix=prefix)
+        return conversation_key(self._channel, message.chat, message.thread)
+
+
+def conversation_key(channel: str, chat: str, thread: str = "") -> str:
+    """Return the name of the conversation with a chat of a channel."""
+    prefix = f"{channel}:"
+    if thread:  # a hash, because names of chats and threads may contain any separator
+        return prefix + _hash(repr((chat, thread)), b"thread")
+    return _valid_or_hash(f"{prefix}{chat}", _KEY, prefix=prefix)
 
 
 def _text_of(message: InboundMessage) -> str:

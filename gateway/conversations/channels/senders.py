@@ -111,6 +111,14 @@ class Senders:
             return None
         return found if found.person == OWNER or found.person in config.people else None
 
+    def knows_channel(self, channel: str) -> bool:
+        """Return True if a channel is configured or open."""
+        return channel in self._settings.current.channels or self._opened(channel) is not None
+
+    async def is_named(self, channel: str, address: str, person: str) -> bool:
+        """Return True if an address is named or paired as that of a person. Raises PairingsUnusable."""
+        return await self.find(channel, address) == Sender(person)
+
     def _rejected(self, channel: str, message: InboundMessage) -> UnknownSender:
         """Return the rejection of an unknown sender, who is told a code at most once an hour."""
         address, config = message.sender, self._settings.current

@@ -21,6 +21,7 @@ from gateway.conversations.context.session_models import TEMPERATURE
 from gateway.conversations.context.session_settings import QUEUE, VERBOSE
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
+from gateway.conversations.schedules.recurrence import zone_named
 from gateway.conversations.turn.inbox import WaitingCommand
 from gateway.metrics.session_meter import SessionMeter
 from gateway.models.token_counts import o200k
@@ -94,13 +95,13 @@ class CommandContext(MemoryView):
     @property
     def schedules(self) -> PersonsSchedules:
         services = self._services
-        zone = services.settings.zone
         return PersonsSchedules(
             services.schedules,
             self._waiting.message,
             self.key,
             now=services.clock.now,
-            zone=zone.key if zone else "",
+            settings=services.settings,
+            senders=services.senders,
         )
 
     @property
@@ -123,7 +124,7 @@ class CommandContext(MemoryView):
         return command_help(self._services.commands)
 
     def local(self, at: str) -> datetime:
-        return datetime.fromisoformat(at).astimezone(self._services.settings.zone)
+        return datetime.fromisoformat(at).astimezone(zone_named(self.schedules.zone))
 
     def status(self) -> str:
         transcript, services = self._transcript, self._services

@@ -2,86 +2,215 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
+from typing import Literal, get_args
 
+import msgspec
+
+from gateway.config.settings import Settings
+from gateway.conversations.channels.channel_inbox import conversation_key
+from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.memory_view import as_command_failure
-from gateway.conversations.schedules.recurrence import described, stamp_seconds
-from gateway.conversations.schedules.schedules import Schedule, ScheduleRefused, Schedules, ScheduleSet
-from plugins.api.command import ScheduleEntry
+from gateway.conversations.schedules.recurrence import (
+    Cron,
+    described,
+    in_words,
+    is_zone,
+    occurrences,
+    stamp_seconds,
+    zone_named,
+)
+from gateway.conversations.schedules.schedules import (
+    MissedPolicy,
+    Schedule,
+    ScheduleRefused,
+    Schedules,
+    ScheduleSet,
+)
+from plugins.api.command import ScheduleEntry, ScheduleOptions
+from plugins.support.workspace import OWNER
 from sessions.events.events import MessageReceived
+
+SHOWN_TIMES = 5
+"""The next times of a schedule that are shown."""
+
+_KEY = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_POLICIES: dict[str, MissedPolicy] = {policy: policy for policy in get_args(MissedPolicy)}
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation of a schedule, and where its answers go; the fields are those of `ScheduleSet`."""
+
+    key: str
+    channel: str
+    chat: Literal["private", "group"] = "private"
+    reply_to: str = ""
+    thread: str = ""
 
 
 class PersonsSchedules:
-    """A `SchedulesView` for the sender of a message in a conversation with a key; `zone` is the name of the time zone."""
+    """A `SchedulesView` for the sender of a message in a conversation with a key."""
 
     def __init__(
-        self, schedules: Schedules, message: MessageReceived, key: str, *, now: Callable[[], datetime], zone: str
+        self,
+        schedules: Schedules,
+        message: MessageReceived,
+        key: str,
+        *,
+        now: Callable[[], datetime],
+        settings: Settings,
+        senders: Senders,
     ) -> None:
         self._schedules = schedules
         self._message = message
         self._key = key
         self._now = now
-        self._zone = zone
+        self._settings = settings
+        self._senders = senders
+
+    @property
+    def zone(self) -> str:
+        return self._settings.zone_of(self._message.sender)
 
     async def entries(self) -> Sequence[ScheduleEntry]:
         with as_command_failure():
             found = await self._schedules.of_person(self._message.sender)
-        return sorted(map(entry_of, filter(self._shows, found)), key=lambda entry: (entry.next == "", entry.next))
+        entries = (self._entry(each) for each in found if self._shows(each))
+        return sorted(entries, key=lambda entry: (entry.next == "", entry.next))
 
-    async def add(self, text: str, *, reminder: bool) -> ScheduleEntry:
+    async def show(self, id_: str) -> ScheduleEntry:
         with as_command_failure():
-            return entry_of(await self._schedules.set(self._wanted(text, reminder=reminder)))
+            return self._entry(await self._find(id_), upcoming=True)
+
+    async def add(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry:
+        with as_command_failure():
+            wanted = await self._wanted(text, options or ScheduleOptions(), reminder=reminder)
+            return self._entry(await self._schedules.set(wanted), upcoming=True)
 
     async def remove(self, id_: str) -> ScheduleEntry:
         with as_command_failure():
             await self._find(id_)
-            return entry_of(await self._schedules.remove(self._message.sender, id_))
+            return self._entry(await self._schedules.remove(self._message.sender, id_))
 
     async def run(self, id_: str) -> None:
         with as_command_failure():
             await self._find(id_)
             await self._schedules.run_now(self._message.sender, id_)
 
-    async def _find(self, id_: str) -> None:
-        """Raise ScheduleRefused unless it is a schedule of the sender, and in a group one of this group."""
-        if not self._shows(await self._schedules.find(self._message.sender, id_)):
+    async def pause(self, id_: str) -> ScheduleEntry:
+        with as_command_failure():
+            await self._find(id_)
+            return self._entry(await self._schedules.pause(self._message.sender, id_))
+
+    async def resume(self, id_: str) -> ScheduleEntry:
+        with as_command_failure():
+            await self._find(id_)
+            return self._entry(await self._schedules.resume(self._message.sender, id_))
+
+    async def _find(self, id_: str) -> Schedule:
+        """Return a schedule of the sender, in a group one of this group. Raises ScheduleRefused."""
+        found = await self._schedules.find(self._message.sender, id_)
+        if not self._shows(found):
             raise ScheduleRefused(f"The schedule {id_!r} was not set in this group; write the command where it was set.")
+        return found
 
     def _shows(self, schedule: Schedule) -> bool:
         return self._message.chat != "group" or schedule.made.key == self._key
 
-    def _wanted(self, text: str, *, reminder: bool) -> ScheduleSet:
-        from gateway.conversations.schedules.parsing import parse_rule  # noqa: PLC0415 - only where somebody schedules
+    async def _wanted(self, text: str, options: ScheduleOptions, *, reminder: bool) -> ScheduleSet:
+        from gateway.conversations.schedules.parsing import parse_rule, parse_window  # noqa: PLC0415 - only here
 
-        message = self._message
-        rule, rest = parse_rule(text, self._now(), self._zone)
-        return ScheduleSet(
+        if options.zone and not is_zone(options.zone):
+            raise ScheduleRefused(f"There is no time zone {options.zone[:40]!r}; write a name such as Europe/Berlin.")
+        if (policy := _POLICIES.get(options.missed or "once")) is None:
+            raise ScheduleRefused(f"Missed occurrences are handled by `once`, `skip` or `all`, not {options.missed[:40]!r}.")
+        place, message = await self._place(options), self._message
+        rule, rest = parse_rule(text, self._now(), options.zone or self.zone)
+        wanted = ScheduleSet(
             schedule="",
             person=message.sender,
             client=message.client,
-            key=self._key,
+            key=place.key,
             text=rest,
             rule=rule,
+            missed=policy,
             reminder=reminder,
-            channel=message.channel,
-            chat=message.chat,
-            reply_to=message.reply_to,
-            thread=message.thread,
+            channel=place.channel,
+            chat=place.chat,
+            reply_to=place.reply_to,
+            thread=place.thread,
             message=message.id,
         )
+        return msgspec.structs.replace(wanted, within=parse_window(options.within)) if options.within else wanted
+
+    async def _place(self, options: ScheduleOptions) -> _Place:
+        """Return the conversation of a new schedule, and where its answers go. Raises ScheduleRefused."""
+        message = self._message
+        if not options.session and not options.to:
+            return _Place(
+                key=self._key,
+                channel=message.channel,
+                chat=message.chat,
+                reply_to=message.reply_to,
+                thread=message.thread,
+            )
+        if message.chat == "group":
+            raise ScheduleRefused("In a group a schedule is for this group; write the command elsewhere.")
+        if options.session and _KEY.fullmatch(options.session) is None:
+            raise ScheduleRefused("The name of a conversation has up to 64 letters, digits and `._:-`.")
+        return await self._chat(options) if options.to else _Place(key=options.session, channel="websocket")
+
+    async def _chat(self, options: ScheduleOptions) -> _Place:
+        """Return the place of a chat on a channel. As long as nothing else is known, others may read it."""
+        channel, _, chat = options.to.partition(":")
+        if not chat or not self._senders.knows_channel(channel):
+            raise ScheduleRefused(f"There is no channel for {options.to[:60]!r}; write its name and a chat: `CHANNEL:CHAT`.")
+        person = self._message.sender
+        private = await self._senders.is_named(channel, chat, person)
+        if person != OWNER and not private:
+            raise ScheduleRefused("Only the owner schedules for other chats; write the command in that chat.")
+        key = options.session or conversation_key(channel, chat)
+        return _Place(key=key, channel=channel, chat="private" if private else "group", reply_to=chat)
+
+    def _entry(self, schedule: Schedule, *, upcoming: bool = False) -> ScheduleEntry:
+        return entry_of(schedule, self.zone, upcoming=upcoming)
 
 
-def entry_of(schedule: Schedule) -> ScheduleEntry:
-    """Describe a schedule."""
+def entry_of(schedule: Schedule, zone: str, *, upcoming: bool = False) -> ScheduleEntry:
+    """Describe a schedule.
+
+    Args:
+        schedule: The schedule.
+        zone: The time zone of its person.
+        upcoming: True to compute the next times.
+    """
     made, due = schedule.made, schedule.next()
+    times = islice(occurrences(made.rule, datetime.fromisoformat(schedule.last)), SHOWN_TIMES) if upcoming and due else ()
+    to = f"{made.channel}:{made.reply_to}" if made.reply_to else ""
+    zone = made.rule.zone if isinstance(made.rule, Cron) else zone
     return ScheduleEntry(
         id=schedule.id,
         text=made.text,
         rule=described(made.rule),
+        words=in_words(made.rule),
         next=stamp_seconds(due) if due else "",
+        upcoming=tuple(map(stamp_seconds, times)),
+        zone=zone,
         key=made.key,
+        to=to,
         reminder=made.reminder,
+        missed_policy=made.missed,
+        within=made.within,
+        at=schedule.at,
+        paused=schedule.paused,
         handed=schedule.handed,
         missed=schedule.missed,
     )
+
+
+def local_time(at: str, zone: str) -> str:
+    """Return a time (RFC 3339) in a zone, as people read it."""
+    return f"{datetime.fromisoformat(at).astimezone(zone_named(zone)):%Y-%m-%d %H:%M}"

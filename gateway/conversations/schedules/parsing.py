@@ -17,6 +17,9 @@ LONGEST_LINE = 200
 LONGEST = timedelta(days=3660)
 """Maximum time from now to the first occurrence."""
 
+LONGEST_WINDOW = 30 * 86_400
+"""Maximum seconds that something may be late."""
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNIT = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)"
 _PART = re.compile(rf"(\d{{1,9}}) ?({_UNIT})(?![A-Za-z])", re.IGNORECASE)
@@ -50,6 +53,14 @@ def parse_rule(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
     if first - now > LONGEST:
         raise ScheduleRefused("That time is more than ten years away.")
     return rule, rest.strip()
+
+
+def parse_window(text: str) -> int:
+    """Return the seconds of a duration such as `2h`. Raises ScheduleRefused."""
+    seconds, end = _duration(text, 0)
+    if end < len(text) or not SHORTEST <= seconds <= LONGEST_WINDOW:
+        raise ScheduleRefused("How late something may come is a duration from one minute to 30 days, such as `2h`.")
+    return seconds
 
 
 def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:

@@ -74,6 +74,24 @@ def next_due(rule: Rule, after: datetime) -> datetime | None:
     return next(occurrences(rule, after), None)
 
 
+def in_words(rule: Rule) -> str:
+    """Describe a rule as a sentence without its full stop, for people who do not read cron lines."""
+    if not isinstance(rule, Cron):
+        return described(rule)
+    from cronsim import CronSim  # noqa: PLC0415 - only where there is a schedule
+
+    return CronSim(rule.line, datetime(2000, 1, 1, tzinfo=UTC)).explain()
+
+
+def is_zone(name: str) -> bool:
+    """Return True if this machine knows a time zone by its name."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def zone_named(name: str) -> tzinfo:
     """Return a time zone; the system's if the name is empty, UTC if it is unknown here."""
     try:

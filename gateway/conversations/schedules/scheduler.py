@@ -36,9 +36,6 @@ from sessions.store.catalog import Name
 LONGEST_SLEEP = 20.0
 """Seconds after which the wall clock is read again, because it may have been set."""
 
-WINDOW = timedelta(hours=1)
-"""How late the newest missed occurrence of a repeated task may be handed over."""
-
 AT_ONCE = 20
 """The newest missed occurrences that are handed over with the policy `all`."""
 
@@ -146,7 +143,7 @@ class Scheduler:
         for due in (*schedule.due, *(each for each in events if isinstance(each, OccurrenceDue))):
             await self._hand_over(schedule, due)
         last = max([datetime.fromisoformat(schedule.last), *map(_end_of, events)])
-        return next_due(schedule.made.rule, last)
+        return None if schedule.paused else next_due(schedule.made.rule, last)
 
     async def _hand_over(self, schedule: Schedule, occurrence: OccurrenceDue) -> None:
         """Put a due message into its conversation, and record it.
@@ -228,7 +225,7 @@ def _kept(schedule: Schedule, passed: list[datetime], now: datetime) -> int:
     match made.missed:
         case "all":
             return min(AT_ONCE, len(passed))
-        case "once" if made.reminder or isinstance(made.rule, Once) or late <= WINDOW:
+        case "once" if made.reminder or isinstance(made.rule, Once) or late <= timedelta(seconds=made.within):
             return 1
         case _:
             return 1 if late <= ON_TIME else 0

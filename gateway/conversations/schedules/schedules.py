@@ -31,6 +31,9 @@ TEXT_BYTES = 16 * 1024
 ON_TIME = timedelta(seconds=60)
 """The delay up to which an occurrence counts as on time."""
 
+WINDOW_SECONDS = 3600
+"""How late the newest missed occurrence of a repeated task may be handed over, unless the schedule says otherwise."""
+
 _NEVER = "1970-01-01T00:00:00Z"
 
 MissedPolicy: TypeAlias = Literal["once", "skip", "all"]
@@ -48,9 +51,10 @@ class SchedulesUnusable(Busy):
 class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="schedule_set"):
     """`text` is to be put into the conversation `key` of a `person` by a rule.
 
-    The answer goes to where the schedule was set: `channel`, `chat`, `reply_to` and `thread` are as in `message_received`.
-    `client` set it. A `reminder` is a note to the person and not a task for the model. `message` is the id of the command's
-    message, which a crash may make the gateway run again; empty for other requests.
+    The answer goes to `channel`, `chat`, `reply_to` and `thread`, which are as in `message_received`. Of missed occurrences
+    the newest is handed over late with the policy `once`, up to `within` seconds. `client` set it. A `reminder` is a note to
+    the person and not a task for the model, and is never too late. `message` is the id of the command's message, which a
+    crash may make the gateway run again; empty for other requests.
     """
 
     schedule: str
@@ -60,6 +64,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     text: str
     rule: Rule
     missed: MissedPolicy = "once"
+    within: int = WINDOW_SECONDS
     reminder: bool = False
     channel: str = ""
     chat: Literal["private", "group"] = "private"
@@ -70,6 +75,20 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 class ScheduleRemoved(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_removed"):
     """A schedule was removed `by` a person."""
+
+    schedule: str
+    by: str
+
+
+class SchedulePaused(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_paused"):
+    """A schedule was paused `by` a person: nothing of it is due until it is resumed."""
+
+    schedule: str
+    by: str
+
+
+class ScheduleResumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_resumed"):
+    """A paused schedule was resumed `by` a person. What a repeated one would have done meanwhile is not made up for."""
 
     schedule: str
     by: str
@@ -104,7 +123,8 @@ class OccurrenceHanded(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     seq: int
 
 
-ScheduleEvent: TypeAlias = ScheduleSet | ScheduleRemoved | OccurrenceDue | OccurrenceMissed | OccurrenceHanded
+Occurrence: TypeAlias = OccurrenceDue | OccurrenceMissed | OccurrenceHanded
+ScheduleEvent: TypeAlias = ScheduleSet | ScheduleRemoved | SchedulePaused | ScheduleResumed | Occurrence
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +136,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         last: The time of the last occurrence that was handled, at first a time before the first one.
         due: Occurrences that were recorded as due and not handed over yet.
         handed, missed: Counts.
+        paused: True until it is resumed.
     """
 
     made: ScheduleSet
@@ -124,6 +145,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     due: tuple[OccurrenceDue, ...] = ()
     handed: int = 0
     missed: int = 0
+    paused: bool = False
 
     @property
     def id(self) -> str:
@@ -131,8 +153,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.made.schedule
 
     def next(self) -> datetime | None:
-        """Return the time of the next occurrence; None if there is none."""
-        return next_due(self.made.rule, datetime.fromisoformat(self.last))
+        """Return the time of the next occurrence; None if there is none, or while the schedule is paused."""
+        return None if self.paused else next_due(self.made.rule, datetime.fromisoformat(self.last))
 
     def message(self, due: datetime, now: datetime) -> str:
         """Return the message of an occurrence, which says that it is a reminder, and how late it is."""
@@ -152,7 +174,7 @@ def fold_schedule(known: Known, event: ScheduleEvent, *, seq: int, at: str, turn
         return {**known, event.schedule: Schedule(made=event, at=at, last=_before_first(event.rule, at))}
     if (old := known.get(event.schedule)) is None:
         return known
-    new = None if isinstance(event, ScheduleRemoved) else _after(old, event)
+    new = None if isinstance(event, ScheduleRemoved) else _after(old, event, at)
     if new is None or (isinstance(new.made.rule, Once) and not new.due and new.last >= new.made.rule.at):
         return {id_: each for id_, each in known.items() if id_ != event.schedule}
     return {**known, event.schedule: new}
@@ -170,9 +192,14 @@ def _before_first(rule: Rule, at: str) -> str:
             return at
 
 
-def _after(schedule: Schedule, event: OccurrenceDue | OccurrenceMissed | OccurrenceHanded) -> Schedule:
+def _after(schedule: Schedule, event: SchedulePaused | ScheduleResumed | Occurrence, at: str) -> Schedule:
     replace = msgspec.structs.replace
     match event:
+        case SchedulePaused():
+            return replace(schedule, paused=True)
+        case ScheduleResumed():
+            last = schedule.last if isinstance(schedule.made.rule, Once) else max(schedule.last, at)
+            return replace(schedule, paused=False, last=last)
         case OccurrenceDue():
             last = schedule.last if event.extra else max(schedule.last, event.due)
             return replace(schedule, due=(*schedule.due, event), last=last)
@@ -186,7 +213,15 @@ def _after(schedule: Schedule, event: OccurrenceDue | OccurrenceMissed | Occurre
 
 SCHEDULES: LogFormat[ScheduleEvent, Known] = LogFormat(
     name="schedules",
-    events=(ScheduleSet, ScheduleRemoved, OccurrenceDue, OccurrenceMissed, OccurrenceHanded),
+    events=(
+        ScheduleSet,
+        ScheduleRemoved,
+        SchedulePaused,
+        ScheduleResumed,
+        OccurrenceDue,
+        OccurrenceMissed,
+        OccurrenceHanded,
+    ),
     empty={},
     fold=fold_schedule,
 )
@@ -277,6 +312,22 @@ class Schedules:
         self._changed()
         return removed
 
+    async def pause(self, person: str, id_: str) -> Schedule:
+        """Pause a person's schedule durably, and return it. Raises ScheduleRefused, SchedulesUnusable."""
+        return await self._switch(SchedulePaused(schedule=id_, by=person), paused=True)
+
+    async def resume(self, person: str, id_: str) -> Schedule:
+        """Resume a person's paused schedule durably, and return it. Raises ScheduleRefused, SchedulesUnusable."""
+        return await self._switch(ScheduleResumed(schedule=id_, by=person), paused=False)
+
+    async def _switch(self, event: SchedulePaused | ScheduleResumed, *, paused: bool) -> Schedule:
+        found = await self.find(event.by, event.schedule)
+        if found.paused == paused:
+            return found
+        await self._append(event)
+        self._changed()
+        return await self.find(event.by, event.schedule)
+
     async def run_now(self, person: str, id_: str) -> None:
         """Record an occurrence out of turn, which is handed over at once; one that waits already is enough.
 
@@ -290,7 +341,7 @@ class Schedules:
             await self._append(OccurrenceDue(schedule=id_, due=due, text=schedule.message(now, now), extra=True))
         self._changed()
 
-    async def record(self, events: Sequence[OccurrenceDue | OccurrenceMissed | OccurrenceHanded]) -> None:
+    async def record(self, events: Sequence[Occurrence]) -> None:
         """Record what became of occurrences, durably. Raises SchedulesUnusable."""
         await self._append(*events)
 

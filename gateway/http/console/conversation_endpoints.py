@@ -4,10 +4,13 @@ GET /api/conversations/search?q=…      the messages with these words, newest f
 GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
 GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
 
-GET    /api/schedules            all of them
-POST   /api/schedules            `{"text", "session", "reminder"?}`: set one; `text` begins with the time
-POST   /api/schedules/{id}/run   put the text into the conversation now
-DELETE /api/schedules/{id}       remove one
+GET    /api/schedules               all of them
+POST   /api/schedules               `{"text", "session"?, …}`: set one; `text` begins with the time
+GET    /api/schedules/{id}          one, with its next times
+POST   /api/schedules/{id}/run      put the text into the conversation now
+POST   /api/schedules/{id}/pause    nothing of it is due until it is resumed
+POST   /api/schedules/{id}/resume   resume it
+DELETE /api/schedules/{id}          remove one
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from aiohttp import web
 
 from gateway.auth.people import Admission
 from gateway.config.settings import Settings
+from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.schedules.schedules import Schedules
@@ -30,7 +34,7 @@ from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.support.errors import sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
-from plugins.api.command import CommandFailed
+from plugins.api.command import CommandFailed, ScheduleOptions
 from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
@@ -137,21 +141,26 @@ def _unknown(request: web.Request) -> web.Response:
 
 class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
-    session: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")] = "main"
+    session: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{0,64}\Z")] = ""
     reminder: bool = False
+    missed: str = ""
+    within: str = ""
+    zone: str = ""
+    to: str = ""
 
 
 class ScheduleEndpoints:
     """The endpoints of one gateway."""
 
-    def __init__(self, schedules: Schedules, settings: Settings, clock: Clock) -> None:
+    def __init__(self, schedules: Schedules, settings: Settings, senders: Senders, clock: Clock) -> None:
         self._schedules = schedules
         self._settings = settings
+        self._senders = senders
         self._clock = clock
 
     async def listed(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the schedules, the next one first."""
-        return await _answered(self._view(admission, "").entries())
+        return await _answered(self._view(admission).entries())
 
     async def add(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Set a schedule."""
@@ -160,24 +169,41 @@ class ScheduleEndpoints:
         except BodyRefused as refused:
             return refused.response
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return refusal(400, "bad_request", "The body must be a JSON object with text, session and reminder.")
-        return await _answered(self._view(admission, wanted.session).add(wanted.text, reminder=wanted.reminder))
+            return refusal(
+                400, "bad_request", "The body must be a JSON object with a text; see docs/console.md for the rest."
+            )
+        options = ScheduleOptions(
+            missed=wanted.missed, within=wanted.within, zone=wanted.zone, session=wanted.session, to=wanted.to
+        )
+        return await _answered(self._view(admission).add(wanted.text, reminder=wanted.reminder, options=options))
+
+    async def show(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return one schedule with its next times."""
+        return await _answered(self._view(admission).show(request.match_info["schedule"]))
 
     async def run(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Put a text into its conversation now."""
-        return await _answered(self._view(admission, "").run(request.match_info["schedule"]))
+        return await _answered(self._view(admission).run(request.match_info["schedule"]))
+
+    async def pause(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Pause a schedule."""
+        return await _answered(self._view(admission).pause(request.match_info["schedule"]))
+
+    async def resume(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Resume a schedule."""
+        return await _answered(self._view(admission).resume(request.match_info["schedule"]))
 
     async def remove(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Remove a schedule."""
-        return await _answered(self._view(admission, "").remove(request.match_info["schedule"]))
+        return await _answered(self._view(admission).remove(request.match_info["schedule"]))
 
-    def _view(self, admission: Admission, key: str) -> PersonsSchedules:
+    def _view(self, admission: Admission) -> PersonsSchedules:
         """Return the schedules of the person, as if they had typed a command in the console."""
         message = MessageReceived(
             id="", client="http", sender=admission.person.id, channel="websocket", chat="private", text="", attachments=()
         )
         return PersonsSchedules(
-            self._schedules, message, key, now=self._clock.now, zone=self._settings.current.agent.timezone or ""
+            self._schedules, message, "main", now=self._clock.now, settings=self._settings, senders=self._senders
         )
 
 
