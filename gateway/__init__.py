@@ -1,6 +1,7 @@
 """The gateway: from the websocket to the journal and back.
 
 auth/            Authentication: people, tokens, cookies, and which hosts and origins are admitted.
+backup/          Backups of a home, and restoring them.
 cli/             The command line.
 config/          The configuration: its keys, sources, validation and reloading.
 conversations/   Conversations: open sessions and their turns.

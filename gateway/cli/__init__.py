@@ -12,7 +12,7 @@ memory/           `exuvia memory`
 models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands
 plugins           `exuvia plugins list|check|new`
-sessions/         `exuvia sessions`, `exuvia store`
+sessions/         `exuvia sessions`, `exuvia store`, `exuvia backup`, `exuvia restore`
 skills            `exuvia skills list|add|check`
 status            `exuvia status`
 """

@@ -27,6 +27,7 @@ from gateway.cli.options import (
     json_option,
     person_option,
 )
+from gateway.cli.sessions.main_backup import backup, restore
 
 if TYPE_CHECKING:
     from gateway.support.session_export import ExportFormat
@@ -130,6 +131,8 @@ def cli() -> None:
 cli.add_command(memory)
 cli.add_command(plugins)
 cli.add_command(skills)
+cli.add_command(backup)
+cli.add_command(restore)
 
 
 def _import_without(extra: str, module: str) -> None:

@@ -68,6 +68,8 @@ class Home(msgspec.Struct, frozen=True):
     """The log of read-only links to conversations."""
     deletions = _Entry("deletions.jsonl")
     """The log of deleted conversations, without their texts."""
+    backups = _Entry("backups.json")
+    """The list of the backups that were written from this home."""
     responses = _Entry("responses.jsonl")
     """The log of the responses without a session."""
     catalog = _Entry("catalog.sqlite")

@@ -6,6 +6,7 @@ These two modules are the only ones that choose an implementation; everything el
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.support.home import Home
@@ -31,6 +32,17 @@ def session_logs(home: Home) -> LogReader:
 def fact_logs(home: Home) -> LogReader:
     """Return the store of the facts' log, for reading."""
     return JournalFolder(home.root) if home.database is None else _rows(home.database, HOME)
+
+
+def plugin_logs(home: Home, plugin: str) -> LogReader:
+    """Return the store of a plugin's log, for reading."""
+    folder = home.plugins / plugin
+    return JournalFolder(folder) if home.database is None else _rows(home.database, f"{PLUGINS}{plugin}")
+
+
+def journals_in(folder: Path) -> LogReader:
+    """Return the logs in a folder outside of a home, for reading."""
+    return JournalFolder(folder)
 
 
 def plugins_with_logs(home: Home) -> list[str]:

@@ -1,5 +1,7 @@
-"""`exuvia sessions`, `exuvia schedule` and `exuvia store`.
+"""`exuvia sessions`, `exuvia schedule`, `exuvia store`, `exuvia backup` and `exuvia restore`.
 
+backup_commands    `exuvia backup` and `exuvia restore`
+main_backup        Both as click commands
 schedule_commands  The commands about schedules, which ask the running gateway
 session_changes    The commands that change conversations, in the running gateway or in the files
 session_commands   The commands that read journals, and `forget`

@@ -1,0 +1,97 @@
+"""The content of a home, in the order in which a backup reads it: first the logs, then the files that they name.
+
+What is derived is left out, since the next start makes it again. All functions block; the gateway may be running.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.support.home import Home
+from gateway.support.storage import fact_logs, plugin_logs, plugins_with_logs, session_logs
+from sessions.store.reading import StoredLog
+
+_DERIVED = {"lock", "address", "held_up.json", "jobs", "models.json"}
+_DERIVED_PREFIXES = ("catalog.sqlite", "messages.sqlite", "memory.")
+_SECRETS = {"token", "secrets", "mcp_logins"}
+_CHANNEL_SECRETS = ("login.json", "token.json")
+_LEFT_BY_SQLITE = ("-wal", "-shm", "-journal")
+SQLITE = ".sqlite"
+"""The suffix of a database, which is copied by SQLite, because it may be written meanwhile."""
+
+
+class HomeLog(NamedTuple):
+    """A log of a home, and its path there; with a database, the path that it would have."""
+
+    path: str
+    log: StoredLog
+
+
+class HomeFile(NamedTuple):
+    """A file or a symbolic link of a home, its path there, and its attributes."""
+
+    path: str
+    place: Path
+    found: os.stat_result
+
+
+def logs_of(home: Home) -> Iterator[HomeLog]:
+    """Yield the logs: those of the home first, that of the deletions last, so that it has all that happened meanwhile.
+
+    Raises StorageFailed.
+    """
+    others, deletions = fact_logs(home), home.deletions.stem
+    for name, _ in others.listed():
+        if name != deletions:
+            yield HomeLog(f"{name}.jsonl", StoredLog(others, name))
+    for plugin in plugins_with_logs(home):
+        yield HomeLog(f"{home.plugins.name}/{plugin}/log.jsonl", StoredLog(plugin_logs(home, plugin), "log"))
+    sessions = session_logs(home)
+    for name, _ in sessions.listed():
+        yield HomeLog(f"{home.sessions.name}/{name}.jsonl", StoredLog(sessions, name))
+    if others.stamp(deletions) is not None:
+        yield HomeLog(home.deletions.name, StoredLog(others, deletions))
+
+
+def files_of(home: Home, *, secrets: bool) -> Iterator[HomeFile]:
+    """Yield the files that are no logs, in the order of their names, attachments first. Raises OSError."""
+    top = sorted(name for name in os.listdir(home.root) if not _is_derived(name))
+    for name in sorted(top, key=home.attachments.name.__ne__):
+        if secrets or name not in _SECRETS:
+            yield from _files_below(home, home.root / name, secrets=secrets)
+
+
+def _is_derived(name: str) -> bool:
+    is_log = name.endswith(".jsonl")
+    return name in _DERIVED or name.startswith(_DERIVED_PREFIXES) or name == "sessions" or is_log or name.startswith(".")
+
+
+def _files_below(home: Home, place: Path, *, secrets: bool) -> Iterator[HomeFile]:
+    path = place.relative_to(home.root).as_posix()
+    try:
+        found = place.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            for name in sorted(os.listdir(place)):
+                yield from _files_below(home, place / name, secrets=secrets)
+            return
+    except FileNotFoundError:
+        return  # removed meanwhile
+    if (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)) and not _is_left_out(path, secrets=secrets):
+        yield HomeFile(path, place, found)
+
+
+def _is_left_out(path: str, *, secrets: bool) -> bool:
+    """Return True for logs of plugins, which are read as such, drafts, what SQLite leaves, and secrets of channels."""
+    parts = path.split("/")
+    area, name = parts[0], parts[-1]
+    if area == "plugins" and parts[2:] == ["log.jsonl"]:
+        return True
+    if area == "attachments" and name.startswith("."):
+        return True
+    if area in {"channels", "plugins"} and any(name.endswith(SQLITE + left) for left in _LEFT_BY_SQLITE):
+        return True
+    return area == "channels" and not secrets and (name in _CHANNEL_SECRETS or name.startswith("keys-"))

@@ -1,0 +1,133 @@
+"""`exuvia backup` and `exuvia restore`. Each command prints and returns an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import click
+import msgspec
+
+from gateway.backup.backup_folder import BackupResult, back_up
+from gateway.backup.backup_stream import archive_in, decrypting, encrypting, stream_backup
+from gateway.backup.known_backups import note_backup
+from gateway.backup.ledger import apply_ledgers
+from gateway.backup.manifest import BackupRefused, Manifest
+from gateway.backup.restoring import RestoreResult, new_home, newest_ledger, unpack_archive, unpack_folder, verify_backup
+from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
+from gateway.support.home import Home
+from gateway.support.printable import one_line
+
+NICE = 10
+"""How much the backup yields to the gateway, which people wait for."""
+
+
+def back_up_home(call: Invocation, target: str, *, recipients: Sequence[str], with_secrets: bool) -> int:
+    """Back up a home to a folder, to an encrypted archive in it, or to standard output. Raises BackupRefused, OSError,
+    SessionsError."""
+    os.nice(NICE)
+    if target == "-":
+        with _encrypted(recipients, sys.stdout.buffer) as out:
+            done = stream_backup(call.home, out, _now, with_secrets=with_secrets)
+        return _report(done, "standard output", sys.stderr, as_json=call.as_json)
+    folder = Path(os.path.abspath(Path(target).expanduser()))
+    if recipients:
+        name = f"exuvia-{_now().strftime('%Y%m%dT%H%M%SZ')}.tar.age"
+        with archive_in(folder, name) as file, _encrypted(recipients, file) as out:
+            done = stream_backup(call.home, out, _now, with_secrets=with_secrets)
+        place = folder / name
+    else:
+        done, place = back_up(call.home, folder, _now, with_secrets=with_secrets), folder
+    note_backup(call.home, place, _now())
+    return _report(done, str(place), call.out, as_json=call.as_json)
+
+
+def verify(folder: Path, *, as_json: bool) -> int:
+    """Verify the backup in a folder. Raises BackupRefused, OSError."""
+    manifest, faults = verify_backup(folder)
+    if as_json:
+        print_json(
+            {"began": manifest.began, "logs": len(manifest.logs), "files": len(manifest.files), "faults": faults}, sys.stdout
+        )
+    else:
+        sys.stdout.writelines(f"DAMAGED {one_line(fault, 500)}\n" for fault in faults)
+        sys.stdout.write(
+            f"The backup of {manifest.began} has {len(manifest.logs)} logs and {len(manifest.files)} files;"
+            f" {len(faults)} are damaged.\n"
+        )
+    return PROBLEM if faults else SUCCESS
+
+
+def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Sequence[Path], as_json: bool) -> int:
+    """Restore a home from a folder, an archive, or an archive on standard input. Raises BackupRefused, OSError."""
+    folder = Path(source)
+    with new_home(home) as root:
+        beside = newest_ledger(folder if folder.is_dir() else folder.parent) if source != "-" else None
+        manifest = _unpack(source, root, identity)
+        erased = apply_ledgers(Home(root), [*ledgers, *([beside] if beside else [])])
+    result = RestoreResult(
+        home=str(home.root),
+        began=manifest.began,
+        logs=len(manifest.logs),
+        files=len(manifest.files),
+        erased=erased,
+        remarks=manifest.remarks,
+    )
+    if as_json:
+        print_json(result, sys.stdout)
+        return SUCCESS
+    sys.stdout.writelines(f"{one_line(remark, 500)}\n" for remark in result.remarks)
+    again = f" {erased} erasures and deletions were applied again." if erased else ""
+    missing = "" if manifest.secrets else " Tokens, keys and logins were not in it; the next start makes a new token."
+    sys.stdout.write(
+        f"{home.root} is as it was at {manifest.began}: {result.logs} logs and {result.files} files, all verified."
+        f"{again}{missing}\n"
+    )
+    return SUCCESS
+
+
+def _unpack(source: str, root: Path, identity: Path | None) -> Manifest:
+    if source == "-":
+        with _decrypted(identity, sys.stdin.buffer) as archive:
+            return unpack_archive(archive, root)
+    if Path(source).is_dir():
+        return unpack_folder(Path(source), root)
+    if source.endswith(".age") and identity is None:
+        raise BackupRefused(f"{source} is encrypted; name the key file of age with --identity.")
+    with open(source, "rb") as file, _decrypted(identity, file) as archive:
+        return unpack_archive(archive, root)
+
+
+def _report(done: BackupResult, place: str, out: TextIO, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"place": place, **msgspec.to_builtins(done)}, out)
+        return PROBLEM if done.remarks else SUCCESS
+    out.writelines(f"{one_line(remark, 500)}\n" for remark in done.remarks)
+    out.write(
+        f"{place} has {done.logs} logs and {done.files} files, {done.bytes:,} bytes; {done.copied:,} bytes were new."
+        " What was copied was verified.\n"
+    )
+    return PROBLEM if done.remarks else SUCCESS
+
+
+@contextmanager
+def _encrypted(recipients: Sequence[str], out: BinaryIO) -> Iterator[BinaryIO]:
+    if out.isatty():
+        raise click.ClickException("The backup is a tar archive; redirect it to a file or a program.")
+    with encrypting(recipients, out) if recipients else nullcontext(out) as stream:
+        yield stream
+
+
+@contextmanager
+def _decrypted(identity: Path | None, content: BinaryIO) -> Iterator[BinaryIO]:
+    with nullcontext(content) if identity is None else decrypting(identity, content) as stream:
+        yield stream
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,52 @@
+"""`exuvia backup` and `exuvia restore`, as click commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gateway.cli.options import end, existing_home, home_at, home_option, invocation, json_option
+
+
+@click.command()
+@click.argument("target", metavar="DIR|-")
+@home_option
+@json_option
+@click.option("--secrets", "with_secrets", is_flag=True, help="Copy the token, keys and logins too.")
+@click.option(
+    "--age", "recipients", multiple=True, metavar="RECIPIENT", help="Encrypt with age for this recipient. May be repeated."
+)
+@click.option("--verify", is_flag=True, help="Only verify the backup in DIR.")
+def backup(  # noqa: PLR0917 - click passes each option by its name
+    target: str, home: Path | None, as_json: bool, with_secrets: bool, recipients: tuple[str, ...], verify: bool
+) -> None:
+    """Back up the home to the folder DIR, or as a tar archive to the standard output. The gateway may be running. In DIR,
+    only what is new is copied, and verified; a crash leaves the previous backup whole. With --age, DIR gets an encrypted
+    archive each time. Exit code 1 if something is damaged or could not be read."""
+    from gateway.cli.sessions import backup_commands as commands
+
+    if verify:
+        end(lambda: commands.verify(Path(target), as_json=as_json))
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.back_up_home(call, target, recipients=recipients, with_secrets=with_secrets))
+
+
+@click.command()
+@click.argument("source", metavar="DIR|FILE|-")
+@home_option
+@json_option
+@click.option("--identity", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The key file of age.")
+@click.option(
+    "--ledger",
+    "ledgers",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A newer deletions.jsonl, whose erasures are applied. May be repeated.",
+)
+def restore(source: str, home: Path | None, as_json: bool, identity: Path | None, ledgers: tuple[Path, ...]) -> None:
+    """Restore a home from a backup. SOURCE is the folder or archive that `exuvia backup` wrote. A home is never overwritten,
+    everything is verified first, and what was erased after the backup is erased in it before it can be used."""
+    from gateway.cli.sessions import backup_commands as commands
+
+    end(lambda: commands.restore_home(home_at(home), source, identity=identity, ledgers=ledgers, as_json=as_json))
