@@ -88,7 +88,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         raise
 
 
-def _environment(model_port: int) -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return this environment without variables that configure the gateway or disable the bytecode cache of Python."""
     removed = (
         "EXUVIA",
@@ -102,7 +102,11 @@ def _environment(model_port: int) -> dict[str, str]:
         "CREDENTIALS_",
         "PYTHONDONTWRITEBYTECODE",
     )
-    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | {
+    return {name: value for name, value in os.environ.items() if not name.startswith(removed)}
+
+
+def _environment(model_port: int) -> dict[str, str]:
+    return clean_environment() | {
         "OPENAI_API_KEY": "sk-benchmark",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1",
         "EXUVIA__AGENT__MODEL": "openai:fake",

@@ -1,0 +1,133 @@
+"""The faults of a history: each is made, lasts, and is taken back; then the cluster is as before.
+
+- `kill`: a gateway is killed and started again.
+- `freeze`: a gateway is stopped (SIGSTOP) until others must have declared it dead, and continues.
+- `database`: no gateway can connect to the database, and connections are reset.
+- `link`: all bytes between a gateway and the database are dropped.
+- `failover`: the primary is killed with all its processes, the standby is promoted, and the former primary joins as standby.
+- `door`: connections of clients to a gateway are reset, halved or paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from benchmarks.cluster.gateways import Cluster, Gateway
+from benchmarks.cluster.tcp_proxy import Passage
+
+DEAD_SECONDS = (4.0, 10.0)
+"""How long a gateway is frozen or cut off: long enough to be declared dead."""
+
+DATABASE_SECONDS = (0.5, 2.0)
+DOWN_SECONDS = (0.0, 2.0)
+"""How long a killed gateway is down, and the database between the end of the primary and the promotion."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A fault that was made: its kind, the gateway or server, and the times when it began and when all was as before.
+    `promoted` is the time of the promotion, of a failover."""
+
+    kind: str
+    of: str
+    began: float
+    ended: float
+    promoted: float = 0.0
+
+
+class Faults:
+    """Makes faults in a cluster, one at a time."""
+
+    def __init__(self, cluster: Cluster, choice: random.Random) -> None:
+        self.made: list[Fault] = []
+        self._cluster = cluster
+        self._choice = choice
+        self._kinds: dict[str, Callable[[], Awaitable[tuple[str, float]]]] = {
+            "kill": self._kill,
+            "freeze": self._freeze,
+            "database": self._database,
+            "link": self._link,
+            "failover": self._failover,
+            "door": self._door,
+        }
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the kinds."""
+        return tuple(self._kinds)
+
+    async def make(self, kind: str) -> Fault:
+        """Make a fault and wait until the cluster is as before."""
+        began = time.monotonic()
+        of, promoted = await self._kinds[kind]()
+        for gateway in self._cluster.gateways:
+            if not gateway.running:  # a gateway may end itself when it has lost the database; a service manager restarts it
+                await self._cluster.start(gateway)
+            await gateway.ready()
+        fault = Fault(kind=kind, of=of, began=began, ended=time.monotonic(), promoted=promoted)
+        self.made.append(fault)
+        return fault
+
+    def _gateway(self) -> Gateway:
+        return self._choice.choice(self._cluster.gateways)
+
+    async def _kill(self) -> tuple[str, float]:
+        gateway = self._gateway()
+        await gateway.kill()
+        await asyncio.sleep(self._choice.uniform(*DOWN_SECONDS))
+        await self._cluster.start(gateway)
+        return gateway.name, 0.0
+
+    async def _freeze(self) -> tuple[str, float]:
+        gateway = self._gateway()
+        gateway.freeze()
+        try:
+            await asyncio.sleep(self._choice.uniform(*DEAD_SECONDS))
+        finally:
+            gateway.wake()
+        return gateway.name, 0.0
+
+    async def _database(self) -> tuple[str, float]:
+        for gateway in self._cluster.gateways:
+            gateway.link(Passage.REFUSED)
+        try:
+            await asyncio.sleep(self._choice.uniform(*DATABASE_SECONDS))
+        finally:
+            for gateway in self._cluster.gateways:
+                gateway.link(Passage.OPEN)
+        return "all", 0.0
+
+    async def _link(self) -> tuple[str, float]:
+        gateway = self._gateway()
+        gateway.link(Passage.SWALLOWED)
+        try:
+            await asyncio.sleep(self._choice.uniform(*DEAD_SECONDS))
+        finally:
+            gateway.link(Passage.OPEN)
+        return gateway.name, 0.0
+
+    async def _failover(self) -> tuple[str, float]:
+        pair = self._cluster.pair
+        pair.server(pair.primary).kill()
+        await asyncio.sleep(self._choice.uniform(*DOWN_SECONDS))
+        await asyncio.to_thread(pair.promote)
+        promoted = time.monotonic()
+        await asyncio.to_thread(pair.join)
+        return pair.primary, promoted
+
+    async def _door(self) -> tuple[str, float]:
+        gateway = self._gateway()
+        how = self._choice.choice(("reset", "halve", "pause"))
+        if how == "reset":
+            gateway.door.reset()
+        elif how == "halve":
+            gateway.door.halve()
+        else:
+            gateway.door.passage = Passage.PAUSED
+            await asyncio.sleep(self._choice.uniform(*DATABASE_SECONDS))
+            gateway.door.passage = Passage.OPEN
+        return f"{gateway.name}: {how}", 0.0

@@ -1,0 +1,159 @@
+"""One run: persons talk to a cluster while faults happen, then everything is stopped and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from benchmarks.cluster import effect_tool
+from benchmarks.cluster.checker import check
+from benchmarks.cluster.faults import Fault, Faults
+from benchmarks.cluster.gateways import Cluster
+from benchmarks.cluster.history import AUDIT, History, SessionLog, read_logs
+from benchmarks.cluster.persons import Person, Unanswered, Watcher
+
+_CALL = {"text": "", "calls": [{"tool": effect_tool.NAME, "arguments": {}}]}
+STORY: list[dict[str, Any]] = [
+    {"text": "A short answer."},
+    _CALL,
+    {"text": "It is done.", "deltas": 2, "delay_ms": 5},
+    {"text": "An answer that takes a while to write, word by word.", "deltas": 10, "delay_ms": 50},
+    _CALL,
+    {"text": "Done, and told slowly.", "deltas": 5, "delay_ms": 60},
+]
+"""Replies of the scripted model: five turns of four kinds."""
+
+
+def script(turns: int) -> list[dict[str, Any]]:
+    """Return a script for that many turns."""
+    return STORY * (turns // 4 + 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The size of a run. Faults are spread evenly over `seconds`, in which `messages` are sent by `persons`; two persons
+    share a key. `kinds` are the kinds of faults, in turn."""
+
+    messages: int
+    seconds: float
+    persons: int
+    faults: int
+    kinds: Sequence[str]
+    seed: int = 1
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a run found. `takeovers` and `recoveries` are seconds."""
+
+    findings: list[str]
+    logs: list[SessionLog]
+    history: History
+    faults: list[Fault]
+    messages: int
+    seconds: float
+    takeovers: list[float] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
+
+
+def prepare(url: str) -> None:
+    """Record who appends in which epoch, from now on. The gateways have created their tables. Blocks."""
+    with psycopg.connect(
+        url, autocommit=True, options="-c search_path=exuvia", target_session_attrs="read-write"
+    ) as connection:
+        connection.execute(AUDIT)
+
+
+class Run:
+    """A run of a plan on a cluster that has started."""
+
+    def __init__(self, cluster: Cluster, plan: Plan) -> None:
+        self.history = History()
+        self.faults = Faults(cluster, random.Random(plan.seed))
+        self._cluster = cluster
+        self._plan = plan
+        self._resumed: dict[tuple[str, int], float] = {}
+        ports = [gateway.door.port for gateway in cluster.gateways]
+        self._persons = [
+            Person(f"p{n}", f"k{n // 2}", ports, self.history, random.Random(plan.seed * 1000 + n))
+            for n in range(plan.persons)
+        ]
+        self._watchers = [
+            Watcher(f"w{n}", f"k{n}", ports, self.history, random.Random(plan.seed * 2000 + n), heard=self._hear)
+            for n in range((plan.persons + 1) // 2)
+        ]
+
+    async def run(self) -> Outcome:
+        """Run the plan, stop the gateways, and check what is left."""
+        await asyncio.to_thread(prepare, self._cluster.url)
+        begun = time.monotonic()
+        watching = [asyncio.create_task(watcher.watch()) for watcher in self._watchers]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for person in self._persons:
+                    group.create_task(self._talk(person, begun))
+                group.create_task(self._make_faults(begun))
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        seconds = time.monotonic() - begun
+        codes = await self._cluster.stop()
+        self.history.findings += [f"stopped: a gateway ended with {code}" for code in codes if code]
+        self.history.effects = effect_tool.effects(self._cluster.effects)
+        logs = await asyncio.to_thread(lambda: list(read_logs(self._cluster.url)))
+        return self._outcome(logs, seconds)
+
+    async def _talk(self, person: Person, begun: float) -> None:
+        count = self._plan.messages // self._plan.persons
+        for number in range(count):
+            due = begun + self._plan.seconds * number / count
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            try:
+                await person.say(number, f"Message {number} of {person.reader.name}.")
+            except Unanswered as failure:
+                self.history.findings.append(str(failure))
+                return
+
+    async def _make_faults(self, begun: float) -> None:
+        plan = self._plan
+        for number in range(plan.faults):
+            due = begun + plan.seconds * (number + 0.5) / plan.faults
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await self.faults.make(plan.kinds[number % len(plan.kinds)])
+
+    def _hear(self, session: str, event: dict[str, Any]) -> None:
+        if event["kind"] == "turn_resumed":
+            self._resumed.setdefault((session, event["seq"]), time.monotonic())
+
+    def _outcome(self, logs: list[SessionLog], seconds: float) -> Outcome:
+        ends = [event["outcome"] for log in logs for event in log.events if event["kind"] == "turn_ended"]
+        answers = [at for person in self._persons for at, _ in person.answered]
+        outcome = Outcome(
+            findings=check(self.history, logs),
+            logs=logs,
+            history=self.history,
+            faults=self.faults.made,
+            messages=len(answers),
+            seconds=seconds,
+            outcomes=Counter(ends),
+        )
+        for reader in [person.reader for person in self._persons] + list(self._watchers):
+            outcome.closed.update(reader.closed)
+        for fault in self.faults.made:
+            if fault.kind in ("kill", "freeze", "link"):
+                outcome.takeovers += [at - fault.began for at in self._resumed.values() if fault.began < at < fault.ended]
+            elif fault.kind == "failover":
+                with suppress(ValueError):
+                    outcome.recoveries.append(min(at for at in answers if at > fault.promoted) - fault.promoted)
+        return outcome
