@@ -7,6 +7,7 @@ Sources in order of precedence, lowest first: the defaults here, the file, `EXUV
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -272,6 +273,12 @@ class Config(Sections, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Config({self.sources.file!r})"  # the providers' tables may hold secrets
+
+    @property
+    def digest(self) -> str:
+        """The digest of all keys but `[gateway]`: gateways that share a database should have the same."""
+        tree = {name: table for name, table in self.sources.tree.items() if name != "gateway"}
+        return blake2b(msgspec.json.encode(tree, order="deterministic", enc_hook=str), digest_size=8).hexdigest()
 
 
 def execution_keys(config: Config) -> ExecutionKeys:

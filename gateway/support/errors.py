@@ -7,6 +7,7 @@ GatewayError
 ├── SettingRefused   a session cannot have this value of a setting; the message says which ones
 ├── Conflict         a message id was reused, or a newer session exists
 ├── Busy             a queue is full; try again shortly
+│   └── OwnedElsewhere   another gateway has the conversation; whoever can, relays to it
 └── DamagedSession   the session's journal failed verification; `/new` starts another session
 """
 
@@ -50,6 +51,16 @@ class Conflict(GatewayError):
 
 class Busy(GatewayError):
     """A full queue; the request was not accepted."""
+
+
+class OwnedElsewhere(Busy):
+    """A conversation that another gateway of the same database has: `gateway` is its id and `url` its address, both empty if
+    they are not known yet."""
+
+    def __init__(self, gateway: str, url: str) -> None:
+        super().__init__("Another gateway has this conversation at the moment; try again shortly.")
+        self.gateway = gateway
+        self.url = url
 
 
 class DamagedSession(GatewayError):

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -67,7 +67,7 @@ from gateway.status.problems import Problems
 from gateway.support.errors import GatewayError
 from gateway.support.storage import attachments_of
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
-from gateway.wiring.open_stores import LogStores, open_catalog, open_log_stores
+from gateway.wiring.open_stores import GatewayInfo, LogStores, open_catalog, open_log_stores
 from gateway.wiring.systemd import before_watchdog
 from plugins.api.chat import ChatProvider
 from plugins.api.context import PluginContext
@@ -84,8 +84,11 @@ from plugins.support.secrets import hide_keys_of
 from plugins.support.workspace import OWNER
 from plugins.tools.execution.command_source import CommandSource
 from plugins.tools.web.web_tools import WebTools
-from sessions.store.catalog import Catalog, SoleClaims
+from sessions.store.catalog import Catalog
 from sessions.store.protocols import Store
+
+if TYPE_CHECKING:
+    from sessions.postgres.membership import Membership
 
 log = structlog.get_logger("exuvia")
 
@@ -154,6 +157,7 @@ class Application:
 
     store: Store
     catalog: Catalog
+    membership: Membership | None
     models: OpenModels
     knowledge: Knowledge
     plugins: RunningPlugins
@@ -190,7 +194,8 @@ class ApplicationBuilder:
         opened, home = self.stack.enter_async_context, self.context.home
         counters, clock = self.context.counters, self.context.clock
         lag = self.stack.enter_context(LoopLag(counters.lag_seconds))
-        stores = await opened(open_log_stores(home, counters.sync_seconds.observe))
+        info = GatewayInfo(version=VERSION, config_digest=self.context.config.digest)
+        stores = await opened(open_log_stores(home, counters.sync_seconds.observe, gateway=info))
         store, catalog = stores.sessions, await opened(open_catalog(home, stores.sessions))
         hooks = self._load_plugins()
         check(self.context.config, hooks)
@@ -257,7 +262,7 @@ class ApplicationBuilder:
             Switchboard(
                 store=store,
                 catalog=catalog,
-                claims=SoleClaims(catalog),
+                claims=stores.claims(catalog),
                 build=ConversationFactory(dependencies).build,
                 clock=clock,
                 settings=self.context.settings,
@@ -270,6 +275,7 @@ class ApplicationBuilder:
         return Application(
             store=store,
             catalog=catalog,
+            membership=stores.membership,
             models=models,
             knowledge=knowledge,
             plugins=plugins,

@@ -248,6 +248,8 @@ class Daemon:
         await gateway.switchboard.resume_deletions()
         gateway.scheduler.start()
         gateway.dependencies.command_services.questions.complete()
+        if gateway.membership is not None:
+            await gateway.switchboard.adopt()
 
     def _instruments(self, gateway: Application) -> Instruments:
         return Instruments(

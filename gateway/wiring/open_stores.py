@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,8 +19,11 @@ from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
-from sessions.store.catalog import Catalog
+from sessions.store.catalog import Catalog, Claims, SoleClaims
 from sessions.store.protocols import Store
+
+if TYPE_CHECKING:
+    from sessions.postgres.membership import Membership
 
 log = structlog.get_logger("exuvia")
 
@@ -31,16 +36,31 @@ class LogStores:
     facts: Store
     of_plugin: Callable[[str], Store]
     """Returns the store of a plugin's log."""
+    claims: Callable[[Catalog], Claims] = SoleClaims
+    """Returns the claims of this gateway on conversations."""
+    membership: Membership | None = None
+    """This gateway among those that share a database."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayInfo:
+    """What a gateway tells the others that share its database: its version, and a digest of its configuration."""
+
+    version: str
+    config_digest: str
 
 
 @asynccontextmanager
-async def open_log_stores(home: Home, committed: Callable[[float], None] = lambda _: None) -> AsyncIterator[LogStores]:
-    """Open the stores of all logs. `committed` is called with the duration of each commit in seconds.
+async def open_log_stores(
+    home: Home, committed: Callable[[float], None] = lambda _: None, *, gateway: GatewayInfo | None = None
+) -> AsyncIterator[LogStores]:
+    """Open the stores of all logs. `committed` is called with the duration of each commit in seconds. With `gateway`, this
+    process is one of the gateways that share a database; without, it only writes logs that no gateway has open.
 
     Raises StorageFailed if the database cannot be used.
     """
     if home.database is not None:
-        async with _open_database(home, home.database, committed) as stores:
+        async with _open_database(home, home.database, committed, gateway) as stores:
             yield stores
         return
     async with Committer() as committer:
@@ -53,17 +73,28 @@ async def open_log_stores(home: Home, committed: Callable[[float], None] = lambd
 
 
 @asynccontextmanager
-async def _open_database(home: Home, url: Secret, committed: Callable[[float], None]) -> AsyncIterator[LogStores]:
-    with database_at(url) as database:
+async def _open_database(
+    home: Home, url: Secret, committed: Callable[[float], None], gateway: GatewayInfo | None
+) -> AsyncIterator[LogStores]:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(database_at(url))
         from sessions.postgres.group_commit import GroupCommitter  # noqa: PLC0415 - only where it is configured
-        from sessions.postgres.postgres_store import PostgresStore  # noqa: PLC0415 - as above
+        from sessions.postgres.membership import Membership  # noqa: PLC0415 - as above
+        from sessions.postgres.postgres_store import PostgresStore  # noqa: PLC0415
+        from sessions.postgres.row_claims import RowClaims  # noqa: PLC0415
 
-        async with GroupCommitter(database, committed) as committer:
-            yield LogStores(
-                sessions=PostgresStore(database, SESSIONS, home.quarantine, committer),
-                facts=PostgresStore(database, HOME, home.quarantine, committer),
-                of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
-            )
+        committer = await stack.enter_async_context(GroupCommitter(database, committed))
+        member = None
+        if gateway is not None:
+            member = Membership(database, version=gateway.version, config_digest=gateway.config_digest)
+            await stack.enter_async_context(member)
+        yield LogStores(
+            sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
+            facts=PostgresStore(database, HOME, home.quarantine, committer),
+            of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
+            claims=SoleClaims if member is None else partial(RowClaims, database, member),
+            membership=member,
+        )
 
 
 @asynccontextmanager

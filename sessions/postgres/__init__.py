@@ -4,7 +4,9 @@ It needs psycopg (`exuvia[postgres]`), which is imported only when such a store 
 
 connections     Connections with deadlines, and what must hold for each of them
 group_commit    The thread that commits the lines of all logs, several logs in one statement
+membership      This process among the gateways of a database: beats, and the declaration of deaths
 postgres_store  The store: opening, creating, copying and removing logs
+row_claims      The claims of one gateway among several
 row_lines       Reading the lines of a log
 schema          The tables, and the migrations that create them
 server_check    An examination of the server

@@ -6,6 +6,7 @@ synchronous replication, a cancelled commit is committed on the primary alone.
 
 from __future__ import annotations
 
+import secrets
 import select
 from collections import deque
 from collections.abc import Iterator
@@ -23,6 +24,15 @@ ANSWER_SECONDS = 10.0
 """The longest time that a statement may take until its connection is closed."""
 
 CONNECT_SECONDS = 5
+
+QUICK_CONNECT_SECONDS = 2
+"""The same for a connection with a short deadline; libpq takes no less."""
+
+LONGEST_TRANSACTION = "120s"
+"""After this time the server ends a transaction, and the locks of a process that has stopped in the middle of one."""
+
+TRANSACTION_TIMEOUTS = 170000
+"""The first version that can do so."""
 
 IDLE_CONNECTIONS = 8
 """Maximum number of connections that are kept for the next reader."""
@@ -47,14 +57,17 @@ _SESSION = f"""
 class Connection(psycopg.Connection[Row]):
     """A connection in autocommit mode, for one thread at a time."""
 
+    answer_seconds: float | None = None
+    """A deadline for this connection instead of ANSWER_SECONDS."""
+
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """Wait for the database; after ANSWER_SECONDS close the socket, without a cancellation, and raise
-        OperationalError."""
+        """Wait for the database; after the deadline close the socket, without a cancellation, and raise OperationalError."""
+        deadline = self.answer_seconds or ANSWER_SECONDS
         try:
-            return super().wait(gen, interval, timeout=ANSWER_SECONDS if timeout is None else timeout)
+            return super().wait(gen, interval, timeout=deadline if timeout is None else timeout)
         except psycopg.errors._WaitTimeout as late:
             self.pgconn.finish()
-            raise psycopg.OperationalError(f"it did not answer within {ANSWER_SECONDS:g} s") from late
+            raise psycopg.OperationalError(f"it did not answer within {deadline:g} s") from late
 
     @property
     def usable(self) -> bool:
@@ -80,6 +93,8 @@ class Database:
                 "The database's URL is invalid; write postgresql://USER:PASSWORD@HOST:5432/DATABASE, with % escapes for"
                 " special characters in the password."
             ) from None
+        self.process = secrets.token_hex(4)
+        """Names this process among those that use the database, also in the names of its connections."""
         self._idle: deque[Connection] = deque()
         self._keeps = False
 
@@ -99,20 +114,24 @@ class Database:
         place = f"{host or 'localhost'}:{port}" if port else host or "localhost"
         return f"{name or self._settings.get('user') or 'postgres'} on {place}"
 
-    def connect(self) -> Connection:
-        """Return a new connection. Raises StorageFailed if there is none, or the server cannot be used."""
+    def connect(self, *, seconds: float | None = None) -> Connection:
+        """Return a new connection, whose statements may take `seconds` instead of ANSWER_SECONDS. Raises StorageFailed if
+        there is none, or the server cannot be used."""
         settings = {
-            "application_name": "exuvia",
-            "connect_timeout": CONNECT_SECONDS,
+            "connect_timeout": CONNECT_SECONDS if seconds is None else QUICK_CONNECT_SECONDS,
             "target_session_attrs": "read-write",
-            "tcp_user_timeout": int(ANSWER_SECONDS * 1000),
+            "tcp_user_timeout": int((seconds or ANSWER_SECONDS) * 1000),
             **self._settings,
+            "application_name": f"{str(self._settings.get('application_name') or 'exuvia')[:50]} {self.process}",
         }
         with self.errors("cannot be reached"):
             connection = Connection.connect(make_conninfo("", **settings), autocommit=True, prepare_threshold=1)
+        connection.answer_seconds = seconds
         try:
             with self.errors("cannot be used"):
                 *_, standby = connection.execute(_SESSION).fetchone() or ()
+            if connection.info.server_version >= TRANSACTION_TIMEOUTS:
+                connection.execute("SELECT set_config('transaction_timeout', %s, false)", (LONGEST_TRANSACTION,))
             if connection.info.server_version < OLDEST_SERVER:
                 version = connection.info.parameter_status("server_version")
                 raise StorageFailed(f"The database {self.name} has PostgreSQL {version}; version 15 or later is needed.")

@@ -19,6 +19,7 @@ import psycopg
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
+from sessions.postgres.membership import FENCE
 from sessions.postgres.schema import migrate
 from sessions.store.protocols import Position
 from sessions.store.queued_log import QueuedLog
@@ -26,16 +27,11 @@ from sessions.store.queued_log import QueuedLog
 BATCH_BYTES = 1024 * 1024
 """Bytes from which no further log is added to a statement."""
 
-WAIT_FOR_LOCK = "5s"
-"""How long a start waits for the end of a gateway before: the server notices after some milliseconds that one was killed."""
-
-_LOCK = 0x65787576696100
-"""The key of the advisory lock of the database's only gateway."""
-
-_APPEND = """
-    WITH given AS (
+_APPEND = f"""
+    WITH fence AS {FENCE}, given AS (
         SELECT * FROM unnest(%(logs)b::bigint[], %(epochs)b::bigint[], %(heads)b::bigint[], %(lasts)b::bigint[],
-                             %(sizes)b::bigint[]) AS given (log, epoch, head, last, size)
+                             %(sizes)b::bigint[], %(owners)b::text[]) AS given (log, epoch, head, last, size, owner)
+        WHERE owner = '' OR owner IN (SELECT id FROM fence)
     ), moved AS (
         UPDATE log SET head = given.last, size = given.size,
                        changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
@@ -48,17 +44,12 @@ _APPEND = """
              AS new (log, seq, ends, line) JOIN moved ON moved.id = new.log
     )
     SELECT id, changed FROM moved
-"""
-
-_HOLDER = """
-    SELECT pg_terminate_backend(activity.pid, 5000) FROM pg_stat_activity AS activity
-    WHERE (activity.pid, activity.backend_start) = (%s, %s)
-"""
+"""  # noqa: S608 - a fragment of ours
 
 
 class RowLog(QueuedLog):
     """The queue of a log in the database, by its id, epoch and time of change. `head`, its last committed seq, and `changed`
-    are set on the committer's thread."""
+    are set on the committer's thread. `owner` is the incarnation of the gateway that may write it, empty for any process."""
 
     def __init__(
         self,
@@ -68,16 +59,18 @@ class RowLog(QueuedLog):
         *,
         committer: GroupCommitter,
         released: Callable[[], None],
+        owner: str = "",
     ) -> None:
         super().__init__(name, last.offset, committer, released)
+        self.owner = owner
         self.id, self.epoch, self.changed = row
         self.head = last.seq
         committer.attach(self)
 
 
 class GroupCommitter:
-    """Commits logs, used as an async context manager. Entering connects, migrates the tables and makes this the only gateway
-    of the database; it raises StorageFailed. All methods are called on the event loop.
+    """Commits logs, used as an async context manager. Entering connects and migrates the tables; it raises StorageFailed.
+    All methods are called on the event loop.
 
     While the database cannot be reached, commits fail, and their logs with them. A log that is opened again reads what was
     committed. `committed` is called with the duration of each commit in seconds.
@@ -90,7 +83,7 @@ class GroupCommitter:
         self._committed = committed
         self._database = database
         self._connection: Connection | None = None
-        self._backend: tuple[object, object] | None = None
+        self._is_migrated = False
         self._attached: set[RowLog] = set()
         self._work: SimpleQueue[RowLog | None] = SimpleQueue()
         self._reports: deque[tuple[list[tuple[RowLog, StorageFailed | None]], float]] = deque()
@@ -192,6 +185,8 @@ class GroupCommitter:
             "heads": [log.head for log, _ in batch],
             "lasts": heads,
             "sizes": sizes,
+            "owners": [log.owner for log, _ in batch],
+            "gateways": sorted({log.owner for log, _ in batch if log.owner}),
             "line_logs": line_logs,
             "seqs": seqs,
             "ends": ends,
@@ -204,35 +199,19 @@ class GroupCommitter:
         return set(stored)
 
     def _connect(self) -> Connection:
-        """Connect, and become the only gateway of the database, or remain it. Raises StorageFailed."""
+        """Connect, and migrate the tables the first time. Raises StorageFailed."""
         connection = self._database.connect()
         try:
             with self._database.errors("cannot be used"):
-                here = connection.execute(
-                    "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-                ).fetchone()
-                assert here is not None
-                if here[0] != connection.info.backend_pid:
-                    raise StorageFailed(
-                        f"Between this gateway and {self._database.name} is a connection pooler; the URL must name the"
-                        " PostgreSQL server itself."
-                    )
-                if self._backend is not None:  # the server may not have noticed yet that this connection is closed
-                    connection.execute(_HOLDER, self._backend)
-                connection.execute("SELECT set_config('lock_timeout', %s, false)", (WAIT_FOR_LOCK,))
-                connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
-                connection.execute("SELECT set_config('lock_timeout', '0', false)")
-            if self._backend is None:
-                migrate(self._database, connection)
-            self._backend = here[0], here[1]
-        except StorageFailed as failure:
-            connection.close()
-            if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
+                (here,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+            if here != connection.info.backend_pid:
                 raise StorageFailed(
-                    f"Another gateway uses the database {self._database.name}; stop it, or choose another database.",
-                    fatal=True,
-                ) from failure
-            raise
+                    f"Between this gateway and {self._database.name} is a connection pooler; the URL must name the"
+                    " PostgreSQL server itself."
+                )
+            if not self._is_migrated:
+                migrate(self._database, connection)
+                self._is_migrated = True
         except BaseException:
             connection.close()
             raise

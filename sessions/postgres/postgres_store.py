@@ -16,10 +16,21 @@ from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.repair import report_damage
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
+from sessions.postgres.membership import FENCE, Membership
 from sessions.postgres.row_lines import RowLines, RowReader
 from sessions.store.protocols import START, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
+
+_CREATE = f"""
+    INSERT INTO log (store, name) SELECT %(store)s, %(name)s WHERE %(owner)s = '' OR EXISTS {FENCE}
+    RETURNING id, epoch, changed
+"""
+
+_OPEN = f"""
+    UPDATE log SET epoch = epoch + 1 WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE})
+    RETURNING id, epoch, changed, head, size
+"""  # noqa: S608 - a fragment of ours
 
 _REMOVE = """
     WITH gone AS (DELETE FROM log WHERE store = %s AND name = %s RETURNING id)
@@ -45,8 +56,9 @@ class StoredRowLog(RowLog):
         database: Database,
         committer: GroupCommitter,
         released: Callable[[], None],
+        owner: str,
     ) -> None:
-        super().__init__(name, row, last, committer=committer, released=released)
+        super().__init__(name, row, last, committer=committer, released=released, owner=owner)
         self._database = database
 
     def stamp(self) -> Stamp:
@@ -61,10 +73,19 @@ class StoredRowLog(RowLog):
 
 
 class PostgresStore(RowReader):
-    """The logs of one kind in a database, a `Store`. Reports on damage go to `quarantine`."""
+    """The logs of one kind in a database, a `Store`. Reports on damage go to `quarantine`. With a `membership`, only the
+    incarnation of this gateway that opens or creates a log may write it."""
 
-    def __init__(self, database: Database, store: str, quarantine: Path, committer: GroupCommitter) -> None:
+    def __init__(
+        self,
+        database: Database,
+        store: str,
+        quarantine: Path,
+        committer: GroupCommitter,
+        membership: Membership | None = None,
+    ) -> None:
         super().__init__(database, store)
+        self._membership = membership
         self._quarantine = quarantine
         self._committer = committer
         self._open_logs = OpenLogs(committer)
@@ -94,19 +115,30 @@ class PostgresStore(RowReader):
             raise
 
     async def create(self, session: str) -> StoredRowLog:
-        row = await self._open_logs.hold(session, lambda: self._create(session), lambda _: self._discard(session))
-        return self._log(session, row, START)
+        owner = self._owner()
+        row = await self._open_logs.hold(session, lambda: self._create(session, owner), lambda _: self._discard(session))
+        return self._log(session, row, START, owner)
 
-    def _create(self, session: str) -> tuple[int, int, int]:
+    def _create(self, session: str, owner: str) -> tuple[int, int, int]:
         with self._database.connection() as connection:
             try:
-                row = connection.execute(
-                    "INSERT INTO log (store, name) VALUES (%s, %s) RETURNING id, epoch, changed", (self._store, session)
-                ).fetchone()
+                row = connection.execute(_CREATE, self._given(session, owner)).fetchone()
             except psycopg.errors.UniqueViolation:
                 raise StorageFailed(f"{session} could not be created: it exists.") from None
-        assert row is not None
+        if row is None:
+            raise _dead()
         return row[0], row[1], row[2]
+
+    def _owner(self) -> str:
+        """Return the incarnation that may write what is opened now. Raises StorageFailed if this one was declared dead."""
+        if self._membership is None:
+            return ""
+        if not self._membership.id:
+            raise _dead()
+        return self._membership.id
+
+    def _given(self, session: str, owner: str) -> dict[str, object]:
+        return {"store": self._store, "name": session, "owner": owner, "gateways": [owner]}
 
     async def open(
         self,
@@ -117,19 +149,18 @@ class PostgresStore(RowReader):
         unchanged: bool = False,
         least: int = 0,
     ) -> tuple[StoredRowLog, Position]:
-        row, last = await self._open_logs.hold(session, lambda: self._open(session, after, fold, least))
-        return self._log(session, row, last), last
+        owner = self._owner()
+        row, last = await self._open_logs.hold(session, lambda: self._open(session, after, fold, least, owner))
+        return self._log(session, row, last, owner), last
 
     def _open(
-        self, session: str, after: Position, fold: Callable[[bytes], None], least: int
+        self, session: str, after: Position, fold: Callable[[bytes], None], least: int, owner: str
     ) -> tuple[tuple[int, int, int], Position]:
         try:
             with self._database.connection() as connection:
-                found = connection.execute(
-                    "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s"
-                    " RETURNING id, epoch, changed, head, size",
-                    (self._store, session),
-                ).fetchone()
+                found = connection.execute(_OPEN, self._given(session, owner)).fetchone()
+                if found is None and owner and connection.execute(FENCE, {"gateways": [owner]}).fetchone() is None:
+                    raise _dead()
                 if found is None and not least:
                     raise UnknownSession(f"Unknown session {session}.")
                 if found is None:
@@ -188,12 +219,18 @@ class PostgresStore(RowReader):
         with self._database.connection() as connection:
             connection.execute("DELETE FROM log WHERE store = %s AND name = %s AND head = 0", (self._store, session))
 
-    def _log(self, session: str, row: tuple[int, int, int], last: Position) -> StoredRowLog:
+    def _log(self, session: str, row: tuple[int, int, int], last: Position, owner: str) -> StoredRowLog:
         def released() -> None:
             self._open_logs.release(session)
 
         try:
-            return StoredRowLog(session, row, last, database=self._database, committer=self._committer, released=released)
+            return StoredRowLog(
+                session, row, last, database=self._database, committer=self._committer, released=released, owner=owner
+            )
         except StorageFailed:
             released()
             raise
+
+
+def _dead() -> StorageFailed:
+    return StorageFailed("The other gateways have declared this one dead, because it did not answer; it begins again.")

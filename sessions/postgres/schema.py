@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessions.events.errors import StorageFailed
-from sessions.postgres.connections import SCHEMA, Connection, Database
+from sessions.postgres.connections import SCHEMA, TRANSACTION_TIMEOUTS, Connection, Database
 
 _PARTITIONS = 8
 
@@ -79,6 +79,8 @@ _LOCK = 0x657875766961
 def migrate(database: Database, connection: Connection) -> None:
     """Bring the tables to the newest version. Blocks; raises StorageFailed, also if a later program has migrated them."""
     with database.errors("cannot be migrated"), connection.transaction():
+        if connection.info.server_version >= TRANSACTION_TIMEOUTS:
+            connection.execute("SET LOCAL transaction_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not _exists(connection):
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")

@@ -192,15 +192,31 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway that has the claim on a key, and its address for other gateways. Both are empty if it is not known yet,
+    or no gateway has it and this one takes none: try again."""
+
+    gateway: str
+    url: str
+
+
 class Claims(Protocol):
     """The claims of one gateway."""
 
-    async def claim(self, name: Name) -> Claim:
+    shared: bool
+    """True if other gateways may have claims."""
+
+    async def claim(self, name: Name) -> Claim | Elsewhere:
         """Claim a person's key before any of its sessions is opened or created. Raises StorageFailed."""
         ...
 
-    async def release(self, claim: Claim) -> None:
-        """Give a claim up, after all sessions of its key were closed."""
+    def holds(self, claim: Claim) -> bool:
+        """Return True as long as a claim is neither given up nor lost."""
+        ...
+
+    async def release(self, claim: Claim, *, settled: bool) -> None:
+        """Give a claim up, after all sessions of its key were closed. Unless it is `settled`, another gateway finishes what
+        is left."""
         ...
 
     def on_lost(self, lost: Callable[[Claim], None]) -> None:
@@ -209,12 +225,19 @@ class Claims(Protocol):
         ...
 
     def unowned(self) -> AsyncIterator[Name]:
-        """Yield the keys that have unfinished work and no owner, the most recent first, as long as there may be more."""
+        """Yield the keys that have unfinished work and no owner, until there are no more. Those that are yielded are to be
+        claimed."""
+        ...
+
+    async def until_unowned(self) -> None:
+        """Return when there may be keys with unfinished work and no owner."""
         ...
 
 
 class SoleClaims:
     """The `Claims` of the only gateway of a home: always granted, and never lost."""
+
+    shared = False
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -223,7 +246,11 @@ class SoleClaims:
         """Return the claim; see `Claims.claim`."""
         return Claim(name=name, epoch=0)
 
-    async def release(self, claim: Claim) -> None:
+    def holds(self, claim: Claim) -> bool:
+        """Return True; see `Claims.holds`."""
+        return True
+
+    async def release(self, claim: Claim, *, settled: bool) -> None:
         """Do nothing; see `Claims.release`."""
 
     def on_lost(self, lost: Callable[[Claim], None]) -> None:
@@ -234,3 +261,7 @@ class SoleClaims:
         rows = sorted(await self._catalog.unsettled(), key=lambda row: row.at, reverse=True)
         for name in dict.fromkeys(row.name for row in rows):
             yield name
+
+    async def until_unowned(self) -> None:
+        """Wait for ever: nobody else leaves anything; see `Claims.until_unowned`."""
+        await asyncio.get_running_loop().create_future()

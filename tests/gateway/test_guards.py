@@ -25,6 +25,7 @@ from gateway.http.outbox import Outbox
 from gateway.http.uploads import Uploads
 from gateway.http.websocket_connection import Connection
 from gateway.models.call import CALLS_LIMIT, REPLY_LIMIT
+from gateway.wiring.open_stores import LogStores
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_events import FactsOpened
@@ -642,7 +643,7 @@ async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_w
             claimed.append(name)
             return Claim(name=name, epoch=len(claimed))
 
-        async def release(self, claim: Claim) -> None:
+        async def release(self, claim: Claim, *, settled: bool) -> None:
             released.append(claim.name)
 
         def on_lost(self, lost: Callable[[Claim], None]) -> None:
@@ -650,7 +651,7 @@ async def test_a_key_is_claimed_as_long_as_its_chat_is_in_memory_and_no_longer_w
             boards.append(self)
 
     boards: list[Counted] = []
-    monkeypatch.setattr("gateway.wiring.app.SoleClaims", Counted)
+    monkeypatch.setattr(LogStores, "claims", Counted)
     main, fork = ("owner", "main"), ("owner", "main-fork")
     async with gateway(tmp_path) as g:
         client = await g.connect()

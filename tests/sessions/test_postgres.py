@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.postgres import connections, group_commit
+from sessions.postgres import connections
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter
 from sessions.postgres.postgres_store import PostgresStore
@@ -90,18 +90,6 @@ async def test_a_writer_that_does_not_know_the_head_is_rejected(url: str, tmp_pa
         assert outside(url, "SELECT count(*) FROM line") == [(1,)]
 
 
-async def test_a_second_gateway_is_refused_while_the_first_one_runs(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with store_in(url, tmp_path):
-        monkeypatch.setattr(group_commit, "WAIT_FOR_LOCK", "50ms")
-        with pytest.raises(StorageFailed, match="Another gateway uses the database test_"):
-            async with store_in(url, tmp_path):
-                pass
-    async with store_in(url, tmp_path):
-        pass
-
-
 # --- deadlines and lost connections -----------------------------------------------------------------------------------
 
 
@@ -133,42 +121,6 @@ async def test_an_idle_connection_that_the_server_has_closed_costs_no_message(ur
         await recorder.append_durable(received("hello", "m1"))
         assert len(StoredLog(store, SESSION).lines(1, 10**6)) == 2
         await recorder.close()
-
-
-async def test_after_its_connection_broke_the_gateway_is_still_the_only_one(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server may not have noticed that the connection before is closed: it is told to end it."""
-    async with store_in(url, tmp_path) as store:
-        recorder = await begun(store)
-        held = store._committer._connection
-        assert held is not None
-        store._committer._connection = None  # as if the server still had it
-        await recorder.append_durable(received("hello", "m1"))
-        assert not held.usable
-        held.close()
-        monkeypatch.setattr(group_commit, "WAIT_FOR_LOCK", "50ms")
-        with pytest.raises(StorageFailed, match="Another gateway"):
-            async with store_in(url, tmp_path):
-                pass
-        await recorder.close()
-
-
-async def test_a_gateway_whose_database_was_taken_by_another_one_ends(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with store_in(url, tmp_path) as store:
-        recorder = await begun(store)
-        outside(
-            url,
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        )
-        async with store_in(url, tmp_path):
-            monkeypatch.setattr(group_commit, "WAIT_FOR_LOCK", "50ms")
-            with pytest.raises(StorageFailed, match="Another gateway"):
-                await recorder.append_durable(received("lost", "m1"))
-            assert store.failure.result().fatal
 
 
 async def test_a_commit_is_never_less_than_synchronous(url: str) -> None:

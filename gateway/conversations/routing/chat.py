@@ -102,6 +102,8 @@ class Chat:
         self._catalog = catalog
         self._settings = settings
         self._begin = begin
+        self.dropped = False
+        """True once the chat has left memory while it had subscribers: another gateway has it, or may have it."""
         self._held: asyncio.Future[None] | None = None
         """Set while new messages wait for the next session."""
         self._watchers: set[Callable[[], None]] = set()
@@ -128,6 +130,13 @@ class Chat:
     def idle(self) -> bool:
         """Return True if nothing runs or waits, and no new session is being started."""
         return self._held is None and not self.earlier and (self.current is None or self.current.idle)
+
+    @property
+    def settled(self) -> bool:
+        """Return True if nothing is left to finish, here or by whoever opens the chat next."""
+        transcripts = [each.recorder.durable_transcript for each in self.conversations]
+        failed = any(each.recorder.failure is not None for each in self.conversations)
+        return self.idle and self.is_open and not failed and all(each.finished for each in transcripts)
 
     def conversation(self, session: str) -> Conversation | None:
         if self.current is not None and self.current.session == session:

@@ -27,11 +27,11 @@ from gateway.conversations.routing.conversation_list import (
 )
 from gateway.conversations.routing.conversation_runner import ConversationRunner
 from gateway.conversations.routing.forks import Forks
-from gateway.support.errors import Conflict
+from gateway.support.errors import Conflict, OwnedElsewhere
 from plugins.api.context import Clock
-from sessions.events.errors import JournalDamaged, SessionsError, UnknownSession
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import Succession
-from sessions.store.catalog import Catalog, Claim, Claims, Name, SessionRow, listed_fields, portions
+from sessions.store.catalog import Catalog, Claim, Claims, Elsewhere, Name, SessionRow, listed_fields, portions
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -104,9 +104,11 @@ class Switchboard:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
+        settled = {name for name, chat in self._chats.items() if chat.settled}
+        chats = tuple(self._chats.values())
         await self.interrupt()
-        for chat in self._chats.values():
-            await self._claims.release(chat.claim)
+        for chat in chats:
+            await self._claims.release(chat.claim, settled=chat.name in settled)
 
     async def let_finish(self, seconds: float) -> None:
         """Begin no further turn, and return once the running ones have ended, or after `seconds`."""
@@ -143,11 +145,23 @@ class Switchboard:
         chat.last_activity = self._clock.monotonic()
         return chat
 
+    async def adopt(self) -> None:
+        """Open the sessions with unfinished work whose gateway is gone, as long as this one serves."""
+        while True:
+            await self._claims.until_unowned()
+            try:
+                await self.resume_all()
+            except SessionsError as error:
+                log.error("sessions_not_adopted", reason=str(error))
+                await asyncio.sleep(REOPEN_SECONDS[0])
+
     async def resume_all(self) -> None:
         """Open every session that a stop left with unfinished work."""
         async for person, key in self._claims.unowned():
             try:
                 chat = await self.chat(person, key, create=False)
+            except OwnedElsewhere:
+                continue
             except SessionsError as error:
                 log.error("session_not_opened", key=key, reason=str(error))
             else:
@@ -275,11 +289,11 @@ class Switchboard:
         async with self._lock(name):
             if (chat := self._chats.get(name)) is not None:
                 await self._close(chat)
-            claim = await self._claims.claim(name)
+            claim = await self._claim(name)
             try:
                 yield await self.of_key(person, key)
             finally:
-                await self._claims.release(claim)
+                await self._claims.release(claim, settled=True)
 
     async def _close(self, chat: Chat) -> None:
         """Stop the conversations of a chat that does nothing, whose lock is held, and forget the chat."""
@@ -291,7 +305,7 @@ class Switchboard:
         for conversation in chat.conversations:
             await self._runner.stop(conversation.session)
         chat.release()
-        await self._claims.release(chat.claim)
+        await self._claims.release(chat.claim, settled=True)
 
     @asynccontextmanager
     async def _claimed(self, name: Name) -> AsyncIterator[None]:
@@ -299,11 +313,18 @@ class Switchboard:
         if name in self._chats:
             yield
             return
-        claim = await self._claims.claim(name)
+        claim = await self._claim(name)
         try:
             yield
         finally:
-            await self._claims.release(claim)
+            await self._claims.release(claim, settled=True)
+
+    async def _claim(self, name: Name) -> Claim:
+        """Claim a person's key. Raises OwnedElsewhere, StorageFailed."""
+        granted = await self._claims.claim(name)
+        if isinstance(granted, Elsewhere):
+            raise OwnedElsewhere(granted.gateway, granted.url)
+        return granted
 
     def _durable(self, session: str) -> int | None:
         """Return the last durable seq of a session in memory: later events in the journal may still be lost."""
@@ -341,11 +362,12 @@ class Switchboard:
             return chat
 
     async def _new_chat(self, name: Name) -> Chat:
-        claim = await self._claims.claim(name)
+        claim = await self._claim(name)
         try:
             receipts = await self._catalog.receipts(*name)
+            self._check_claim(claim)
         except BaseException:
-            await self._claims.release(claim)
+            await self._claims.release(claim, settled=False)
             raise
         chat = Chat(
             claim,
@@ -358,6 +380,11 @@ class Switchboard:
         )
         chat.last_activity = self._clock.monotonic()
         return chat
+
+    def _check_claim(self, claim: Claim) -> None:
+        """Raise StorageFailed if a claim was lost meanwhile."""
+        if not self._claims.holds(claim):
+            raise StorageFailed("Another gateway has taken this conversation over; try again.")
 
     async def _open_current(self, chat: Chat, row: SessionRow) -> None:
         try:
@@ -388,7 +415,11 @@ class Switchboard:
 
     async def _open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
         """Open an existing journal and run its conversation. One with a `successor` only answers what it has received."""
+        self._check_claim(chat.claim)
         opened = await open_session(self._store, self._catalog, session)
+        if not self._claims.holds(chat.claim):
+            await opened.log.close()
+            self._check_claim(chat.claim)
         conversation = self._runner.resume(chat, opened.log, opened.position, opened.transcript)
         if successor is not None:
             conversation.retire(successor.seq)
@@ -419,6 +450,8 @@ class Switchboard:
 
     def _ended(self, chat: Chat, conversation: Conversation, error: BaseException | None) -> None:
         """After a failure, open the chat again; after a regular end, remember a chat whose notes are still to be written."""
+        if chat.dropped:
+            return
         if error is not None and not self._stopping:
             self._spawn(self._reopen(chat))
         elif conversation.retired and conversation.recorder.transcript.cycle.owed:
@@ -431,6 +464,8 @@ class Switchboard:
         await asyncio.sleep(pause)
         try:
             await self._restore(chat.name)
+        except OwnedElsewhere:
+            return
         except SessionsError as error:
             log.error("session_not_opened", key=chat.key, reason=str(error))
             self._spawn(self._reopen(chat))
@@ -450,6 +485,8 @@ class Switchboard:
         for name in names:
             try:
                 await self._restore(name)
+            except OwnedElsewhere:
+                continue
             except SessionsError as error:
                 log.error("session_not_opened", key=name[1], reason=str(error))
                 self._unfinished.add(name)
@@ -458,16 +495,29 @@ class Switchboard:
         async with self._lock(name):
             if chat is None or chat.current is None or not chat.idle or chat.subscribers:
                 return
-            self._chats.pop(name, None)
-            await self._runner.stop(chat.current.session)
-            await self._claims.release(chat.claim)
+            await self._give_up(chat)
+
+    async def _give_up(self, chat: Chat) -> None:
+        """Close the conversations of a chat, whose lock is held, and let another gateway claim it."""
+        settled = chat.settled
+        self._drop(chat)
+        for conversation in chat.conversations:
+            await self._runner.stop(conversation.session)
+        await self._claims.release(chat.claim, settled=settled)
+        chat.notify()
+
+    def _drop(self, chat: Chat) -> None:
+        chat.dropped = True
+        if self._chats.get(chat.name) is chat:
+            del self._chats[chat.name]
 
     def _on_claim_lost(self, claim: Claim) -> None:
         """Drop a chat that another gateway has taken over."""
         if (chat := self._chats.get(claim.name)) is not None and chat.claim == claim:
-            del self._chats[claim.name]
+            self._drop(chat)
             for conversation in chat.conversations:
                 self._spawn(self._runner.stop(conversation.session))
+            chat.notify()
 
     def _lock(self, name: Name) -> asyncio.Lock:
         """Return the lock of a name, held while its current session is opened, created or unloaded."""

@@ -1,0 +1,189 @@
+"""Several gateways on one database: beats, deaths, claims, and the rejection of what a dead one writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.events.errors import StorageFailed
+from sessions.postgres import membership
+from sessions.postgres.connections import Database
+from sessions.postgres.group_commit import GroupCommitter
+from sessions.postgres.membership import Membership
+from sessions.postgres.postgres_store import PostgresStore
+from sessions.postgres.row_claims import RowClaims
+from sessions.state.transcript import Transcript
+from sessions.store.catalog import Claim, Elsewhere, Name
+from sessions.store.protocols import START
+from sessions.store.recorder import Recorder
+from tests.servers.postgres_server import postgres_server
+from tests.stories import AT, opened, received
+from tests.waiting import until
+
+SESSION = "20261121-000001-aaaaaa"
+MAIN: Name = ("owner", "main")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the usual times: what is tested is the order of things."""
+    monkeypatch.setattr(membership, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(membership, "DEAD_SECONDS", 0.6)
+    monkeypatch.setattr(membership, "GRACE_SECONDS", 0.5)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One gateway's part of the database."""
+
+    store: PostgresStore
+    membership: Membership
+    claims: RowClaims
+
+    async def claim(self, name: Name = MAIN) -> Claim:
+        granted = await self.claims.claim(name)
+        assert isinstance(granted, Claim)
+        return granted
+
+    async def session(self) -> Recorder:
+        """A new session with its first event."""
+        log = await self.store.create(SESSION)
+        recorder = Recorder(log, START, Transcript(), lambda: datetime.fromisoformat(AT).astimezone(UTC))
+        await recorder.append_durable(opened(SESSION, "main"))
+        return recorder
+
+
+@asynccontextmanager
+async def member(url: str, folder: Path) -> AsyncIterator[Member]:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(Database(url))
+        committer = await stack.enter_async_context(GroupCommitter(database))
+        joined = await stack.enter_async_context(Membership(database, version="1"))
+        store = PostgresStore(database, "sessions", folder, committer, joined)
+        catalog = await stack.enter_async_context(SqliteCatalog(folder / f"{joined.id}.sqlite", store))
+        yield Member(store, joined, RowClaims(database, joined, catalog))
+
+
+def outside(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement as somebody else."""
+    with psycopg.connect(url, autocommit=True, options="-c search_path=exuvia") as connection:
+        found = connection.execute(statement.encode())
+        return found.fetchall() if found.description else []
+
+
+def stand_still(frozen: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a gateway beat no more, as a stopped process does."""
+    plain = Membership._round
+
+    def round_(each: Membership, identity: str) -> str:
+        return identity if each is frozen.membership else plain(each, identity)
+
+    monkeypatch.setattr(Membership, "_round", round_)
+
+
+async def test_a_key_has_one_owner_and_the_next_one_a_higher_epoch(url: str, tmp_path: Path) -> None:
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        await one.membership.announce("http://one.example:7117")
+        claim = await one.claim()
+        assert await two.claims.claim(MAIN) == Elsewhere(gateway=one.membership.id, url="http://one.example:7117")
+        await one.claims.release(claim, settled=True)
+        assert not one.claims.holds(claim)
+        assert (await two.claim()).epoch == claim.epoch + 1
+        assert [name async for name in one.claims.unowned()] == []
+
+
+async def test_work_that_was_left_is_adopted_by_one_other_gateway(url: str, tmp_path: Path) -> None:
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        for number in range(9):
+            name = ("owner", f"key-{number}")
+            await one.claims.release(await one.claim(name), settled=number == 8)
+        await asyncio.wait_for(two.claims.until_unowned(), 30)
+        found = await asyncio.gather(*(_adopted(each) for each in (one, two)))
+        assert sorted(name for names in found for name in names) == [("owner", f"key-{number}") for number in range(8)]
+
+
+async def _adopted(by: Member) -> list[Name]:
+    names = [name async for name in by.claims.unowned()]
+    for name in names:
+        await by.claim(name)
+    return names
+
+
+async def test_a_gateway_that_stands_still_is_declared_dead_and_rejected_and_comes_back_as_another(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[Claim] = []
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        one.claims.on_lost(lost.append)
+        claim, before = await one.claim(), one.membership.id
+        recorder = await one.session()
+        with monkeypatch.context() as stopped:
+            stand_still(one, stopped)
+            await until(lambda: two.membership.declared == 1)
+        recorder.append(received("too late", "m1"), urgent=True)
+        with pytest.raises(StorageFailed, match="may not write it any more"):
+            await recorder.until_durable(2)
+        with pytest.raises(StorageFailed, match="declared this one dead"):
+            await one.store.create("20261121-000002-aaaaaa")
+        await until(lambda: one.membership.id not in ("", before))
+        assert lost == [claim]
+        assert not one.claims.holds(claim)
+        await asyncio.wait_for(two.claims.until_unowned(), 30)
+        assert await _adopted(two) == [MAIN]
+        assert isinstance(await one.claims.claim(MAIN), Elsewhere)
+        assert outside(url, "SELECT count(*) FROM line") == [(1,)]
+        assert (one.membership.deaths, two.membership.deaths) == (1, 0)
+
+
+async def test_an_outage_of_the_database_kills_nobody(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with member(url, tmp_path) as one, member(url, tmp_path) as two:
+        claim = await one.claim()
+
+        def refused(*_: object, **__: object) -> None:
+            raise StorageFailed("The database is away.")
+
+        with monkeypatch.context() as away:
+            away.setattr(Database, "connect", refused)
+            outside(
+                url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'exuvia %'"
+                " AND datname = current_database()",
+            )
+            await until(lambda: min(each.membership.silent_seconds for each in (one, two)) > 1.5)
+        await until(lambda: max(each.membership.silent_seconds for each in (one, two)) < 0.5)
+        beats = outside(url, "SELECT sum(beat) FROM gateway")[0][0]
+        await until(lambda: int(str(outside(url, "SELECT sum(beat) FROM gateway")[0][0])) > int(str(beats)) + 20)
+        assert one.claims.holds(claim)
+        assert outside(url, "SELECT count(*) FROM gateway WHERE dead") == [(0,)]
+
+
+async def test_a_gateway_that_leaves_frees_its_claims_at_once(url: str, tmp_path: Path) -> None:
+    async with member(url, tmp_path) as two:
+        async with member(url, tmp_path) as one:
+            await one.claim()
+            assert [row.held for row in await asyncio.to_thread(two.membership.rows)] == [0, 1]
+        assert await _adopted(two) == [MAIN]
+        assert len(await asyncio.to_thread(two.membership.rows)) == 1
+
+
+async def test_a_gateway_that_drains_takes_no_claims(url: str, tmp_path: Path) -> None:
+    async with member(url, tmp_path) as one:
+        await one.membership.drain()
+        assert await one.claims.claim(MAIN) == Elsewhere(gateway="", url="")
+        assert [row.draining for row in await asyncio.to_thread(one.membership.rows)] == [True]
