@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import structlog
@@ -85,10 +85,8 @@ from plugins.support.workspace import OWNER
 from plugins.tools.execution.command_source import CommandSource
 from plugins.tools.web.web_tools import WebTools
 from sessions.store.catalog import Catalog
+from sessions.store.cluster import Cluster
 from sessions.store.protocols import Store
-
-if TYPE_CHECKING:
-    from sessions.postgres.membership import Membership
 
 log = structlog.get_logger("exuvia")
 
@@ -157,7 +155,7 @@ class Application:
 
     store: Store
     catalog: Catalog
-    membership: Membership | None
+    cluster: Cluster | None
     models: OpenModels
     knowledge: Knowledge
     plugins: RunningPlugins
@@ -275,7 +273,7 @@ class ApplicationBuilder:
         return Application(
             store=store,
             catalog=catalog,
-            membership=stores.membership,
+            cluster=stores.cluster,
             models=models,
             knowledge=knowledge,
             plugins=plugins,

@@ -248,7 +248,7 @@ class Daemon:
         await gateway.switchboard.resume_deletions()
         gateway.scheduler.start()
         gateway.dependencies.command_services.questions.complete()
-        if gateway.membership is not None:
+        if gateway.cluster is not None:
             await gateway.switchboard.adopt()
 
     def _instruments(self, gateway: Application) -> Instruments:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,10 +19,8 @@ from sessions.events.errors import SessionsError
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.catalog import Catalog, Claims, SoleClaims
+from sessions.store.cluster import Cluster
 from sessions.store.protocols import Store
-
-if TYPE_CHECKING:
-    from sessions.postgres.membership import Membership
 
 log = structlog.get_logger("exuvia")
 
@@ -38,7 +35,7 @@ class LogStores:
     """Returns the store of a plugin's log."""
     claims: Callable[[Catalog], Claims] = SoleClaims
     """Returns the claims of this gateway on conversations."""
-    membership: Membership | None = None
+    cluster: Cluster | None = None
     """This gateway among those that share a database."""
 
 
@@ -93,7 +90,7 @@ async def _open_database(
             facts=PostgresStore(database, HOME, home.quarantine, committer),
             of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
             claims=SoleClaims if member is None else partial(RowClaims, database, member),
-            membership=member,
+            cluster=member,
         )
 
 

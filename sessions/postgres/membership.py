@@ -19,6 +19,7 @@ import psycopg
 
 from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
+from sessions.store.cluster import GatewayRow
 
 BEAT_SECONDS = 0.5
 """Seconds between two beats."""
@@ -46,7 +47,7 @@ _JOIN = """
 
 _NEW_KEY = "INSERT INTO cluster (secret) VALUES (%s) ON CONFLICT DO NOTHING"
 
-_BEAT = "UPDATE gateway SET beat = beat + 1 WHERE id = %s AND NOT dead RETURNING beat"
+_BEAT = "UPDATE gateway SET beat = beat + 1, at = clock_timestamp() WHERE id = %s AND NOT dead RETURNING beat"
 
 _OTHERS = """
     SELECT coalesce(json_agg(json_build_array(id, beat)) FILTER (WHERE id <> %s), '[]')::text,
@@ -71,24 +72,9 @@ _DIE = """
 """
 
 
-class GatewayRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An incarnation of a gateway that is alive: what it has told about itself, and the number of its claims."""
-
-    id: str
-    url: str
-    beat: int
-    draining: bool
-    version: str
-    config_digest: str
-    began: str
-    held: int
-
-
 class Membership:
-    """This process among the gateways of a database, used as an async context manager inside that of the committer.
-
-    The properties are for the event loop, and so are the callbacks. Entering raises StorageFailed.
-    """
+    """This process among the gateways of a database, a `Cluster`; used as an async context manager inside that of the
+    committer. Entering raises StorageFailed."""
 
     def __init__(self, database: Database, *, version: str = "", config_digest: str = "") -> None:
         self.id = ""
@@ -277,7 +263,7 @@ def gateway_rows(database: Database) -> list[GatewayRow]:
     """Return the gateways of a database that are alive, in the order of their start. Blocks; raises StorageFailed."""
     with database.connection() as connection:
         found = connection.execute(
-            "SELECT id, url, beat, draining, version, config_digest, to_char(began AT TIME ZONE 'UTC',"
+            "SELECT id, url, beat, (extract(epoch FROM clock_timestamp() - at) * 1000)::bigint, draining, version, config_digest, to_char(began AT TIME ZONE 'UTC',"
             ' \'YYYY-MM-DD"T"HH24:MI:SS"Z"\'), (SELECT count(*) FROM chat WHERE holder = gateway.id)'
             " FROM gateway WHERE NOT dead ORDER BY began, id"
         ).fetchall()

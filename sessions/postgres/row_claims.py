@@ -1,6 +1,6 @@
 """The claims of one gateway among several: rows of the table `chat`.
 
-A claim is given up by its holder, or ends with it: `membership` frees the claims of a gateway that was declared dead.
+A claim is released by its holder, or ends with it: `membership` frees the claims of a gateway that was declared dead.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class RowClaims:
                 return Elsewhere(gateway=holder[0], url=holder[1])
         if takes and self._membership.id != gateway:
             raise _dead()
-        return Elsewhere(gateway="", url="")  # this gateway takes none, or it was given up meanwhile
+        return Elsewhere(gateway="", url="")  # this gateway takes none, or it was released meanwhile
 
     def _release(self, claim: Claim, *, settled: bool) -> None:
         given = {"person": claim.name[0], "key": claim.name[1], "epoch": claim.epoch, "unsettled": not settled}

@@ -45,6 +45,7 @@ MIGRATIONS = (
         version text NOT NULL DEFAULT '',
         config_digest text NOT NULL DEFAULT '',
         began timestamptz NOT NULL DEFAULT now(),
+        at timestamptz NOT NULL DEFAULT now(),
         ended timestamptz,
         UNIQUE (id, dead)
     ) WITH (fillfactor = 50);

@@ -1,6 +1,7 @@
 """The protocols of a store, the writers that number, fold and encode events, and reading and opening through the protocols.
 
 catalog     The protocol of a catalog, and of claims on conversations where several gateways share a store
+cluster     The protocol of a gateway among those that share a store
 fork        Forks of sessions
 header      The header of a session's log, and session ids
 lazy_log    A log that is opened when it is first needed

@@ -211,11 +211,11 @@ class Claims(Protocol):
         ...
 
     def holds(self, claim: Claim) -> bool:
-        """Return True as long as a claim is neither given up nor lost."""
+        """Return True as long as a claim is neither released nor lost."""
         ...
 
     async def release(self, claim: Claim, *, settled: bool) -> None:
-        """Give a claim up, after all sessions of its key were closed. Unless it is `settled`, another gateway finishes what
+        """Release a claim, after all sessions of its key were closed. Unless it is `settled`, another gateway finishes what
         is left."""
         ...
 
