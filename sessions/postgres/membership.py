@@ -55,6 +55,13 @@ _OTHERS = """
     FROM gateway WHERE NOT dead
 """
 
+_ALIVE = """
+    SELECT id, url, beat, (extract(epoch FROM clock_timestamp() - at) * 1000)::bigint, draining, version, config_digest,
+           to_char(began AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+           (SELECT count(*) FROM chat WHERE holder = gateway.id)
+    FROM gateway WHERE NOT dead ORDER BY began, id
+"""
+
 _DISCONNECT = """
     SELECT pg_terminate_backend(activity.pid) FROM pg_stat_activity AS activity, gateway
     WHERE gateway.id = %(id)s AND gateway.beat = %(beat)s AND NOT gateway.dead
@@ -262,9 +269,5 @@ class Membership:
 def gateway_rows(database: Database) -> list[GatewayRow]:
     """Return the gateways of a database that are alive, in the order of their start. Blocks; raises StorageFailed."""
     with database.connection() as connection:
-        found = connection.execute(
-            "SELECT id, url, beat, (extract(epoch FROM clock_timestamp() - at) * 1000)::bigint, draining, version, config_digest, to_char(began AT TIME ZONE 'UTC',"
-            ' \'YYYY-MM-DD"T"HH24:MI:SS"Z"\'), (SELECT count(*) FROM chat WHERE holder = gateway.id)'
-            " FROM gateway WHERE NOT dead ORDER BY began, id"
-        ).fetchall()
+        found = connection.execute(_ALIVE).fetchall()
     return [GatewayRow(**dict(zip(GatewayRow.__struct_fields__, row, strict=True))) for row in found]
