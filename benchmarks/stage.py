@@ -30,6 +30,7 @@ from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
+from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.titles import TitleMaker
 from gateway.metrics.counters import Counters
@@ -327,6 +328,7 @@ class Stage:
             questions=OpenQuestions(rules or RememberedRules(store, self.clock.now)),
             senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
             schedules=Schedules(store, self.clock.now),
+            proposals=RuleProposals(models, caller, self.clock.monotonic),
         )
         dependencies = ConversationDependencies(
             settings=self.settings,

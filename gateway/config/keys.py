@@ -146,6 +146,12 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     memory_flush: FlushKeys = FlushKeys()
 
 
+class ScheduleToolKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tools.schedule]`: offer the tool with which the model sets schedules."""
+
+    enabled: bool = True
+
+
 class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[tools]`: the optional tools."""
 
@@ -153,6 +159,7 @@ class ToolsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     python: CommandKeys = CommandKeys()
     fetch: FetchKeys = FetchKeys()
     search: SearchKeys = SearchKeys()
+    schedule: ScheduleToolKeys = ScheduleToolKeys()
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

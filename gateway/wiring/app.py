@@ -41,6 +41,8 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.proposals import RuleProposals
+from gateway.conversations.schedules.schedule_tool import ScheduleTools
 from gateway.conversations.schedules.scheduler import Scheduler
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch
@@ -494,6 +496,7 @@ class ApplicationBuilder:
             questions=OpenQuestions(rules),
             senders=Senders(context.settings, pairings, context.clock, plugins.channels.opened),
             schedules=schedules,
+            proposals=RuleProposals(models.registry, models.caller, context.clock.monotonic),
             plugins_spent=plugins.services.spent,
             channels=channels,
             mcp=plugins.mcp,
@@ -513,6 +516,7 @@ class ApplicationBuilder:
                 [
                     SkillTools(knowledge.skills, plugins.services.embed),
                     plugins.web,
+                    ScheduleTools(schedules, context.settings, context.clock.now),
                     plugins.commands,
                     plugins.mcp,
                 ],

@@ -170,8 +170,7 @@ class _LazyEndpoints:
     def schedules(self) -> ScheduleEndpoints:
         from gateway.http.console.conversation_endpoints import ScheduleEndpoints  # noqa: PLC0415 - not at the start
 
-        services = self._gateway.dependencies.command_services
-        return ScheduleEndpoints(services.schedules, services.settings, services.senders, services.clock)
+        return ScheduleEndpoints(self._gateway.dependencies.command_services)
 
     @cached_property
     def doctor(self) -> SelfExamination:

@@ -571,6 +571,18 @@ class SchedulesView(Protocol):
         """
         ...
 
+    async def propose(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry | None:
+        """Ask the model which time a text means. What it proposes is shown, and set by `confirm`.
+
+        Returns:
+            The proposal, without an id; None if the text was understood without the model, or not even by it.
+        """
+        ...
+
+    async def confirm(self) -> ScheduleEntry:
+        """Set what was proposed last to this person in this conversation."""
+        ...
+
     async def remove(self, id_: str) -> ScheduleEntry:
         """Remove a schedule, and return it as it was."""
         ...

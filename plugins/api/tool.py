@@ -65,6 +65,9 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         agent: The name of the agent that the model acts for.
         channel: The channel that the turn's last message came over; empty for clients of the websocket.
         chat: The person's name for the conversation, such as `main`.
+        reply_to: The channel's name of the chat that the answer goes to; empty for clients of the websocket.
+        thread: The thread in that chat, if any.
+        began: When the turn began (RFC 3339, UTC).
         names_url: Returns True if this conversation named a canonical URL: a person, a search result or a fetched page.
         progress: Shows a piece of the output to people while the tool runs. It is not recorded.
         ask: Asks a person in the middle of the run; returns True if they approve. Its deadline is suspended meanwhile.
@@ -78,6 +81,9 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = "main"
     channel: str = ""
     chat: str = ""
+    reply_to: str = ""
+    thread: str = ""
+    began: str = ""
     names_url: Callable[[str], bool] = _unknown
     progress: Callable[[str], None] = _discard
     ask: Callable[[ApprovalRequest], Awaitable[bool]] = _deny

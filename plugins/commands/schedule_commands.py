@@ -12,6 +12,9 @@ SHOWN = 100
 """Maximum characters of a text in the list."""
 
 
+PROPOSED_TIMES = 3
+"""The next times that are shown of a proposal."""
+
 _OPTION = re.compile(r"(?:--|—)(missed|within|zone|session|to)(?:=| +)(\S+)(?: +|\Z)")  # some keyboards join two hyphens
 
 
@@ -46,6 +49,8 @@ class ScheduleCommand:
                 entries = await schedules.entries()
                 lines = [_line(each, conversation) for each in entries]
                 return "\n".join(lines) or "Nothing is scheduled. `/remind 10m TEXT` sets a reminder."
+            case ["ok"]:
+                return _set(await schedules.confirm(), conversation)
             case ["show" | "remove" | "run" | "pause" | "resume" as action, id_]:
                 return await _changed(schedules, action, id_, conversation)
             case ["show" | "remove" | "run" | "pause" | "resume", *_]:
@@ -82,8 +87,30 @@ async def _add(text: str, conversation: ConversationView, *, reminder: bool) -> 
     while option := _OPTION.match(text):
         given[option[1]] = option[2]
         text = text[option.end() :]
-    options = ScheduleOptions(**given)
-    return _set(await conversation.schedules.add(text, reminder=reminder, options=options), conversation)
+    options, schedules = ScheduleOptions(**given), conversation.schedules
+    try:
+        return _set(await schedules.add(text, reminder=reminder, options=options), conversation)
+    except CommandFailed:
+        if (proposal := await schedules.propose(text, reminder=reminder, options=options)) is None:
+            raise
+        return _proposed(proposal, conversation)
+
+
+def _proposed(entry: ScheduleEntry, conversation: ConversationView) -> str:
+    """Describe what the model proposes, in full."""
+    kind = "a reminder" if entry.reminder else "a task"
+    when = "once" if entry.rule == "once" else f"{entry.words} ({code(entry.rule)})"
+    lines = [
+        f"Do you mean {kind}, {when}?",
+        f"- next: {', '.join(_times(entry, conversation)[:PROPOSED_TIMES])} ({entry.zone or 'the time zone of the system'})",
+        "",
+        "```",
+        block_text(entry.text),
+        "```",
+        "",
+        "`/schedule ok` sets it; otherwise nothing is set.",
+    ]
+    return "\n".join(lines)
 
 
 def _shown(entry: ScheduleEntry, conversation: ConversationView) -> str:

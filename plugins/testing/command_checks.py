@@ -145,6 +145,15 @@ class FixedSchedules:
     async def run(self, id_: str) -> None:
         self._done.append(("run", id_))
 
+    async def propose(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry | None:
+        """Propose nothing."""
+        return None
+
+    async def confirm(self) -> ScheduleEntry:
+        """Record that the proposal was confirmed."""
+        self._done.append("confirm")
+        return self.ENTRY
+
     async def pause(self, id_: str) -> ScheduleEntry:
         """Record that the schedule was paused."""
         self._done.append(("pause", id_))

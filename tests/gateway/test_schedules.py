@@ -458,6 +458,56 @@ async def test_a_schedule_is_removed_and_run_out_of_turn(tmp_path: Path) -> None
         assert "Write the text" in await client.command("/remind 10m")
 
 
+# --- own words --------------------------------------------------------------------------------------------------------
+
+WEEKDAYS = '```json\n{"time": "0 9 * * 1-5", "text": "Read the mails."}\n```'
+
+
+async def test_the_model_proposes_a_rule_for_own_words_which_counts_once_it_is_confirmed(tmp_path: Path) -> None:
+    script = [{"text": WEEKDAYS, "purpose": "schedule"}, {"text": "Hello."}]
+    async with gateway(tmp_path, script=script, settings={"agent.timezone": BERLIN}) as running:
+        client = await running.connect()
+        shown = await client.command("/schedule every weekday at nine read the mails")
+        assert "At 09:00 on Monday through Friday (`cron 0 9 * * 1-5 (Europe/Berlin)`)" in shown
+        assert shown.count(" 09:00") == 4  # the rule and three times
+        assert "Read the mails." in shown
+        assert logged(tmp_path) == []
+        assert "nothing to confirm" in await client.command("/schedule ok", session="other")
+        assert "Set for" in await client.command("/schedule ok")
+        (made,) = logged(tmp_path)
+        assert (made["text"], made["rule"]["line"]) == ("Read the mails.", "0 9 * * 1-5")
+        assert "nothing to confirm" in await client.command("/schedule ok")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I do not know.",
+        "{}",
+        '{"time": "soon", "text": "Read."}',
+        '{"time": "10m", "text": ""}',
+        '{"time": "10m Read.", "text": "Read."}',
+        '{"time": "0 0 30 2 *", "text": "Read."}',
+        "[" * 100_000,
+    ],
+)
+async def test_what_the_model_does_not_understand_either_gets_the_sentence_with_examples(
+    tmp_path: Path, answer: str
+) -> None:
+    script = [{"text": answer, "purpose": "schedule"}, {"text": "Hello."}]
+    async with gateway(tmp_path, script=script) as running:
+        client = await running.connect()
+        assert "Begin with a time: `10m`" in await client.command("/remind soon, to read")
+        assert "nothing to confirm" in await client.command("/schedule ok")
+
+
+async def test_a_proposal_that_would_be_a_command_is_refused(tmp_path: Path) -> None:
+    script = [{"text": '{"time": "10m", "text": "/approve"}', "purpose": "schedule"}, {"text": "Hello."}]
+    async with gateway(tmp_path, script=script) as running:
+        client = await running.connect()
+        assert "A command cannot be scheduled" in await client.command("/remind soon, to approve")
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -60,7 +60,7 @@ async def test_a_model_writes_edits_and_reads_its_notes_but_not_its_orders(tmp_p
             ),
         ]
         assert (workspace / "SOUL.md").read_text() == "You are kind.\n"
-        assert offered(client) == ["read", "write", "edit", *MEMORY, "write_memory", "fetch"]
+        assert offered(client) == ["read", "write", "edit", *MEMORY, "write_memory", "fetch", "schedule"]
 
 
 async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from_the_next_turn_on(tmp_path: Path) -> None:
@@ -83,11 +83,15 @@ async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from
             await client.until_event("turn_ended")
             seen.append(offered(client))
 
-        assert seen == [["read", "write", "edit", *MEMORY, "write_memory", "fetch"], ["read", *MEMORY, "fetch"], ["fetch"]]
+        assert seen == [
+            ["read", "write", "edit", *MEMORY, "write_memory", "fetch", "schedule"],
+            ["read", *MEMORY, "fetch", "schedule"],
+            ["fetch", "schedule"],
+        ]
         assert results(client) == [
             ("returned", "Created a.md: 1 byte, 1 line."),
-            ("refused", "There is no tool 'write'; available: read, memory_search, memory_get, fetch."),
-            ("refused", "There is no tool 'write'; available: fetch."),
+            ("refused", "There is no tool 'write'; available: read, memory_search, memory_get, fetch, schedule."),
+            ("refused", "There is no tool 'write'; available: fetch, schedule."),
         ]
     assert (tmp_path / "workspace" / "a.md").exists()
     assert not (tmp_path / "workspace" / "b.md").exists()

@@ -102,6 +102,7 @@ class CommandContext(MemoryView):
             now=services.clock.now,
             settings=services.settings,
             senders=services.senders,
+            proposals=services.proposals,
         )
 
     @property

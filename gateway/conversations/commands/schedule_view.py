@@ -14,8 +14,10 @@ from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import conversation_key
 from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.memory_view import as_command_failure
+from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.recurrence import (
     Cron,
+    Rule,
     described,
     in_words,
     is_zone,
@@ -29,6 +31,8 @@ from gateway.conversations.schedules.schedules import (
     ScheduleRefused,
     Schedules,
     ScheduleSet,
+    TimeNotUnderstood,
+    check_text,
 )
 from plugins.api.command import ScheduleEntry, ScheduleOptions
 from plugins.support.workspace import OWNER
@@ -63,6 +67,7 @@ class PersonsSchedules:
         now: Callable[[], datetime],
         settings: Settings,
         senders: Senders,
+        proposals: RuleProposals,
     ) -> None:
         self._schedules = schedules
         self._message = message
@@ -70,6 +75,7 @@ class PersonsSchedules:
         self._now = now
         self._settings = settings
         self._senders = senders
+        self._proposals = proposals
 
     @property
     def zone(self) -> str:
@@ -88,6 +94,26 @@ class PersonsSchedules:
     async def add(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry:
         with as_command_failure():
             wanted = await self._wanted(text, options or ScheduleOptions(), reminder=reminder)
+            return self._entry(await self._schedules.set(wanted), upcoming=True)
+
+    async def propose(self, text: str, *, reminder: bool, options: ScheduleOptions | None = None) -> ScheduleEntry | None:
+        options, now = options or ScheduleOptions(), self._now()
+        with as_command_failure():
+            try:
+                await self._wanted(text, options, reminder=reminder)
+            except TimeNotUnderstood:
+                zone = options.zone or self.zone
+                if (found := await self._proposals.rule_of(text, now, zone, self._key)) is None:
+                    return None
+                wanted = await self._wanted_by(found, options, reminder=reminder)
+                check_text(wanted.text)
+                self._proposals.keep(wanted)
+                return self._entry(Schedule(made=wanted, at=stamp_seconds(now), last=stamp_seconds(now)), upcoming=True)
+            return None
+
+    async def confirm(self) -> ScheduleEntry:
+        with as_command_failure():
+            wanted = self._proposals.take(self._message.sender, self._key)
             return self._entry(await self._schedules.set(wanted), upcoming=True)
 
     async def remove(self, id_: str) -> ScheduleEntry:
@@ -121,21 +147,27 @@ class PersonsSchedules:
         return self._message.chat != "group" or schedule.made.key == self._key
 
     async def _wanted(self, text: str, options: ScheduleOptions, *, reminder: bool) -> ScheduleSet:
-        from gateway.conversations.schedules.parsing import parse_rule, parse_window  # noqa: PLC0415 - only here
+        from gateway.conversations.schedules.parsing import parse_rule  # noqa: PLC0415 - only where somebody schedules
 
         if options.zone and not is_zone(options.zone):
             raise ScheduleRefused(f"There is no time zone {options.zone[:40]!r}; write a name such as Europe/Berlin.")
+        found = parse_rule(text, self._now(), options.zone or self.zone)
+        return await self._wanted_by(found, options, reminder=reminder)
+
+    async def _wanted_by(self, found: tuple[Rule, str], options: ScheduleOptions, *, reminder: bool) -> ScheduleSet:
+        """Return what is to be set by a rule, with a text. Raises ScheduleRefused."""
+        from gateway.conversations.schedules.parsing import parse_window  # noqa: PLC0415 - as above
+
         if (policy := _POLICIES.get(options.missed or "once")) is None:
             raise ScheduleRefused(f"Missed occurrences are handled by `once`, `skip` or `all`, not {options.missed[:40]!r}.")
         place, message = await self._place(options), self._message
-        rule, rest = parse_rule(text, self._now(), options.zone or self.zone)
         wanted = ScheduleSet(
             schedule="",
             person=message.sender,
             client=message.client,
             key=place.key,
-            text=rest,
-            rule=rule,
+            text=found[1],
+            rule=found[0],
             missed=policy,
             reminder=reminder,
             channel=place.channel,

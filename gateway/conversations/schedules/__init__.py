@@ -1,7 +1,9 @@
 """Schedules: messages that the gateway puts into a conversation at set times.
 
-recurrence   When a schedule is due.
-parsing      Times as people write them.
-schedules    The log `HOME/schedules.jsonl` and its state.
-scheduler    Hands due messages to their conversations, exactly once.
+recurrence     When a schedule is due.
+parsing        Times as people write them.
+proposals      Rules that the model proposes for a person's own words.
+schedules      The log `HOME/schedules.jsonl` and its state.
+scheduler      Hands due messages to their conversations, exactly once.
+schedule_tool  The model's tool, whose calls a person approves.
 """

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, next_due, stamp_seconds, zone_named
-from gateway.conversations.schedules.schedules import ScheduleRefused
+from gateway.conversations.schedules.schedules import ScheduleRefused, TimeNotUnderstood
 
 SHORTEST = 60
 """Minimum seconds of an interval."""
@@ -43,6 +43,7 @@ def parse_rule(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
         The rule, and the text after it.
 
     Raises:
+        TimeNotUnderstood: The text does not begin with a time.
         ScheduleRefused: There is no such time.
     """
     text = text.strip()
@@ -67,7 +68,8 @@ def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
     if found := _EVERY.match(text):
         seconds, end = _duration(text, found.end())
         if seconds < SHORTEST:
-            raise ScheduleRefused("Write an interval of at least one minute, such as `every 30m`.")
+            kind = ScheduleRefused if seconds else TimeNotUnderstood
+            raise kind("Write an interval of at least one minute, such as `every 30m`.")
         return Every(seconds, stamp_seconds(now)), text[end:]
     if (line := _CRON.match(text)) and len(line[1]) <= LONGEST_LINE and _is_cron(line[1]):
         return Cron(" ".join(line[1].split()), zone), text[line.end() :]
@@ -77,7 +79,7 @@ def _parsed(text: str, now: datetime, zone: str) -> tuple[Rule, str]:
         return Once(stamp_seconds(now + timedelta(seconds=seconds))), text[end:]
     if not found and (moment := _moment(text, now, zone)) is not None:
         return moment
-    raise ScheduleRefused(
+    raise TimeNotUnderstood(
         "Begin with a time: `10m`, `2h30m`, `18:00`, `tomorrow 9:00`, `2026-12-24 18:00`, `every 2h`, or a cron line such as"
         " `0 9 * * 1-5`."
     )

@@ -44,6 +44,10 @@ class ScheduleRefused(GatewayError):
     """A schedule cannot be set, or there is none with this id."""
 
 
+class TimeNotUnderstood(ScheduleRefused):
+    """A text does not begin with a time that can be read."""
+
+
 class SchedulesUnusable(Busy):
     """The log cannot be read or written."""
 
@@ -211,6 +215,16 @@ def _after(schedule: Schedule, event: SchedulePaused | ScheduleResumed | Occurre
             return replace(schedule, due=left, handed=schedule.handed + 1)
 
 
+def check_text(text: str) -> None:
+    """Raise ScheduleRefused if a text cannot be scheduled."""
+    if not text.strip():
+        raise ScheduleRefused("Write the text after the time.")
+    if len(text.encode()) > TEXT_BYTES:
+        raise ScheduleRefused(f"A scheduled text has at most {TEXT_BYTES // 1024} KiB.")
+    if text.lstrip().startswith("/"):
+        raise ScheduleRefused("A command cannot be scheduled.")
+
+
 SCHEDULES: LogFormat[ScheduleEvent, Known] = LogFormat(
     name="schedules",
     events=(
@@ -290,12 +304,7 @@ class Schedules:
         for schedule in known.values() if wanted.message else ():
             if (schedule.made.person, schedule.made.key, schedule.made.message) == command:
                 return schedule
-        if not wanted.text.strip():
-            raise ScheduleRefused("Write the text after the time.")
-        if len(wanted.text.encode()) > TEXT_BYTES:
-            raise ScheduleRefused(f"A scheduled text has at most {TEXT_BYTES // 1024} KiB.")
-        if wanted.text.lstrip().startswith("/"):
-            raise ScheduleRefused("A command cannot be scheduled.")
+        check_text(wanted.text)
         if sum(each.made.person == wanted.person for each in known.values()) >= PER_PERSON:
             raise ScheduleRefused(f"You have {PER_PERSON} schedules already; remove one first.")
         id_ = random_suffix()

@@ -134,6 +134,9 @@ class ToolCalls:
             group=turn.group,
             channel=turn.reply_to.channel if turn.reply_to is not None else "",
             chat=transcript.key,
+            reply_to=turn.reply_to.chat if turn.reply_to is not None else "",
+            thread=turn.reply_to.thread if turn.reply_to is not None else "",
+            began=turn.at,
             names_url=self._names_url,
         )
 

@@ -23,11 +23,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.auth.people import Admission
-from gateway.config.settings import Settings
-from gateway.conversations.channels.senders import Senders
+from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.conversations.schedules.schedules import Schedules
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
 from gateway.http.request_bodies import BodyRefused, read_body
@@ -35,7 +33,6 @@ from gateway.http.responses import HEADERS, answer, refusal
 from gateway.support.errors import sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
 from plugins.api.command import CommandFailed, ScheduleOptions
-from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
 from sessions.store.reading import StoredLog
@@ -152,11 +149,8 @@ class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ScheduleEndpoints:
     """The endpoints of one gateway."""
 
-    def __init__(self, schedules: Schedules, settings: Settings, senders: Senders, clock: Clock) -> None:
-        self._schedules = schedules
-        self._settings = settings
-        self._senders = senders
-        self._clock = clock
+    def __init__(self, services: CommandServices) -> None:
+        self._services = services
 
     async def listed(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the schedules, the next one first."""
@@ -202,8 +196,15 @@ class ScheduleEndpoints:
         message = MessageReceived(
             id="", client="http", sender=admission.person.id, channel="websocket", chat="private", text="", attachments=()
         )
+        services = self._services
         return PersonsSchedules(
-            self._schedules, message, "main", now=self._clock.now, settings=self._settings, senders=self._senders
+            services.schedules,
+            message,
+            "main",
+            now=services.clock.now,
+            settings=services.settings,
+            senders=services.senders,
+            proposals=services.proposals,
         )
 
 
