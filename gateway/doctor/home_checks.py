@@ -15,12 +15,12 @@ from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.doctor.findings import DoctorContext, Finding
 from gateway.support.errors import ConfigRefused
-from gateway.support.storage import fact_logs, session_logs
+from gateway.support.storage import acknowledged_in, fact_logs, session_logs
 from gateway.support.stored_sessions import session_listings
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import outdated_documents
 from plugins.memory.sources.transcripts import Transcripts
-from sessions.catalog.durability_check import acknowledged_heads, describe_loss
+from sessions.catalog.durability_check import describe_loss
 from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import Error, lacks_full_text
 from sessions.events.codec import InvalidLine
@@ -114,7 +114,7 @@ def damage(context: DoctorContext) -> Iterator[Finding]:
     unreadable = scan_logs(logs, {}).unreadable
     runs = context.process() is not None
     try:
-        heads = acknowledged_heads(context.home.catalog)  # before the journals, which may be growing
+        heads = acknowledged_in(context.home)  # before the journals, which may be growing
     except StorageFailed as error:
         heads = {}
         yield Finding(

@@ -5,6 +5,7 @@ These two modules are the only ones that choose an implementation; everything el
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,30 @@ def plugins_with_logs(home: Home) -> list[str]:
     from sessions.postgres.row_lines import store_names  # noqa: PLC0415 - only where it is configured
 
     return [name.removeprefix(PLUGINS) for name in store_names(database) if name.startswith(PLUGINS)]
+
+
+def acknowledged_in(home: Home) -> dict[str, int]:
+    """Return the highest durable seq of each session in the catalog. Blocks; raises StorageFailed."""
+    if home.database is None:
+        from sessions.catalog.durability_check import acknowledged_heads  # noqa: PLC0415 - imports SQLite
+
+        return acknowledged_heads(home.catalog)
+    from sessions.catalog.postgres_catalog import heads_of_rows  # noqa: PLC0415 - only where it is configured
+
+    return heads_of_rows(database_at(home.database))
+
+
+def remove_from_catalog(home: Home, sessions: Collection[str]) -> None:
+    """Remove everything that the catalog has of sessions. Blocks; raises StorageFailed."""
+    if home.database is not None:
+        from sessions.catalog.postgres_catalog import forget_rows  # noqa: PLC0415 - only where it is configured
+
+        forget_rows(database_at(home.database), sessions)
+    elif home.catalog.exists():
+        from sessions.catalog.durability_check import forget  # noqa: PLC0415 - imports SQLite
+
+        for session in sessions:
+            forget(home.catalog, session)
 
 
 def examine_database(url: Secret) -> ServerReport:

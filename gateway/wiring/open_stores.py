@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway.conversations.deletion.deletion_log import finish_removals
 from gateway.support.home import Home
-from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_logs
+from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_logs, remove_from_catalog
 from plugins.support.secrets import Secret
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine
@@ -21,6 +22,9 @@ from sessions.files.journals import Journals
 from sessions.store.catalog import Catalog, Claims, SoleClaims
 from sessions.store.cluster import Cluster
 from sessions.store.protocols import Store
+
+if TYPE_CHECKING:
+    from sessions.catalog.postgres_catalog import PostgresCatalog
 
 log = structlog.get_logger("exuvia")
 
@@ -98,10 +102,10 @@ async def _open_database(
 async def open_catalog(home: Home, store: Store) -> AsyncIterator[Catalog]:
     """Open the catalog of the sessions, and discard those that never began. Raises StorageFailed."""
     try:
-        await finish_removals(fact_logs(home), store, home.catalog)
+        await finish_removals(fact_logs(home), store, partial(remove_from_catalog, home))
     except (SessionsError, InvalidLine) as error:  # the catalog reports what is missing
         log.error("deletion_not_finished", reason=str(error))
-    async with SqliteCatalog(home.catalog, store) as catalog:
+    async with _catalog_of(home, store) as catalog:
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
         for session, reason in catalog.unreadable.items():
@@ -114,3 +118,13 @@ async def open_catalog(home: Home, store: Store) -> AsyncIterator[Catalog]:
             else:
                 log.warning("journal_not_begun", journal=f"{session}.jsonl")
         yield catalog
+
+
+def _catalog_of(home: Home, store: Store) -> SqliteCatalog | PostgresCatalog:
+    if home.database is None:
+        return SqliteCatalog(home.catalog, store)
+    from sessions.catalog.postgres_catalog import PostgresCatalog  # noqa: PLC0415 - only where it is configured
+    from sessions.postgres.postgres_store import PostgresStore  # noqa: PLC0415 - as above
+
+    assert isinstance(store, PostgresStore)
+    return PostgresCatalog(database_at(home.database), store.is_open)

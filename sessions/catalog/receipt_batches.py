@@ -6,17 +6,20 @@ anything is missing, the journal is read backwards until enough ids are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from sessions.catalog.catalog_file import add_checksum, verify_checksum
 from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
-from sessions.events.errors import JournalDamaged
+from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import MessageReceived
+from sessions.files.fsync import UNSURE
+from sessions.store.catalog import SessionRow
 from sessions.store.protocols import START, Lines, LogReader, Position
 from sessions.store.reading import verify_position
-from sessions.store.receipts import SeenMessage, seen_message
+from sessions.store.receipts import REMEMBERED, Receipts, SeenMessage, seen_message
 
 MANY = 64
 """Number of batches of a session at which they are merged when read."""
@@ -44,6 +47,79 @@ class CollectedReceipts(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[SeenMessage]
     upto: Position
     new: ReceiptBatch | None
+
+
+class ReceiptCoverage:
+    """Reads the receipts of keys, and divides new ones into batches to store.
+
+    Args:
+        logs: The logs of the sessions.
+        stored: Returns the encoded batches of a session, newest first.
+        keep: Called with each batch that is to be stored.
+        unreadable: Receives the reason for each session whose log cannot be read.
+    """
+
+    def __init__(
+        self,
+        logs: LogReader,
+        stored: Callable[[str], Awaitable[Sequence[object]]],
+        keep: Callable[[ReceiptBatch], None],
+        unreadable: dict[str, str],
+    ) -> None:
+        self._logs = logs
+        self._stored = stored
+        self._keep = keep
+        self._unreadable = unreadable
+        self._covered: dict[str, Position] = {}
+
+    def begin(self, session: str) -> None:
+        """Follow a new session: its ids come with its first checkpoints."""
+        self._covered[session] = START
+
+    def drop(self, session: str) -> None:
+        """Forget a session."""
+        self._covered.pop(session, None)
+
+    def extend(self, session: str, position: Position, receipts: Receipts) -> None:
+        """Have the ids of a session stored up to a position, if its ids before it are known to be."""
+        covered = self._covered.get(session)
+        if covered is not None and covered.seq < position.seq:
+            messages = tuple(receipts.between(session, covered.seq, position.seq))
+            self._cover(ReceiptBatch(session=session, after=covered.seq, upto=position, messages=messages))
+
+    async def of(self, rows: Iterable[SessionRow]) -> Receipts:
+        """Return the newest ids of the sessions of a key, newest session first. Raises StorageFailed."""
+        found: list[tuple[str, CollectedReceipts]] = []
+        wanted = REMEMBERED
+        for row in rows:
+            if wanted <= 0:
+                break
+            if (collected := await self._collect(row.session, wanted)) is not None:
+                found.append((row.session, collected))
+                wanted -= len(collected.messages)
+        receipts = Receipts()
+        for session, collected in reversed(found):
+            receipts.extend(session, collected.messages)
+        return receipts
+
+    async def _collect(self, session: str, wanted: int) -> CollectedReceipts | None:
+        stored = await self._stored(session)
+        try:
+            collected = await asyncio.to_thread(collect_receipts, self._logs, session, stored, wanted)
+        except (UnknownSession, StorageFailed) as error:
+            cause = error.__cause__
+            if isinstance(error, StorageFailed) and not (isinstance(cause, OSError) and cause.errno not in UNSURE):
+                raise  # the ids exist and must not be treated as unknown
+            self._unreadable[session] = str(error)
+            return None
+        self._covered[session] = collected.upto
+        if collected.new is not None:
+            self._cover(collected.new)
+        return collected
+
+    def _cover(self, batch: ReceiptBatch) -> None:
+        self._covered[batch.session] = batch.upto
+        self._keep(batch)
 
 
 def encode_batch(batch: ReceiptBatch) -> bytes:

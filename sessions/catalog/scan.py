@@ -91,7 +91,7 @@ def _read_row(logs: LogReader, session: str, stamp: Stamp) -> SessionRow:
     if not stamp.changed:
         raise InvalidLine("it is not a regular file")  # opening a pipe would block
     with logs.read(session) as lines:
-        began, last = read_header(lines), _last(lines)
+        began, last = read_header(lines), last_event(lines)
     return SessionRow(
         session=began.session,
         key=began.key,
@@ -108,7 +108,8 @@ def _read_row(logs: LogReader, session: str, stamp: Stamp) -> SessionRow:
     )
 
 
-def _last(lines: Lines) -> Recorded:
+def last_event(lines: Lines) -> Recorded:
+    """Return the last intact event of a log. Raises InvalidLine."""
     for line, _ in lines.backward():
         if is_complete_line(line):
             try:

@@ -9,53 +9,26 @@ the background, at most once a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from sessions.catalog.catalog_file import Batch, CatalogFile, add_checksum, verify_checksum
+from sessions.catalog.checkpoints import decode_checkpoint, encode_checkpoints
 from sessions.catalog.lineage import Lineage
-from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect_receipts, encode_batch
+from sessions.catalog.receipt_batches import ReceiptBatch, ReceiptCoverage, encode_batch
 from sessions.catalog.scan import scan_logs
 from sessions.catalog.sqlite import Error, Unavailable
-from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.fsync import UNSURE
-from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
-from sessions.store.catalog import SessionRow, portions
-from sessions.store.protocols import START, LogReader, Position
-from sessions.store.receipts import REMEMBERED, Receipts
+from sessions.events.errors import StorageFailed
+from sessions.state.transcript import Transcript
+from sessions.store.catalog import ListedSession, SessionRow, portions
+from sessions.store.protocols import LogReader, Position
+from sessions.store.receipts import Receipts
 
 PAUSE = 1.0
 """Seconds for which changes are collected before they are written."""
-
-
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
-    fold: int
-    position: Position
-    transcript: bytes
-
-
-def encode_checkpoint(session: str, position: Position, transcript: Transcript) -> bytes:
-    """Return the checkpoint of a session with a checksum. The cost grows with the transcript: do not call it on the event
-    loop."""
-    stored = _Stored(fold=FOLD, position=position, transcript=to_checkpoint(transcript))
-    return add_checksum(session, msgspec.msgpack.encode(stored))
-
-
-def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcript] | None:
-    """Decode a checkpoint of this session; None if it is invalid, or of another version of the fold."""
-    value = verify_checksum(session, sealed)
-    if value is None:
-        return None
-    try:
-        stored = msgspec.msgpack.decode(value, type=_Stored)
-        if stored.fold != FOLD:
-            return None
-        return stored.position, from_checkpoint(stored.transcript)
-    except msgspec.MsgspecError:
-        return None  # written by a version with another format
 
 
 class _Changes(msgspec.Struct, kw_only=True):
@@ -84,7 +57,7 @@ class SqliteCatalog:
         self._logs = logs
         self._file = CatalogFile(path)
         self._lineage = Lineage()
-        self._covered: dict[str, Position] = {}
+        self._receipts = ReceiptCoverage(logs, self._file.receipts, self._keep, self.unreadable)
         self._changes = _Changes()
         self._writing = asyncio.Lock()
         self._dirty = asyncio.Event()
@@ -126,6 +99,18 @@ class SqliteCatalog:
             rows += (row for name in names if (row := self._lineage.current(name)) is not None)
         return rows
 
+    async def listed(self, person: str) -> list[ListedSession]:
+        listed = list[ListedSession]()
+        async for rows in portions(await self.sessions(person)):
+            listed += (self._listed(row) for row in rows)
+        return listed
+
+    def _listed(self, row: SessionRow) -> ListedSession:
+        earlier = self.chain(row.session) if row.succeeds else []
+        parent = self.row(row.origin.session) if row.origin else None
+        created = earlier[-1].opened_at if earlier else row.opened_at
+        return ListedSession(row=row, created=created, origin_key=parent.key if parent else "")
+
     async def every(self, person: str) -> list[SessionRow]:
         rows = list(self._lineage.rows.values())
         return await asyncio.to_thread(lambda: [row for row in rows if row.person == person])
@@ -144,7 +129,7 @@ class SqliteCatalog:
 
     def put(self, row: SessionRow) -> None:
         if row.session not in self._lineage.rows:
-            self._covered[row.session] = START  # its ids come with its first checkpoints
+            self._receipts.begin(row.session)
         self._lineage.put(row)
         self._changes.rows[row.session] = row
         self._dirty.set()
@@ -152,7 +137,7 @@ class SqliteCatalog:
     async def remove(self, sessions: Collection[str]) -> None:
         for session in sessions:
             self._lineage.remove(session)
-            self._covered.pop(session, None)
+            self._receipts.drop(session)
             self.unreadable.pop(session, None)
         async with self._writing:  # what is being written may have them still
             for session in sessions:
@@ -174,43 +159,14 @@ class SqliteCatalog:
         self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
     ) -> None:
         self._changes.checkpoints[session] = position, transcript
-        covered = self._covered.get(session)
-        if receipts is not None and covered is not None and covered.seq < position.seq:
-            messages = tuple(receipts.between(session, covered.seq, position.seq))
-            self._cover(ReceiptBatch(session=session, after=covered.seq, upto=position, messages=messages))
+        if receipts is not None:
+            self._receipts.extend(session, position, receipts)
         self._dirty.set()
 
     async def receipts(self, person: str, key: str) -> Receipts:
-        found: list[tuple[str, CollectedReceipts]] = []
-        wanted = REMEMBERED
-        for row in self._lineage.all_of((person, key)):
-            if wanted <= 0:
-                break
-            if (collected := await self._collect(row.session, wanted)) is not None:
-                found.append((row.session, collected))
-                wanted -= len(collected.messages)
-        receipts = Receipts()
-        for session, collected in reversed(found):
-            receipts.extend(session, collected.messages)
-        return receipts
+        return await self._receipts.of(self._lineage.all_of((person, key)))
 
-    async def _collect(self, session: str, wanted: int) -> CollectedReceipts | None:
-        stored = await self._file.receipts(session)
-        try:
-            collected = await asyncio.to_thread(collect_receipts, self._logs, session, stored, wanted)
-        except (UnknownSession, StorageFailed) as error:
-            cause = error.__cause__
-            if isinstance(error, StorageFailed) and not (isinstance(cause, OSError) and cause.errno not in UNSURE):
-                raise  # the ids exist and must not be treated as unknown
-            self.unreadable[session] = str(error)
-            return None
-        self._covered[session] = collected.upto
-        if collected.new is not None:
-            self._cover(collected.new)
-        return collected
-
-    def _cover(self, batch: ReceiptBatch) -> None:
-        self._covered[batch.session] = batch.upto
+    def _keep(self, batch: ReceiptBatch) -> None:
         self._changes.receipts.append(batch)
         self._dirty.set()
 
@@ -291,17 +247,9 @@ class SqliteCatalog:
 def _encode(changes: _Changes) -> Batch:
     return Batch(
         rows=[(session, add_checksum(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
-        checkpoints=list(_encode_checkpoints(changes.checkpoints)),
+        checkpoints=list(encode_checkpoints(changes.checkpoints)),
         receipts=[(b.session, b.after, b.upto.seq, encode_batch(b)) for b in changes.receipts],
     )
-
-
-def _encode_checkpoints(saved: Mapping[str, tuple[Position, Transcript]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the checkpoints that can be encoded. If a journal holds a number outside MessagePack's range, the session is
-    folded from its journal."""
-    for session, (position, transcript) in saved.items():
-        with suppress(OverflowError):
-            yield session, encode_checkpoint(session, position, transcript)
 
 
 def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:

@@ -10,4 +10,5 @@ row_claims      The claims of one gateway among several
 row_lines       Reading the lines of a log
 schema          The tables, and the migrations that create them
 server_check    An examination of the server
+session_rows    The catalog's row of each session
 """

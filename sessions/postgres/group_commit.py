@@ -21,6 +21,7 @@ from sessions.events.errors import StorageFailed
 from sessions.postgres.connections import Connection, Database
 from sessions.postgres.membership import FENCE
 from sessions.postgres.schema import migrate
+from sessions.postgres.session_rows import BEGIN_MOVED, begun_row, row_values
 from sessions.store.protocols import Position
 from sessions.store.queued_log import QueuedLog
 
@@ -45,6 +46,9 @@ _APPEND = f"""
     )
     SELECT id, changed FROM moved
 """  # noqa: S608 - a fragment of ours
+
+_APPEND_FIRST = _APPEND.replace("SELECT id, changed", f", begun AS ({BEGIN_MOVED}) SELECT id, changed")
+"""The same for first lines, with the catalog's rows of the sessions that begin."""
 
 
 class RowLog(QueuedLog):
@@ -192,7 +196,11 @@ class GroupCommitter:
             "ends": ends,
             "lines": [line for _, lines in batch for line in lines],
         }
-        stored: dict[int, int] = dict(connection.execute(_APPEND, given).fetchall())
+        begun = [row for log, lines in batch if log.head == 0 and (row := begun_row(lines[0])) is not None]
+        if begun:
+            stored: dict[int, int] = dict(connection.execute(_APPEND_FIRST.encode(), given | row_values(begun)).fetchall())
+        else:
+            stored = dict(connection.execute(_APPEND, given).fetchall())
         for (log, _), head, size in zip(batch, heads, sizes, strict=True):
             if log.id in stored:
                 log.head, log.committed, log.changed = head, size, stored[log.id]

@@ -18,6 +18,7 @@ from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.membership import FENCE, Membership
 from sessions.postgres.row_lines import RowLines, RowReader
+from sessions.postgres.session_rows import insert_fork
 from sessions.store.protocols import START, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
@@ -101,6 +102,10 @@ class PostgresStore(RowReader):
     @property
     def failure(self) -> asyncio.Future[StorageFailed]:
         return self._committer.failure
+
+    def is_open(self, session: str) -> bool:
+        """Return True if this process writes a log."""
+        return self._open_logs.is_held(session)
 
     async def verify(self, session: str) -> None:
         await asyncio.to_thread(self._verify, session)
@@ -197,6 +202,7 @@ class PostgresStore(RowReader):
                 connection.execute(
                     "INSERT INTO line (log, seq, ends, line) VALUES (%s, %s, %s, %b)", (made[0], last.seq, last.offset, line)
                 )
+                insert_fork(connection, line, parent)
         except StorageFailed as failure:
             # The commit may have happened, and its answer been lost.
             if not isinstance(failure.__cause__, psycopg.OperationalError) or self.stamp(session) is None:

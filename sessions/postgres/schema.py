@@ -70,6 +70,40 @@ MIGRATIONS = (
     CREATE TABLE cluster (single boolean PRIMARY KEY DEFAULT true CHECK (single), secret bytea NOT NULL);
     COMMENT ON TABLE cluster IS 'one row with the secret by which the gateways authenticate each other';
     """,
+    """
+    CREATE TABLE session (
+        name text COLLATE "C" PRIMARY KEY,
+        person text COLLATE "C" NOT NULL,
+        key text COLLATE "C" NOT NULL,
+        opened_at text COLLATE "C" NOT NULL,
+        succeeds text COLLATE "C",
+        origin text COLLATE "C",
+        at text COLLATE "C" NOT NULL,
+        size bigint NOT NULL,
+        changed bigint NOT NULL,
+        settled boolean NOT NULL,
+        fields bytea NOT NULL
+    ) WITH (fillfactor = 70);
+    COMMENT ON TABLE session IS
+        'the catalog: inserted in the transaction of the first line; valid while size and changed are those of the log';
+    COMMENT ON COLUMN session.fields IS 'all of the row, as MessagePack';
+    CREATE INDEX session_key ON session (person, key);
+    CREATE INDEX session_succeeds ON session (succeeds) WHERE succeeds IS NOT NULL;
+    CREATE INDEX session_at ON session (at);
+    CREATE INDEX session_unsettled ON session (name) WHERE NOT settled;
+    CREATE TABLE checkpoint (
+        session text COLLATE "C" PRIMARY KEY,
+        seq bigint NOT NULL,
+        sealed bytea NOT NULL
+    );
+    CREATE TABLE receipts (
+        session text COLLATE "C" NOT NULL,
+        upto bigint NOT NULL,
+        sealed bytea NOT NULL,
+        PRIMARY KEY (session, upto)
+    );
+    COMMENT ON TABLE receipts IS 'digests of the message ids of a session up to a seq; later ones are in the log';
+    """,
 )
 """The statements of each version of the tables, from 1."""
 

@@ -83,6 +83,15 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return self.head if self.mtime_ns else 1
 
 
+class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The current session of a key, for lists of conversations: `created` is the time of the key's first session, and
+    `origin_key` the key of the session that a fork continues, empty if there is none."""
+
+    row: SessionRow
+    created: str
+    origin_key: str
+
+
 def listed_fields(transcript: Transcript) -> dict[str, Any]:
     """Return the fields of a row that are for lists of conversations."""
     return {
@@ -131,6 +140,10 @@ class Catalog(Protocol):
 
     async def sessions(self, person: str) -> list[SessionRow]:
         """Return the current session of each of a person's keys, in the order of the keys."""
+        ...
+
+    async def listed(self, person: str) -> list[ListedSession]:
+        """Return what `sessions` does, with more about each key."""
         ...
 
     async def every(self, person: str) -> list[SessionRow]:

@@ -160,6 +160,10 @@ class OpenLogs:
         self._committer = committer
         self._held: set[str] = set()
 
+    def is_held(self, session: str) -> bool:
+        """Return True if a log is open, or in use otherwise."""
+        return session in self._held
+
     async def hold(self, session: str, work: Callable[[], T], undo: Callable[[T], None] = lambda _: None) -> T:
         """Run `work` in a thread while the log is reserved; it remains reserved until `release`, unless `work` raises.
 

@@ -58,7 +58,7 @@ async def open_session(store: Store, catalog: Catalog, session: str) -> OpenedSe
         StorageFailed: The log cannot be opened.
         JournalDamaged: The log does not verify, is missing, or is shorter than the catalog knows.
     """
-    row = catalog.row(session)
+    row = await catalog.find(session)
     least = row.acknowledged if row else 0
     unchanged, stamp = await asyncio.to_thread(lambda: (is_unchanged(store, row), store.stamp(session)))
     verified = unchanged

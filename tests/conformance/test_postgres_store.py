@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from hypothesis import settings
 
-from sessions.catalog.sqlite_catalog import SqliteCatalog
+from sessions.catalog.postgres_catalog import PostgresCatalog
 from sessions.postgres.connections import Connection, Database
 from sessions.postgres.group_commit import GroupCommitter
 from sessions.postgres.postgres_store import PostgresStore
@@ -36,7 +36,7 @@ class Rows:
             database = stack.enter_context(Database(self._url))
             self._committer = await stack.enter_async_context(GroupCommitter(database))
             store = PostgresStore(database, "sessions", self._folder, self._committer)
-            catalog = await stack.enter_async_context(SqliteCatalog(self._folder / "catalog.sqlite", store))
+            catalog = await stack.enter_async_context(PostgresCatalog(database, store.is_open))
             for session in catalog.empty:
                 await store.discard_empty(session)
             self._stack = stack.pop_all()

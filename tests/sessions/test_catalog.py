@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.catalog import sqlite_catalog as catalogs
+from sessions.catalog import receipt_batches
 from sessions.catalog.catalog_file import CatalogFile
 from sessions.catalog.durability_check import acknowledged_heads, forget
 from sessions.catalog.receipt_batches import CollectedReceipts
@@ -292,7 +292,7 @@ async def test_while_a_journal_cannot_be_read_its_message_ids_are_not_treated_as
 
     async with SqliteCatalog(file, JournalFolder(folder)) as catalog:
         with monkeypatch.context() as broken:
-            broken.setattr(catalogs, "collect_receipts", fail)
+            broken.setattr(receipt_batches, "collect_receipts", fail)
             with pytest.raises(StorageFailed, match=os.strerror(error)):
                 await catalog.receipts("owner", "main")
         assert catalog.unreadable == {}
@@ -572,7 +572,7 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
         assert await catalog.checkpoint(session_id(1)) is None
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
         assert await catalog.checkpoint(session_id(2)) is not None
-        monkeypatch.setattr("sessions.catalog.sqlite_catalog.FOLD", FOLD + 1)
+        monkeypatch.setattr("sessions.catalog.checkpoints.FOLD", FOLD + 1)
         assert await catalog.checkpoint(session_id(2)) is None
 
 

@@ -225,7 +225,7 @@ async def test_a_torn_tail_does_not_count_as_a_message(file: Path, folder: Path)
 async def test_the_newest_ids_of_a_long_journal_are_read_first(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.catalog.sqlite_catalog.REMEMBERED", 50)
+    monkeypatch.setattr("sessions.catalog.receipt_batches.REMEMBERED", 50)
     write_journal(folder, 1, *messages(1, 100))
     write_journal(folder, 2, *messages(101, 120), succeeds=Succession(session=session_id(1), seq=101))
     for _ in range(2):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -21,7 +22,7 @@ from gateway.support import instance_address
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line
-from gateway.support.storage import fact_logs, session_logs
+from gateway.support.storage import fact_logs, remove_from_catalog, session_logs
 from gateway.support.stored_sessions import SessionListing, SessionUnknown, find_session, session_listings
 from gateway.terminal.client.connection import Connection, NotConnected
 from gateway.terminal.client.local_gateway import find_gateway
@@ -209,7 +210,7 @@ async def _delete(home: Home, sessions: Sequence[str], person: str, *, facts: bo
         log = LazyLog(DELETIONS, stores.facts, lambda: datetime.now(UTC), unusable="No conversation can be deleted")
         await (await log.writer()).append_durable(event)
         await log.close()
-        await finish_removals(fact_logs(home), stores.sessions, home.catalog)
+        await finish_removals(fact_logs(home), stores.sessions, partial(remove_from_catalog, home))
 
 
 def _sessions_of(home: Home, key: str, person: str) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
@@ -18,7 +17,7 @@ from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import one_line, printable
 from gateway.support.session_export import ExportFormat, exported
-from gateway.support.storage import attachments_of, session_logs
+from gateway.support.storage import acknowledged_in, attachments_of, remove_from_catalog, session_logs
 from gateway.support.stored_sessions import (
     Entry,
     SessionUnknown,
@@ -28,7 +27,7 @@ from gateway.support.stored_sessions import (
 )
 from plugins.api.command import CompactionEntry
 from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
-from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
+from sessions.catalog.durability_check import describe_loss
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import ContextCompacted
 from sessions.files.home_lock import HomeLock
@@ -110,14 +109,14 @@ def forget_sessions(home: Home, names: Sequence[str], out: TextIO, *, as_json: b
     """
     forgotten, logs = [], session_logs(home)
     with HomeLock(home.lock):
-        heads = acknowledged_heads(home.catalog)
+        heads = acknowledged_in(home)
         for name in names:
             if name not in heads:
                 raise SessionUnknown(f"The catalog has no session {name!r}; `exuvia sessions verify` lists what is missing.")
             events = StoredLog(logs, name).verify().events if logs.stamp(name) is not None else 0
             if not describe_loss(events, heads[name]):
                 raise NothingToForget(f"Nothing is missing from {name}: its journal has every acknowledged event.")
-            forget(home.catalog, name)
+            remove_from_catalog(home, (name,))
             forgotten.append(Forgotten(session=name, events=events))
             if not as_json:
                 rest = f"It continues from event {events}." if events else "Its journal is missing or empty."
@@ -135,7 +134,7 @@ def export_session(home: Home, name: str, out: BinaryIO, *, person: str | None, 
 
 def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool) -> int:
     """Verify the sequence, checksums and attachments of one journal or of all, and print file, line and reason of faults."""
-    heads, unread = _acknowledged(home.catalog)  # before the journals, which may be growing
+    heads, unread = _acknowledged(home)  # before the journals, which may be growing
     logs = session_logs(home)
     if name is None:
         sessions = sorted({*heads, *(session for session, _ in logs.listed())})
@@ -161,10 +160,10 @@ def verify_sessions(home: Home, name: str | None, out: TextIO, *, as_json: bool)
     return PROBLEM if damaged or lost else SUCCESS
 
 
-def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
+def _acknowledged(home: Home) -> tuple[dict[str, int], str]:
     """Return the last acknowledged event of each session from the catalog, and a remark if it cannot be read."""
     try:
-        return acknowledged_heads(catalog), ""
+        return acknowledged_in(home), ""
     except StorageFailed as error:
         return {}, f" {error} Truncated journals cannot be detected."
 

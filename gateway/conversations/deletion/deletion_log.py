@@ -7,13 +7,11 @@ is finished: one that was interrupted is continued by the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from sessions.catalog.durability_check import forget
 from sessions.store.lazy_log import LogFormat
 from sessions.store.protocols import LogReader, Store
 
@@ -64,13 +62,13 @@ DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(
 )
 
 
-async def finish_removals(logs: LogReader, store: Store, catalog: Path) -> None:
+async def finish_removals(logs: LogReader, store: Store, forget: Callable[[Collection[str]], None]) -> None:
     """Remove the sessions of interrupted deletions before the catalog is opened, which would report their journals as lost.
 
     Args:
         logs: The logs of the home, with that of the deletions.
         store: The logs of the sessions.
-        catalog: The catalog's file, which nobody else uses.
+        forget: Removes sessions from the catalog, on a thread.
 
     Raises:
         SessionsError, InvalidLine: The log cannot be read, or something cannot be removed.
@@ -80,9 +78,4 @@ async def finish_removals(logs: LogReader, store: Store, catalog: Path) -> None:
     for deletion in (await asyncio.to_thread(DELETIONS.read, logs)).values():
         for session in deletion.ids:
             await store.remove(session)
-            await asyncio.to_thread(_forget, catalog, session)
-
-
-def _forget(catalog: Path, session: str) -> None:
-    if catalog.exists():
-        forget(catalog, session)
+            await asyncio.to_thread(forget, (session,))

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from sessions.events.events import MAIN_AGENT
-from sessions.store.catalog import Catalog, SessionRow
+from sessions.store.catalog import ListedSession, SessionRow
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +57,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
     parent: Origin | None
 
 
-def listed_conversations(catalog: Catalog, rows: Iterable[SessionRow], running: Container[str]) -> list[ListedConversation]:
+def listed_conversations(sessions: Iterable[ListedSession], running: Container[str]) -> list[ListedConversation]:
     """Return the conversations with these current sessions; turns run in the keys `running`."""
     return [
         ListedConversation(
@@ -67,17 +67,18 @@ def listed_conversations(catalog: Catalog, rows: Iterable[SessionRow], running: 
             at=row.at,
             title=row.title,
             beginning="" if row.title else row.beginning,
-            created=_first(catalog, row).opened_at,
+            created=listed.created,
             pinned=row.pinned,
             archived=row.archived,
             running=row.key in running,
             replied=row.replied,
             used=row.used if row.used != row.at else "",
-            origin=_origin(row, catalog.row(row.origin.session)) if row.origin else None,
+            origin=_origin(row, listed.origin_key) if row.origin else None,
             channel=row.channel,
             agent="" if row.agent == MAIN_AGENT else row.agent,
         )
-        for row in rows
+        for listed in sessions
+        for row in (listed.row,)
     ]
 
 
@@ -93,21 +94,19 @@ def related_sessions(rows: Iterable[SessionRow], key: str) -> list[TreeNode]:
             title=row.title,
             at=row.at,
             head=row.head,
-            parent=_origin(row, by_id.get(row.origin.session)) if row.origin else None,
+            parent=_origin(row, _key(by_id.get(row.origin.session))) if row.origin else None,
         )
         for row in related
     ]
 
 
-def _first(catalog: Catalog, row: SessionRow) -> SessionRow:
-    """Return the first session of a row's key."""
-    earlier = catalog.chain(row.session) if row.succeeds else []
-    return earlier[-1] if earlier else row
-
-
-def _origin(row: SessionRow, parent: SessionRow | None) -> Origin:
+def _origin(row: SessionRow, key: str) -> Origin:
     assert row.origin is not None
-    return Origin(session_id=row.origin.session, seq=row.origin.seq, session=parent.key if parent else "")
+    return Origin(session_id=row.origin.session, seq=row.origin.seq, session=key)
+
+
+def _key(row: SessionRow | None) -> str:
+    return row.key if row else ""
 
 
 def _root(rows: dict[str, SessionRow], row: SessionRow) -> str:

@@ -29,7 +29,7 @@ class Forks:
 
         Raises ForkRefused if the person has no session `parent`, or the key is in use.
         """
-        row = self._catalog.row(parent)
+        row = await self._catalog.find(parent)
         if row is None or row.person != person:
             raise ForkRefused(f"There is no session {parent}.")
         used = {each.key for each in await self._catalog.sessions(person)}
@@ -46,7 +46,7 @@ class Forks:
         async with self._one:
             now = self._clock.now()
             made = await fork(self._store, parent, new_session_id(now), name[1], now, at=upto, exactly=False)
-            self._catalog.put(_row(name, made, now, self._catalog.row(parent)))
+            self._catalog.put(_row(name, made, now, await self._catalog.find(parent)))
             return made
 
 

@@ -176,8 +176,9 @@ class Switchboard:
         """Return a person's conversations, in the order of their keys. Changes meanwhile may or may not be in it."""
         running = {chat.key for chat in self._chats.values() if chat.person == person and chat.has_turn}
         listed = list[ListedConversation]()
-        async for rows in portions(await self.sessions(person)):
-            listed += listed_conversations(self._catalog, rows, running)
+        async for sessions in portions(await self._catalog.listed(person)):
+            now = [msgspec.structs.replace(each, row=self._as_of_now(each.row)) for each in sessions]
+            listed += listed_conversations(now, running)
         return listed
 
     async def tree(self, person: str, key: str) -> list[TreeNode]:
