@@ -112,7 +112,8 @@ async def test_the_catalog_can_be_deleted_and_a_message_sent_twice_is_recognized
         client = await running.connect()
         await client.send("once", id_="the-id")
         await client.until_event("turn_ended")
-    (tmp_path / "catalog.sqlite").unlink()
+    assert not (tmp_path / "catalog.sqlite").exists()
+    rows(url, "WITH rows AS (DELETE FROM session), ids AS (DELETE FROM receipts) DELETE FROM checkpoint RETURNING 1")
     async with gateway(tmp_path, settings=settings(url)) as running:
         client = await running.connect()
         await client.send("once", id_="the-id")
@@ -286,7 +287,7 @@ async def killed(home: Path, script: list[Mapping[str, Any]], url: str, where: P
     async with gateway_process(home, **options) as process, aiohttp.ClientSession() as http:
         client = await process.connect(http)
         await client.send("stamp it", id_="m1")
-        await until(stamps.exists)
+        await until(lambda: stamps.exists() and stamps.read_text() != "")
         await process.kill()
     return stamps.read_text().split()
 
