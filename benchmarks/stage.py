@@ -39,6 +39,8 @@ from gateway.models.providers import open_chats
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.protocol.slash_commands import parse_command
+from gateway.spending.ledger import Ledger
+from gateway.spending.spending import Payer, Spending
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, StreamPart
 from plugins.api.command import Command
@@ -238,6 +240,10 @@ class Instrument:
         return ToolOutput(text=str(result))
 
 
+async def _nobody(_: str) -> Payer | None:
+    return None
+
+
 class Stage:
     """A conversation with its dependencies.
 
@@ -289,6 +295,7 @@ class Stage:
             memory = Memory(NOWHERE, (), keys=MemoryKeys, providers={}, today=lambda: self.clock.now().date())
         facts = Facts(_no_log, keys=FactKeys, workspace=Path, now=self.clock.now)
         store, catalog = Journals(NOWHERE, NOWHERE, Committer()), SqliteCatalog(NOWHERE, JournalFolder(NOWHERE))
+        spending = Spending(Ledger(store, self.clock.now, lambda: None), self.settings, self.counters, find=_nobody)
         extraction = FactExtraction(
             facts,
             store,
@@ -329,6 +336,7 @@ class Stage:
             senders=Senders(self.settings, Pairings(store, self.clock.now), self.clock),
             schedules=Schedules(store, self.clock.now),
             proposals=RuleProposals(models, caller, self.clock.monotonic),
+            spending=spending,
         )
         dependencies = ConversationDependencies(
             settings=self.settings,
@@ -344,6 +352,7 @@ class Stage:
             day_notes=DayNotes(workspace),
             titles=TitleMaker(self.settings, models, caller),
             updates=SessionUpdates(),
+            spending=spending,
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={name: kind() for name, kind in hooks.flushes().items()},
             counters=self.counters,

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from plugins.api.command import ShownSkill as ShownSkill
     from plugins.api.command import SkillEntry as SkillEntry
     from plugins.api.command import SkillsView as SkillsView
+    from plugins.api.command import SpendingSummary as SpendingSummary
     from plugins.api.compaction import AfterCompaction as AfterCompaction
     from plugins.api.compaction import BeforeCompaction as BeforeCompaction
     from plugins.api.compaction import CompactionBudget as CompactionBudget
@@ -237,7 +238,7 @@ _NAMES = {
     " ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView"
     " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
     " QueueState RememberedApproval SamplingState ScheduleEntry ScheduleOptions SchedulesView ShownChanges ShownSkill"
-    " SkillEntry SkillsView",
+    " SkillEntry SkillsView SpendingSummary",
     "plugins.testing.chat_provider_checks": "ChatProviderConformance HostedChatConformance",
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",

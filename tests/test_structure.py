@@ -24,8 +24,8 @@ ORDER = {
     "sessions": "events state store files postgres catalog attachments",
     "plugins": ("support http api channels providers sandbox tools skills mcp policies memory facts host commands testing"),
     "gateway": (
-        "support protocol config metrics auth models terminal conversations plugin_runtime status http backup doctor"
-        " wiring cli"
+        "support protocol config metrics auth spending models terminal conversations plugin_runtime status http backup"
+        " doctor wiring cli"
     ),
 }
 """The packages of each layer: each imports only those before it."""

@@ -1,6 +1,5 @@
 """The command line.
 
-approvals         `exuvia approvals list|explain`
 channels          `exuvia channels list|check|send`, and `exuvia pair`
 config_commands   `exuvia config`
 context           `exuvia context`
@@ -11,6 +10,7 @@ mcp_serve         `exuvia mcp serve`
 memory/           `exuvia memory`
 models            `exuvia models list|refresh`
 options           Options, exit codes and JSON output shared by the commands
+people/           `exuvia approvals`, `exuvia usage`
 plugins           `exuvia plugins list|check|new`
 sessions/         `exuvia sessions`, `exuvia store`, `exuvia backup`, `exuvia restore`
 skills            `exuvia skills list|add|check`

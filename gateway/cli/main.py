@@ -236,6 +236,19 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
     end(lambda: status_command.status(home_at(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
 
 
+@cli.command("usage")
+@home_option
+@config_option
+@click.option("--month", metavar="YYYY-MM", help="The month [this one].")
+@click.option("--person", metavar="NAME", help="Only what this person spent.")
+@json_option
+def show_usage(home: Path | None, file: Path | None, month: str | None, person: str | None, *, as_json: bool) -> None:
+    """Show what a month's requests to models cost, by person, agent, purpose, model and day. The gateway may be running."""
+    from gateway.cli.people import usage_commands
+
+    end(lambda: usage_commands.usage(invocation(existing_home(home), file, as_json=as_json), month, person))
+
+
 @cli.group()
 def store() -> None:
     """Examine the logs' database; copy logs to it and back."""
@@ -414,7 +427,7 @@ def approvals() -> None:
 @json_option
 def list_approvals(home: Path | None, as_json: bool) -> None:
     """List the open questions and the remembered approvals."""
-    from gateway.cli import approvals as commands
+    from gateway.cli.people import approvals as commands
 
     end(lambda: commands.list_approvals(invocation(existing_home(home), None, as_json=as_json)))
 
@@ -432,7 +445,7 @@ def explain_approval(
 ) -> None:
     """Say what would be decided about a call, and which rule decides. Nothing is run or asked. ACTION is a command for
     `shell`, a URL for `fetch`, a path for `write` and `edit`. Approvals for single sessions are not considered."""
-    from gateway.cli import approvals as commands
+    from gateway.cli.people import approvals as commands
 
     call = invocation(existing_home(home), file, as_json=as_json)
     end(lambda: commands.explain_decision(call, action, tool=tool, agent=agent, person=person))

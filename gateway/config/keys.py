@@ -225,12 +225,23 @@ Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class PriceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[prices."provider:model"]`: what a million tokens cost in US dollars, input, input from the vendor's cache (None for
-    the same as other input) and output."""
+    """`[prices."provider:model"]`: what a million tokens cost in the currency of `[usage]`: input, input from the
+    vendor's cache (None for the same as other input) and output."""
 
     input: Price
     output: Price
     cached: Price | None = None
+
+
+class UsageKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[usage]`: the currency of all amounts and of `[prices]`.
+
+    `per_dollar` is the value of a US dollar in it: the shipped prices and those that providers report are in dollars. If it
+    is None and the currency is not the dollar, they are not used.
+    """
+
+    currency: Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")] = "USD"
+    per_dollar: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -267,6 +278,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     approvals: ApprovalsKeys = ApprovalsKeys()
     sandbox: SandboxKeys = SandboxKeys()
     prices: dict[str, PriceKeys] = {}
+    usage: UsageKeys = UsageKeys()
     transcription: TranscriptionKeys = TranscriptionKeys()
     log: LogKeys = LogKeys()
 

@@ -23,8 +23,8 @@ from gateway.conversations.context.session_models import EFFORT, TEMPERATURE
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.models.call import ModelCaller, ReplyStream
 from gateway.models.fallback import FallbackChain
-from gateway.models.prices import CURRENCY, cost_of, price_of
 from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.spending.prices import CURRENCY, cost_of, price_of
 from gateway.support.errors import Conflict, SettingRefused
 from gateway.support.stored_sessions import PastRequest, evolved
 from plugins.api.chat import ChatRequest, Reasoning, Reply
@@ -220,6 +220,7 @@ class WhatIf:
                     calls=tuple(ShownCall(tool=call.tool, arguments=call.arguments) for call in replied.calls),
                     usage=replied.usage,
                     cost=self._cost(_model_of(past), replied.usage),
+                    currency=self._settings.current.usage.currency,
                 )
         return None
 
@@ -287,6 +288,7 @@ class WhatIf:
                 calls=tuple(ShownCall(tool=call.tool, arguments=call.arguments) for call in reply.calls),
                 usage=reply.usage,
                 cost=self._cost(model.name, reply.usage),
+                currency=self._settings.current.usage.currency,
             )
         )
 
@@ -315,8 +317,9 @@ class WhatIf:
 
     def _cost(self, name: str, usage: Usage | None) -> float | None:
         provider, _, model = name.partition(":")
+        config = self._settings.current
         try:
-            price = price_of(self._models.provider(provider), model, self._settings.current.prices)
+            price = price_of(self._models.provider(provider), model, config.prices, config.usage.currency)
         except KeyError:
             return None
         return cost_of(price, usage)

@@ -40,6 +40,7 @@ class Counters:
         self.tokens = Counter("model", "direction", most=100)  # fifty models, each with two directions
         self.cached_tokens = Counter("model")
         self.spent = Counter("purpose", "model", "direction", most=200)
+        self.cost = Counter("purpose", "model", most=200)
         self.embedded = Counter("purpose", "model")
         self.api_requests = Counter("path", "status")
         self.channel_messages = Counter("channel", "outcome", most=200)
@@ -104,6 +105,7 @@ class Counters:
         yield counter("exuvia_tokens_total", "Tokens that providers counted; input includes cached.", self.tokens)
         yield counter("exuvia_cached_tokens_total", "Input tokens read from the provider's cache.", self.cached_tokens)
         yield counter("exuvia_spent_tokens_total", "Tokens by what they were spent on; input includes cached.", self.spent)
+        yield counter("exuvia_cost_micros_total", "Costs in millionths of the configured currency.", self.cost)
         yield counter("exuvia_embedded_tokens_total", "Estimated tokens that vectors were made of.", self.embedded)
         yield counter("exuvia_api_requests_total", "Requests to the OpenAI endpoint, by path and status.", self.api_requests)
         yield counter("exuvia_channel_messages_total", "Messages that channels received.", self.channel_messages)

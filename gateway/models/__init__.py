@@ -6,7 +6,6 @@ fallback           The models that may answer a turn, in order.
 guarded_providers  Third-party providers whose calls cannot harm the gateway.
 listings           The model lists of providers, cached.
 model_list_cache   `HOME/models.json`.
-prices             The prices of models, configured or from `prices.toml`.
 providers          The open providers, replaced when their settings change, or opened for a command's own requests.
 registry           The resolution of model names, and the choice of `auto`.
 token_counts       Exact token counts, in a separate process.

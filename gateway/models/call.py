@@ -15,14 +15,15 @@ import structlog
 from gateway.metrics.counters import Counters
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
+from gateway.spending.spending import Charge, ModelRequest
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
 from plugins.api.plugin_services import ModelAnswer
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
-from sessions.events.messages import Usage, UserMessage
-from sessions.events.tokens import estimate
+from sessions.events.messages import AssistantMessage, Usage, UserMessage
+from sessions.events.tokens import MESSAGE, estimate
 from sessions.state.context import Context
 
 REPLY_LIMIT = 1024 * 1024
@@ -42,6 +43,9 @@ CUT_RETRIES = 2
 
 MOST_TOKENS = 10**9
 """The limit to which a provider's token counts are clamped. No real request has as many."""
+
+MOST_COST = 10**10
+"""The largest cost, in millionths of a dollar, that a provider may report for one request; a larger one is ignored."""
 
 SPARE_BYTES, TOKEN_BYTES = 2000, 8
 """An answer outside a conversation is cut off after SPARE_BYTES, plus TOKEN_BYTES for each requested token."""
@@ -78,6 +82,7 @@ class ReplyStream:
         self._reasoning_room = REASONING_LIMIT - len(REASONING_CUT.encode())
         self._pieces: list[str] = []
         self._reply: Reply | None = None
+        self._charge: Charge | None = None
         self._stream: Any = None
         self._next: Callable[[], Awaitable[StreamPart]] = self._send
 
@@ -88,11 +93,22 @@ class ReplyStream:
         return self._reply
 
     async def __aenter__(self) -> Self:
+        if (spending := self._model.spending) is not None:
+            self._charge = await spending.begin(
+                ModelRequest(
+                    session=self._request.session,
+                    purpose=self._request.purpose,
+                    model=self._model.name,
+                    price=spending.price(self._model.provider, self._model.model),
+                )
+            )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._charge is not None:
+            self._charge.end(self._estimated if self._may_cost(error) else None)
         if self._stream is None:
             return
         try:
@@ -140,7 +156,7 @@ class ReplyStream:
         size = len(text.encode())
         if size > self._room:
             text = _shortened(text, self._room)
-            self._reply = Reply(text="".join((*self._pieces, text)), model=self._request.model, stop="length")
+            self._finish(Reply(text="".join((*self._pieces, text)), model=self._request.model, stop="length"))
         self._room -= size
         return part if text is part.text and isinstance(part, Delta) else Delta(text)
 
@@ -158,8 +174,26 @@ class ReplyStream:
         text = _shortened(reply.text, self._limit)
         if len(text) < len(reply.text):
             reply = msgspec.structs.replace(reply, text=text, calls=(), stop="length")
-        self._reply, streamed = reply, "".join(self._pieces)
+        self._finish(reply)
+        streamed = "".join(self._pieces)
         return text[len(streamed) :] if text.startswith(streamed) else ""
+
+    def _may_cost(self, error: BaseException | None) -> bool:
+        """Return True if the request may cost something although no reply came: part of one did, or nobody knows."""
+        if self._stream is None:
+            return False
+        return bool(self._pieces) or isinstance(error, StreamCut) or not isinstance(error, ProviderError)
+
+    def _estimated(self) -> Usage:
+        text = "".join(self._pieces)
+        return Usage(input=context_tokens(self._request.context), output=estimate(text) if text else 0)
+
+    def _finish(self, reply: Reply) -> None:
+        """Set the reply, and charge it."""
+        self._reply = reply
+        if self._charge is not None:
+            cost = self._charge.settle(reply.usage, self._estimated, reported=reply.cost)
+            self._reply = msgspec.structs.replace(reply, cost=cost)
 
     def _crashed(self, error: BaseException) -> ProviderCrashed:
         name, sentence = self._model.provider.name, sentence_of(error)
@@ -192,6 +226,7 @@ def checked_reply(reply: Reply) -> Reply:
         model=replace_surrogates(checked.model),
         calls=calls,
         usage=_checked_usage(checked.usage),
+        cost=checked.cost if checked.cost is not None and 0 <= checked.cost <= MOST_COST else None,
         opaque=checked.opaque and replace_surrogates(checked.opaque),
     )
 
@@ -224,6 +259,14 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     seconds: float
     options: RequestOptions = RequestOptions()
+
+
+def context_tokens(context: Context) -> int:
+    """Return an estimate of the tokens of a context, without its pictures."""
+    texts = [context.instructions, *(message.text for message in context.messages)]
+    texts += [call.arguments for each in context.messages if isinstance(each, AssistantMessage) for call in each.calls]
+    texts += [f"{tool.description}{tool.parameters}" for tool in context.tools]
+    return sum(estimate(text) + MESSAGE for text in texts)
 
 
 def text_context(system: str, text: str) -> Context:
@@ -316,10 +359,8 @@ class ModelCaller:
         Raises:
             ProviderError: No model answered.
         """
-        texts = (request.context.instructions, *(message.text for message in request.context.messages))
-        answer = await self.call(
-            FallbackChain(model), lambda each: ask(each, request), lambda _: sum(estimate(text) for text in texts)
-        )
+        tokens = context_tokens(request.context)
+        answer = await self.call(FallbackChain(model), lambda each: ask(each, request), lambda _: tokens)
         if answer.usage is not None:
             self._counters.count_spent(request.purpose, answer.model, answer.usage)
         return answer

@@ -15,6 +15,7 @@ import structlog
 from gateway.config.keys import AgentKeys
 from gateway.models.breaker import BreakerView, CircuitBreaker
 from gateway.models.listings import Listings
+from gateway.spending.spending import Spending
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider, DiscoversModel, DiscoversServers
 from plugins.api.models import ModelLimits
@@ -91,8 +92,8 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to be asked.
 
     `why` explains the choice in a sentence. `fallbacks` are asked in order when the model cannot answer. `breaker` belongs
-    to the provider; `cooldowns` and `listings` are shared by all sessions. `choose_again` repeats the choice if `auto` made
-    it.
+    to the provider; `cooldowns`, `listings` and `spending` are shared by all sessions, and nothing is charged without
+    `spending`. `choose_again` repeats the choice if `auto` made it.
     """
 
     provider: ChatProvider
@@ -102,6 +103,7 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     breaker: CircuitBreaker
     cooldowns: Cooldowns
     listings: Listings
+    spending: Spending | None = None
     fallbacks: tuple[ChosenModel, ...] = ()
     choose_again: Callable[[], ChosenModel] | None = None
 
@@ -116,11 +118,18 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRegistry:
-    """The open chat providers, in the order in which `auto` tries them. `now` is a monotonic clock in seconds."""
+    """The open chat providers, in the order in which `auto` tries them. `now` is a monotonic clock in seconds; `spending`
+    charges the requests, None if nobody does."""
 
     def __init__(
-        self, providers: Mapping[str, ChatProvider], agent: AgentKeys, *, now: Callable[[], float] = time.monotonic
+        self,
+        providers: Mapping[str, ChatProvider],
+        agent: AgentKeys,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        spending: Spending | None = None,
     ) -> None:
+        self._spending = spending
         self._providers = providers
         self._agent = agent
         self._now = now
@@ -258,6 +267,7 @@ class ModelRegistry:
             breaker=self._breaker(provider),
             cooldowns=self._cooldowns,
             listings=self.listings,
+            spending=self._spending,
         )
 
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:

@@ -11,12 +11,15 @@ import msgspec
 import structlog
 
 from gateway.metrics.counters import Counters
+from gateway.spending.spending import Charge, ModelRequest, Payer, Spending
 from gateway.support.errors import ModelUnknown, error_fields, sentence_of
 from plugins.api.chat import ChatProvider, Delta
 from plugins.api.transcription import TranscribesAudio, Transcript, TranscriptionRequest
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut
 from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
+from sessions.events.messages import Usage
+from sessions.events.tokens import estimate
 
 PURPOSE = "transcription"
 """The purpose under which tokens are counted."""
@@ -32,6 +35,7 @@ class Transcriber:
         hold: Keeps the open providers open while its block runs.
         configured: Returns the configured `provider:model`; None if transcription is not configured.
         counters: The gateway's counters.
+        spending: Charges the requests.
     """
 
     def __init__(
@@ -41,11 +45,13 @@ class Transcriber:
         hold: Callable[[], AbstractContextManager[None]],
         configured: Callable[[], str | None],
         counters: Counters,
+        spending: Spending | None = None,
     ) -> None:
         self._providers = providers
         self._hold = hold
         self._configured = configured
         self._counters = counters
+        self._spending = spending
 
     def model(self) -> str | None:
         """Return the `provider:model` that transcribes; None if there is none."""
@@ -79,8 +85,11 @@ class Transcriber:
         provider, model = self._chosen()
         return f"{provider}:{model}"
 
-    async def transcribe(self, request: TranscriptionRequest, show: Callable[[str], Awaitable[None]]) -> Transcript:
-        """Return the transcript of a recording; `show` is called with each new piece of its text if `request.stream` is set.
+    async def transcribe(
+        self, request: TranscriptionRequest, show: Callable[[str], Awaitable[None]], person: str
+    ) -> Transcript:
+        """Return the transcript of a person's recording; `show` is called with each new piece of its text if
+        `request.stream` is set.
 
         `request.model` is replaced by the configured model.
 
@@ -91,6 +100,7 @@ class Transcriber:
         name, model = self._chosen()
         provider: Any = self._providers[name]
         request = msgspec.structs.replace(request, model=model)
+        charge = await self._charge(provider, model, person)
         with self._hold():
             try:
                 async with aclosing(_checked(provider, request, own=is_own_object(provider))) as parts:
@@ -100,7 +110,18 @@ class Transcriber:
                 raise
         if transcript.usage is not None:
             self._counters.count_spent(PURPOSE, f"{name}:{model}", transcript.usage)
+        if charge is not None:
+            charge.settle(transcript.usage, lambda: Usage(output=estimate(transcript.text)))
         return transcript
+
+    async def _charge(self, provider: ChatProvider, model: str, person: str) -> Charge | None:
+        if self._spending is None:
+            return None
+        session = f"{PURPOSE}-{person}"
+        self._spending.know(session, Payer(person))
+        price = self._spending.price(provider, model)
+        request = ModelRequest(session=session, purpose=PURPOSE, model=f"{provider.name}:{model}", price=price)
+        return await self._spending.begin(request)
 
     async def _received(
         self, parts: AsyncIterator[Delta | Transcript], request: TranscriptionRequest, show: Callable[[str], Awaitable[None]]

@@ -16,6 +16,9 @@ from sessions.files.fsync import make_folder
 _INDEX = "memory."
 """Prefix of the files of the memory index, for every backend."""
 
+SPENDING = "spending-"
+"""Prefix of the logs of what requests to models cost, one for each month."""
+
 
 class _Entry:
     """A file or folder of a home by its name, as an attribute that is its path."""
@@ -140,4 +143,6 @@ class Home(msgspec.Struct, frozen=True):
 
     def _only_ours(self) -> bool:
         owned = self.root.stat().st_uid == os.getuid()
-        return owned and all(entry.name.startswith(_INDEX) or entry.name in _Entry.names for entry in self.root.iterdir())
+        return owned and all(
+            entry.name.startswith((_INDEX, SPENDING)) or entry.name in _Entry.names for entry in self.root.iterdir()
+        )

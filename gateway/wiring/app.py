@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -62,6 +63,8 @@ from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.protocol.slash_commands import command_help
+from gateway.spending.ledger import Ledger
+from gateway.spending.spending import Payer, Spending
 from gateway.status.channel_reports import ChannelReport, channel_in_short, channel_reports
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
@@ -202,7 +205,15 @@ class ApplicationBuilder:
         watchdog = self._start_watchdog(hooks)
         hide_keys_of(os.environ)  # plugins receive the environment
         transport = await opened(Transport())
-        models = await self._open_models(hooks, transport)
+        spending = await opened(
+            Spending(
+                Ledger(stores.facts, clock.now, lambda: self.context.settings.zone),
+                self.context.settings,
+                counters,
+                find=partial(_payer, catalog),
+            )
+        )
+        models = await self._open_models(hooks, transport, spending)
         knowledge = await self._open_knowledge(hooks, stores, catalog, models)
         plugins = await self._open_plugins(hooks, models, knowledge, transport, stores)
         rules = await opened(RememberedRules(stores.facts, clock.now))
@@ -241,6 +252,7 @@ class ApplicationBuilder:
                 *deletions.problems(),
                 *shares.problems(),
                 *responses.problems(),
+                *spending.problems(),
             ],
         )
         delivery = ReplyDelivery(
@@ -257,6 +269,7 @@ class ApplicationBuilder:
             pairings=pairings,
             schedules=schedules,
             titles=titles,
+            spending=spending,
         )
         switchboard = await opened(
             Switchboard(
@@ -313,7 +326,7 @@ class ApplicationBuilder:
             self.stack.enter_context(watchdog.awake())
         return watchdog
 
-    async def _open_models(self, hooks: Hooks, transport: Transport) -> OpenModels:
+    async def _open_models(self, hooks: Hooks, transport: Transport, spending: Spending) -> OpenModels:
         opened, config = self.stack.enter_async_context, self.context.config
         home, clock, reported = self.context.home, self.context.clock, load_model_lists(self.context.home.models)
         context = provider_contexts(home, config, transport, os.environ, clock=clock, reported=reported)
@@ -323,13 +336,14 @@ class ApplicationBuilder:
         return OpenModels(
             providers=providers,
             embeddings=embeddings,
-            registry=ModelRegistry(providers, config.agent, now=clock.monotonic),
+            registry=ModelRegistry(providers, config.agent, now=clock.monotonic, spending=spending),
             caller=ModelCaller(self.context.counters, hold=providers.in_use),
             transcriber=Transcriber(
                 providers,
                 hold=providers.in_use,
                 configured=lambda: self.context.settings.current.transcription.model,
                 counters=self.context.counters,
+                spending=spending,
             ),
         )
 
@@ -473,6 +487,7 @@ class ApplicationBuilder:
         pairings: Pairings,
         schedules: Schedules,
         titles: TitleMaker,
+        spending: Spending,
     ) -> ConversationDependencies:
         context, opened = self.context, plugins.opened
 
@@ -497,6 +512,7 @@ class ApplicationBuilder:
             senders=Senders(context.settings, pairings, context.clock, plugins.channels.opened),
             schedules=schedules,
             proposals=RuleProposals(models.registry, models.caller, context.clock.monotonic),
+            spending=spending,
             plugins_spent=plugins.services.spent,
             channels=channels,
             mcp=plugins.mcp,
@@ -534,12 +550,19 @@ class ApplicationBuilder:
             activity=TurnActivity(plugins.channels.opened),
             titles=titles,
             updates=SessionUpdates(),
+            spending=spending,
         )
 
 
 def log_warning(sentence: str) -> None:
     """Log a warning about the configuration."""
     log.warning("configuration", warning=sentence)
+
+
+async def _payer(catalog: Catalog, session: str) -> Payer | None:
+    """Return who pays for the requests of a session; None if it is unknown."""
+    row = await catalog.find(session)
+    return None if row is None else Payer(row.person)
 
 
 def _window(models: ModelRegistry) -> int | None:

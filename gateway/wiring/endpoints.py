@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
     from gateway.http.console.conversation_endpoints import ConversationEndpoints, ScheduleEndpoints
-    from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients
+    from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients, UsageEndpoint
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
     from gateway.http.console.signing_in import SignInList
@@ -146,6 +146,12 @@ class _LazyEndpoints:
         return HealthEndpoints(self._overview, gateway.last_hour, self._context.counters, gateway.plugins.hooks)
 
     @cached_property
+    def usage(self) -> UsageEndpoint:
+        from gateway.http.console.gateway_endpoints import UsageEndpoint  # noqa: PLC0415 - not at the start
+
+        return UsageEndpoint(self._gateway.dependencies.spending)
+
+    @cached_property
     def recipients(self) -> Recipients:
         from gateway.http.console.gateway_endpoints import Recipients  # noqa: PLC0415 - not at the start
 
@@ -220,6 +226,7 @@ def console_endpoints(
         Endpoint("PATCH", FACT, _later(lambda: of.memory.edit)),
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
+        Endpoint("GET", "/api/usage", _later(lambda: of.usage.usage)),
         Endpoint("GET", "/api/health", owner_only(_later(lambda: of.health.health))),
         Endpoint("POST", CHANNEL + "/check", owner_only(_later(lambda: of.channels.check))),
         Endpoint("POST", CHANNEL + "/posts", owner_only(_later(lambda: of.channels.send))),

@@ -39,6 +39,7 @@ from gateway.models.call import ModelCaller
 from gateway.models.providers import OpenProviders
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.lifecycle import Lifecycle
+from gateway.spending.spending import Payer, Spending
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
 from plugins.api.compaction import MemoryFlush, Summarizer
@@ -74,6 +75,7 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     activity: TurnActivity
     titles: TitleMaker
     updates: SessionUpdates
+    spending: Spending
 
 
 class ConversationFactory:
@@ -92,6 +94,7 @@ class ConversationFactory:
         recorder.on_event(lambda recorded: self._queue_extraction(recorder, recorded))
         recorder.on_event(lambda recorded: self._end_jobs(recorder.transcript.session, recorded))
         recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
+        dependencies.spending.know(recorder.transcript.session, Payer(chat.person))
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
         dependencies.updates.opened(chat, recorder)

@@ -123,6 +123,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         usage: The token usage; None if the provider does not report it.
         opaque: Data of the provider's own to be sent back with later requests, such as encrypted reasoning.
         compacted: The service compacted the conversation, so `usage` covers less than all messages.
+        cost: What the service says that the request cost, in millionths of a US dollar; None if it does not say. It counts
+            instead of the price of the tokens.
     """
 
     text: str
@@ -132,6 +134,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     opaque: str | None = None
     compacted: bool = False
+    cost: int | None = None
 
 
 StreamPart: TypeAlias = Delta | Reasoning | Reply

@@ -59,6 +59,32 @@ class SamplingState(msgspec.Struct, frozen=True, kw_only=True):
     range: tuple[float, float] | None
 
 
+class SpendingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person has spent, in millionths of a currency.
+
+    Attributes:
+        currency: The currency, such as `USD`.
+        session: The cost of the session, by purpose and then by model, as far as it was used this month or the last.
+        day: The cost of today.
+        week: The cost of this week, which begins on Monday.
+        month: The cost of this month.
+        forecast: What this month will have cost at its mean rate so far; None on its first day.
+        purposes: The cost of this month by purpose, the most expensive first.
+        models: The cost of this month by model, the most expensive first.
+        unpriced: The number of this month's requests to models whose price is unknown; they are not in any sum.
+    """
+
+    currency: str
+    session: Mapping[str, Mapping[str, int]] = {}
+    day: int = 0
+    week: int = 0
+    month: int = 0
+    forecast: int | None = None
+    purposes: Mapping[str, int] = {}
+    models: Mapping[str, int] = {}
+    unpriced: int = 0
+
+
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item of the next request.
 
@@ -695,6 +721,14 @@ class ConversationView(Protocol):
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         """Return the token usage of the session by purpose and model, as counted by the providers."""
+        ...
+
+    async def spending(self) -> SpendingSummary:
+        """Return what the person, and this session, have cost.
+
+        Raises:
+            CommandFailed: The log of it cannot be read.
+        """
         ...
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 MAX_BLOCK = 60_000
@@ -19,6 +20,13 @@ def one_line(text: str, limit: int) -> str:
     if len(line) <= limit:
         return line
     return f"{line[:limit].rstrip()} … ({len(line) - limit:,} more characters)"
+
+
+def amount(micros: int, currency: str) -> str:
+    """Return an amount of money, given in millionths of it: `$1.30`, `$0.0042`, `0.50 EUR`."""
+    value = micros / 1_000_000
+    digits = 2 if not micros or value >= 0.1 else min(6, 1 - math.floor(math.log10(value)))
+    return f"${value:,.{digits}f}" if currency == "USD" else f"{value:,.{digits}f} {currency}"
 
 
 def highlighted(line: str, query: str) -> str:

@@ -15,13 +15,17 @@ from plugins.api.command import (
     ConversationView,
     HistoryEntry,
     PruningReport,
+    SpendingSummary,
 )
-from plugins.commands.markdown import code, one_line
+from plugins.commands.markdown import amount, code, one_line
 from plugins.support.suggestions import did_you_mean
 from sessions.events.messages import Usage as Tokens
 
 USUAL, MOST = 10, 100
 """Number of messages shown by default, and the maximum."""
+
+MAX_PARTS = 8
+"""Maximum purposes and models of which `/usage` shows the cost of the month."""
 
 MAX_CHARACTERS = 500
 """Maximum characters shown of a message."""
@@ -123,18 +127,18 @@ class Whoami:
 
 
 class Usage:
-    """The `/usage` command, which shows the token counts reported by the providers."""
+    """The `/usage` command, which shows what the session and the person have used: tokens and money."""
 
     name: ClassVar[str] = "usage"
     usage: ClassVar[str] = "/usage"
-    summary: ClassVar[str] = "Show the tokens of this session, by purpose and model."
+    summary: ClassVar[str] = "Show the tokens and costs of this session, and what you have spent."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with a table by purpose and model, with a total if it has several rows."""
+        """Answer with a table by purpose and model, with a total if it has several rows, and the person's costs."""
         if argument:
             raise CommandFailed("/usage takes no argument.")
-        spent, before = conversation.spent(), conversation.inherited()
+        spent, before, costs = conversation.spent(), conversation.inherited(), await conversation.spending()
         remarks = _plugin_usage(conversation.spent_by_plugins())
         if before != Tokens():
             remarks = (
@@ -142,17 +146,59 @@ class Usage:
                 f" {before.output:,} out of the original session up to the fork are not counted here."
             ).strip()
         if not spent:
-            return " ".join(["No provider has reported any tokens for this session yet.", remarks]).strip()
-        rows = [
-            _usage_row(purpose, code(model), tokens)
-            for purpose, by_model in spent.items()
-            for model, tokens in by_model.items()
-        ]
-        if len(rows) > 1:
-            total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
-            rows.append(_usage_row("**total**", "", total))
-        table = "\n".join(["| purpose | model | in | cached | out |", "|---|---|---:|---:|---:|", *rows])
-        return f"{table}\n\n{remarks}" if remarks else table
+            parts = [" ".join(["No provider has reported any tokens for this session yet.", remarks]).strip()]
+        else:
+            parts = [_usage_table(spent, costs), remarks]
+        return "\n\n".join(part for part in (*parts, _spending(costs)) if part)
+
+
+def _usage_table(spent: Mapping[str, Mapping[str, Tokens]], costs: SpendingSummary) -> str:
+    """Return the table of a session, with its costs if some are known."""
+    priced = bool(costs.session)
+    rows = [
+        _usage_row(purpose, code(model), tokens, _cost(costs, _known(costs, purpose, model, by_model), priced))
+        for purpose, by_model in spent.items()
+        for model, tokens in by_model.items()
+    ]
+    if len(rows) > 1:
+        total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
+        cost = sum(each for by_model in costs.session.values() for each in by_model.values())
+        rows.append(_usage_row("**total**", "", total, _cost(costs, cost, priced)))
+    head = ["| purpose | model | in | cached | out |", "|---|---|---:|---:|---:|"]
+    return "\n".join([head[0] + " cost |", head[1] + "---:|", *rows] if priced else [*head, *rows])
+
+
+def _known(costs: SpendingSummary, purpose: str, model: str, used: Mapping[str, Tokens]) -> int | None:
+    """Return what the requests of a purpose to a model cost, which may have answered under another name; None if unknown."""
+    known = costs.session.get(purpose, {})
+    return sum(known.values()) if known and len(used) == 1 else known.get(model)
+
+
+def _cost(costs: SpendingSummary, micros: int | None, priced: bool) -> str:
+    """Return the last cell of a row; empty if the table has none."""
+    if not priced:
+        return ""
+    return " unknown |" if micros is None else f" {amount(micros, costs.currency)} |"
+
+
+def _spending(costs: SpendingSummary) -> str:
+    """Describe what the person has spent; empty if no price is known."""
+    if not costs.month and not costs.week:
+        return ""
+
+    def money(micros: int) -> str:
+        return amount(micros, costs.currency)
+
+    lines = [f"- today: {money(costs.day)}", f"- this week: {money(costs.week)}", f"- this month: {money(costs.month)}"]
+    if costs.forecast is not None:
+        lines[-1] += f", at this rate {money(costs.forecast)} by its end"
+    for name, parts in (("purpose", costs.purposes), ("model", costs.models)):
+        shown = [f"{code(each)} {money(micros)}" for each, micros in parts.items() if micros][:MAX_PARTS]
+        if len(parts) > 1 and shown:
+            lines.append(f"- of the month, by {name}: {', '.join(shown)}")
+    if costs.unpriced:
+        lines.append(f"- not in these sums: {costs.unpriced:,} of this month's requests, whose price is not known")
+    return "\n".join(["Your costs:", "", *lines])
 
 
 def _plugin_usage(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
@@ -165,8 +211,8 @@ def _plugin_usage(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
     )
 
 
-def _usage_row(purpose: str, model: str, tokens: Tokens) -> str:
-    return f"| {purpose} | {model} | {tokens.input:,} | {tokens.cached:,} | {tokens.output:,} |"
+def _usage_row(purpose: str, model: str, tokens: Tokens, cost: str) -> str:
+    return f"| {purpose} | {model} | {tokens.input:,} | {tokens.cached:,} | {tokens.output:,} |{cost}"
 
 
 class History:

@@ -44,6 +44,7 @@ from plugins.api.command import (
     ScheduleOptions,
     SchedulesView,
     SkillsView,
+    SpendingSummary,
 )
 from plugins.api.fact_values import NoSuchFact
 from plugins.host import validation
@@ -312,6 +313,9 @@ class StaticConversation:
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         return self.tokens
+
+    async def spending(self) -> SpendingSummary:
+        return SpendingSummary(currency="USD")
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
         return self.of_plugins

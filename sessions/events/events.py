@@ -210,6 +210,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     `reply` counts the turn's model calls, retries and resumptions included. `provider` is set if it differs from the turn's.
     `compacted` is True if the provider's service had compacted the conversation by itself, so `usage` does not cover the
     whole view. `reasoning` is shown to people and is not part of the view; the model took `reasoning_millis` to stream it.
+    `cost` is what the reply cost, in millionths of the currency that was configured, None if its price was unknown.
     """
 
     reply: int
@@ -223,6 +224,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     compacted: bool = False
     reasoning: str = ""
     reasoning_millis: int = 0
+    cost: int | None = None
 
 
 class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):

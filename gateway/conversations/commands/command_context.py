@@ -43,6 +43,7 @@ from plugins.api.command import (
     QueueState,
     SamplingState,
     SkillsView,
+    SpendingSummary,
 )
 from plugins.api.context import Clock
 from plugins.support.errors import ToolFailed
@@ -279,6 +280,10 @@ class CommandContext(MemoryView):
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         return {**self._transcript.spent, **self._services.facts.spent(self.session)}
+
+    async def spending(self) -> SpendingSummary:
+        costs = await self._services.spending.summary(self.person, self.session)
+        return SpendingSummary(currency=costs.currency, session=costs.session) if self._group else costs
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
         return self._services.plugins_spent()

@@ -15,6 +15,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.models.registry import ModelRegistry
+from gateway.spending.spending import Spending
 from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.facts.facts import Facts
@@ -49,5 +50,6 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     senders: Senders
     schedules: Schedules
     proposals: RuleProposals
+    spending: Spending
     channels: Callable[[], Sequence[str]] = tuple
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

@@ -16,6 +16,7 @@ import structlog
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
+from gateway.spending.spending import Payer
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.fact_values import Fact, FactConflict, FactsError
@@ -157,13 +158,15 @@ class FactDistillation:
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> ModelAnswer:
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
 
-        texts = self._texts()
+        texts, owner = self._texts(), batch[0].owner
+        if not session and model.spending is not None:
+            model.spending.know(f"facts-{owner}", Payer(owner))
         return await self._requests.ask(
             model,
             texts.distillation,
             distillation.request(batch, known, texts),
             purpose="distillation",
-            session=session or "facts",
+            session=session or f"facts-{owner}",
             limit=distillation.ANSWER,
             response_format=model_answers.response_format(numbered=True),
         )

@@ -203,6 +203,7 @@ class ReplyRequester:
                 provider=_unless_same(model, turn),
                 reasoning=streamed.reasoning.text,
                 reasoning_millis=streamed.reasoning_millis,
+                cost=reply.cost,
             ),
             turn=turn.ordinal,
             urgent=bool(calls),

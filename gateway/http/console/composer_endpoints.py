@@ -17,9 +17,9 @@ from gateway.auth.people import Admission
 from gateway.http.console.workspace_files import Prompt, WorkspaceFile, find_files, read_prompts
 from gateway.http.responses import answer
 from gateway.models.listings import Listing
-from gateway.models.prices import Price, price_of
 from gateway.models.registry import ModelRegistry
 from gateway.models.transcription import Transcriber
+from gateway.spending.prices import Price, price_of
 from gateway.status.instruments import GatewayContext
 
 LONGEST_QUERY = 200
@@ -86,14 +86,14 @@ class ComposerEndpoints:
             yield from (f"{provider}:{model}" for model in sorted(listing.chats))
 
     def _model(self, provider: str, model: str) -> Model:
-        limits = self._models.limits(provider, model)
+        limits, config = self._models.limits(provider, model), self._context.config
         return Model(
             id=f"{provider}:{model}",
             provider=provider,
             vision=limits.vision is not None,
             window=limits.window,
             output=limits.output,
-            price=price_of(self._models.provider(provider), model, self._context.config.prices),
+            price=price_of(self._models.provider(provider), model, config.prices, config.usage.currency),
             efforts=limits.efforts,
             temperature=limits.temperature,
         )

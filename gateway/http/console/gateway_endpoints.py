@@ -1,6 +1,7 @@
 """JSON endpoints about the gateway: its health, for its owner, and where texts are stored and which models receive them.
 
 GET /api/health       /status.json, the samples of the last hour, plugins with their failures, tokens by purpose
+GET /api/usage        what this month's requests cost: all of them for the owner, else the person's own
 GET /api/recipients   each model that receives texts of a new session, with its purpose and address
 """
 
@@ -18,6 +19,7 @@ from gateway.http.responses import answer
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ChosenModel, ModelRegistry
 from gateway.models.transcription import Transcriber
+from gateway.spending.spending import Spending
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import EVERY, LastHour
 from gateway.status.overview import Overview
@@ -73,6 +75,18 @@ class HealthEndpoints:
             },
             "refused": [refusal.sentence for refusal in hooks.refused if refusal.plugin == name],
         }
+
+
+class UsageEndpoint:
+    """What was spent this month."""
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending = spending
+
+    async def usage(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return the report of everybody to the owner, and of oneself to others."""
+        person = admission.person.id
+        return answer(200, await self._spending.report(None if person == OWNER else person))
 
 
 Purpose: TypeAlias = Literal["answers", "fallback", "summaries", "facts", "vectors", "transcription"]

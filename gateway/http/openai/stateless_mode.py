@@ -17,12 +17,12 @@ from gateway.http.openai.model_names import ModelNames
 from gateway.http.openai.request_parser import ParsedRequest
 from gateway.http.openai.response_writer import ResponseWriter
 from gateway.metrics.counters import Counters
-from gateway.models.call import ModelCaller, ReplyStream
+from gateway.models.call import ModelCaller, ReplyStream, context_tokens
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
+from gateway.spending.spending import Payer
 from plugins.api.chat import ChatRequest, Reasoning
-from sessions.events.messages import AssistantMessage, UserMessage
-from sessions.events.tokens import MESSAGE, estimate
+from sessions.events.messages import UserMessage
 from sessions.events.vision import attachment_visibility, placeholder_line
 
 PURPOSE = "api"
@@ -83,15 +83,17 @@ class StatelessMode:
             ApiError: The request is invalid, or the client's token is no longer valid.
             ProviderError: All models failed, perhaps after text was sent.
         """
-        chain = FallbackChain(_with_vision(await self._names.chosen(parsed.model), parsed))
-        session = _conversation(parsed, person)
+        chosen = _with_vision(await self._names.chosen(parsed.model), parsed)
+        chain, session = FallbackChain(chosen), _conversation(parsed, person)
+        if chosen.spending is not None:
+            chosen.spending.know(session, Payer(person))
 
         async def ask(model: ChosenModel) -> None:
             writer.begin(model.name)
             await self._ask(model, parsed, session, writer, chain)
 
         with self._in_flight.one():
-            await self._caller.call(chain, ask, lambda _: _tokens(parsed))
+            await self._caller.call(chain, ask, lambda _: context_tokens(parsed.context))
 
     async def _ask(
         self, model: ChosenModel, parsed: ParsedRequest, session: str, writer: ResponseWriter, chain: FallbackChain
@@ -156,12 +158,3 @@ def _conversation(parsed: ParsedRequest, person: str) -> str:
     first = next((each.text for each in parsed.context.messages if isinstance(each, UserMessage)), "")
     prefix = "\0".join((person, parsed.context.instructions, first)).encode("utf-8", "replace")
     return f"{PURPOSE}-{blake2b(prefix, digest_size=12).hexdigest()}"
-
-
-def _tokens(parsed: ParsedRequest) -> int:
-    """Return the estimated length of the request, by which fallback models are chosen."""
-    context = parsed.context
-    texts = [context.instructions, *(message.text for message in context.messages)]
-    texts += [call.arguments for m in context.messages if isinstance(m, AssistantMessage) for call in m.calls]
-    texts += [f"{tool.description}{tool.parameters}" for tool in context.tools]
-    return sum(estimate(text) + MESSAGE for text in texts)

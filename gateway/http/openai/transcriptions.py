@@ -107,12 +107,12 @@ class Transcriptions:
                 admitted = partial(self._access.still_admits, admission)
                 if not admitted():
                     raise ApiError("The token of this request is no longer valid.", status=401, code="invalid_api_key")
-                return await self._respond(request, asked, admitted)
+                return await self._respond(request, asked, admitted, person)
             finally:
                 await asyncio.to_thread(draft.close)
 
     async def _respond(
-        self, request: web.Request, asked: TranscriptionRequest, admitted: Callable[[], bool]
+        self, request: web.Request, asked: TranscriptionRequest, admitted: Callable[[], bool], person: str
     ) -> web.StreamResponse:
         if asked.stream:
             head = CompletionHeader.new(0, DEFAULT)
@@ -120,7 +120,7 @@ class Transcriptions:
             writer = EventStreamWriter(EventStream(request), head, events, admitted=admitted)
 
             async def write(_: object) -> None:
-                events.transcript = await self._transcriber.transcribe(asked, writer.text)
+                events.transcript = await self._transcriber.transcribe(asked, writer.text, person)
                 await writer.end((), "end", None)
 
             return await write_stream(request, writer, write)
@@ -128,7 +128,7 @@ class Transcriptions:
         async def discard(_: str) -> None:
             pass
 
-        transcript = await while_connected(request, self._transcriber.transcribe(asked, discard))
+        transcript = await while_connected(request, self._transcriber.transcribe(asked, discard, person))
         if asked.format in ("json", "verbose_json"):
             return answer(200, _object(transcript))
         return web.Response(text=transcript.text, content_type="text/plain", charset="utf-8", headers=HEADERS)

@@ -12,6 +12,7 @@ sent back to the same model, unless that refuses it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -331,6 +332,7 @@ class StreamAccumulator:
             stop="refused" if self._refused and not calls else stop,
             calls=calls,
             usage=_usage(self._usage),
+            cost=_cost(self._usage),
             opaque=self._opaque() if calls else None,
         )
 
@@ -378,3 +380,11 @@ def _usage(usage: Any) -> Usage | None:
         return None
     cached = count(usage, "prompt_tokens_details", "cached_tokens") or 0
     return Usage(input=read, output=count(usage, "completion_tokens") or 0, cached=cached)
+
+
+def _cost(usage: Any) -> int | None:
+    """Return what a service such as OpenRouter says that the request cost, from dollars into millionths of one."""
+    cost = usage.get("cost") if isinstance(usage, dict) else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
+        return None
+    return round(cost * 1_000_000)

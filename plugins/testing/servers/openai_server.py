@@ -30,8 +30,8 @@ KEY = "sk-test-0123456789"
 
 class ScriptedResponse(ServerResponse):
     """A successful answer: text word by word, tool calls in fragments, usage, `[DONE]`. `counts` is the reported number
-    of input tokens, by default a quarter of the characters. `reasoning` is sent before the text, word by word, as
-    `reasoning_content`, in the way of DeepSeek and other compatible servers."""
+    of input tokens, by default a quarter of the characters; `cost` is reported besides, as by OpenRouter. `reasoning` is
+    sent before the text, word by word, as `reasoning_content`, in the way of DeepSeek and other compatible servers."""
 
     def __init__(
         self,
@@ -41,8 +41,10 @@ class ScriptedResponse(ServerResponse):
         delay: float = 0,
         counts: int | None = None,
         reasoning: str = "",
+        cost: object = None,
     ) -> None:
         self.text = text
+        self.cost = cost
         self.reasoning = reasoning
         self.counts = counts
         self.calls = calls
@@ -233,6 +235,8 @@ def events_of(body: Json, answer: ScriptedResponse) -> list[bytes]:
             "total_tokens": tokens + len(words),
             "prompt_tokens_details": {"cached_tokens": tokens // 2},
         }
+        if answer.cost is not None:
+            usage["cost"] = answer.cost
         events.append(b"data: " + json.dumps({**head, "choices": [], "usage": usage}).encode() + b"\n\n")
     return [*events, b"data: [DONE]\n\n"]
 

@@ -37,13 +37,25 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str = ""
 
 
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """A price in integers: what a million tokens cost, in millionths of the currency. `at` is the day of which a price of
+    the table is, empty for a configured one."""
+
+    input: int
+    cached: int
+    output: int
+    at: str = ""
+
+
 class _Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: date
     source: str
     models: dict[str, PriceKeys]
 
 
-def price_of(provider: ChatProvider, model: str, configured: Mapping[str, PriceKeys]) -> Price | None:
+def price_of(
+    provider: ChatProvider, model: str, configured: Mapping[str, PriceKeys], currency: str = CURRENCY
+) -> Price | None:
     """Return the price of a provider's model; None if it is unknown.
 
     The table counts only for requests to the vendor's own host: another server with the same API has other prices.
@@ -52,26 +64,37 @@ def price_of(provider: ChatProvider, model: str, configured: Mapping[str, PriceK
         provider: The open provider.
         model: Its model.
         configured: `[prices]`, by `provider:model`.
+        currency: The currency of `configured`; that of the table is the dollar.
     """
     if (own := _row(configured, f"{provider.name}:{model}")) is not None:
-        return _price(own, "")
+        return _price(own, "", currency)
     address = provider.address(model) if isinstance(provider, HasAddress) else None
     host = _table().get(urlsplit(address).hostname or "") if address else None
     row = None if host is None else _row(host.models, model.removeprefix("models/"))
-    return None if host is None or row is None else _price(row, host.at.isoformat())
+    return None if host is None or row is None else _price(row, host.at.isoformat(), CURRENCY)
 
 
 def cost_of(price: Price | None, usage: Usage | None) -> float | None:
     """Return what a request cost, in the price's currency; None if the price or the usage is unknown."""
-    if price is None or usage is None:
-        return None
-    fresh = max(0, usage.input - usage.cached)
-    return (fresh * price.input + usage.cached * price.cached + usage.output * price.output) / 1_000_000
+    return None if price is None or usage is None else micros_of(rate_of(price), usage) / 1_000_000
 
 
-def _price(keys: PriceKeys, at: str) -> Price:
+def rate_of(price: Price, factor: float = 1.0) -> Rate:
+    """Return a price in integers, multiplied by `factor`, the value of one unit of its currency in another."""
+    amounts = {name: round(getattr(price, name) * factor * 1_000_000) for name in ("input", "cached", "output")}
+    return Rate(**amounts, at=price.at)
+
+
+def micros_of(rate: Rate, usage: Usage) -> int:
+    """Return what a request cost in millionths of the currency, rounded half up."""
+    cached = min(usage.cached, usage.input)
+    spent = (usage.input - cached) * rate.input + cached * rate.cached + usage.output * rate.output
+    return (spent + 500_000) // 1_000_000
+
+
+def _price(keys: PriceKeys, at: str, currency: str) -> Price:
     cached = keys.input if keys.cached is None else keys.cached
-    return Price(input=keys.input, cached=cached, output=keys.output, currency=CURRENCY, at=at)
+    return Price(input=keys.input, cached=cached, output=keys.output, currency=currency, at=at)
 
 
 def _row(rows: Mapping[str, T], name: str) -> T | None:

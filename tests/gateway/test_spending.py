@@ -1,0 +1,280 @@
+"""What requests to models cost: each stands in the ledger exactly once, and its amount follows from its line."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.options import Invocation
+from gateway.cli.people.usage_commands import usage
+from gateway.config.keys import PriceKeys, load_config
+from gateway.config.settings import Settings
+from gateway.metrics.counters import Counters
+from gateway.spending.ledger import Ledger, RequestCharged, Sums, ledger_name, read_ledgers
+from gateway.spending.prices import Price, Rate, micros_of, rate_of
+from gateway.spending.report import ledger_months, month_report
+from gateway.spending.spending import ModelRequest, Payer, Spending
+from gateway.support.home import Home
+from plugins.commands.markdown import amount
+from plugins.testing.contexts import ManualClock
+from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
+from sessions.events.messages import Usage
+from sessions.files.committer import Committer
+from sessions.files.journal_folder import JournalFolder
+from sessions.files.journals import Journals
+from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.gateway.test_absurd_usage import SAID, responds, settings, status_settles
+from tests.gateway.test_plugin_services import SCRIBE
+from tests.shelf import Shelf
+from tests.waiting import until
+
+
+def priced(model: str, more: str = "") -> str:
+    """The configuration of a model with a price."""
+    return f'[agent]\nmodel = "{model}"\n{more}[prices."{model}"]\ninput = 2.5\ncached = 1.25\noutput = 10.0\n'
+
+
+ECHO = priced("scripted:echo")
+
+
+def ledger(home: Path) -> list[dict[str, Any]]:
+    """The lines of all ledgers of a home."""
+    return [json.loads(line) for path in sorted(home.glob("spending-*.jsonl")) for line in path.read_bytes().splitlines()]
+
+
+def exact(line: dict[str, Any]) -> int:
+    """The cost of a line in millionths, computed without our code: each rate is for a million tokens."""
+    used, rate = line["usage"], line["rate"]
+    fresh = used["input"] - used["cached"]
+    millionths = Decimal(fresh * rate["input"] + used["cached"] * rate["cached"] + used["output"] * rate["output"])
+    return int((millionths / 1_000_000).quantize(Decimal(1), ROUND_HALF_UP))
+
+
+async def ledger_has(home: Path, count: int) -> list[dict[str, Any]]:
+    await until(lambda: len(ledger(home)) >= count)
+    return ledger(home)
+
+
+async def test_every_request_of_every_purpose_is_charged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("scribing", "scribe", SCRIBE)
+    home = tmp_path / "home"
+    async with OpenAIServer(respond=responds(1003)).serving() as server:
+        wanted = settings(server) | {"plugins.allow": ["scribe"], "agent.titles": True}
+        async with gateway(home, settings=wanted, file=priced("openai:gpt-test")) as g:
+            client = await g.connect()
+            for _ in range(3):
+                await client.chat(SAID * 20)
+            await client.command("/compact")
+            await client.send("Write it down.")
+            await client.until_event("tool_returned")
+            await client.until_event("turn_ended")
+            await status_settles(client, home)
+            body = {"model": "openai:gpt-test", "messages": [{"role": "user", "content": "hi"}]}
+            async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=bearer()) as response:
+                assert response.status == 200
+            await until(lambda: len(ledger(home)) == len(server.requests))
+            shown = await client.command("/usage")
+            report = await get_usage(g)
+        lines = ledger(home)
+    assert {line["purpose"] for line in lines} >= {
+        "answer",
+        "flush",
+        "summary",
+        "title",
+        "extraction",
+        "api",
+        "plugin:scribe",
+    }
+    assert len({line["request"] for line in lines}) == len(lines) == len(server.requests)
+    assert {line["person"] for line in lines if not line["purpose"].startswith("plugin:")} == {"owner"}
+    total = sum(line["micros"] for line in lines)
+    assert total == sum(map(exact, lines)) > 0
+    assert report["total"]["micros"] == total == sum(part["micros"] for part in report["purposes"])
+    (journal,) = (home / "sessions").iterdir()
+    replied = [json.loads(line) for line in journal.read_bytes().splitlines() if b'"model_replied"' in line]
+    assert [event["cost"] for event in replied] == [line["micros"] for line in lines if line["purpose"] == "answer"]
+    own = sum(line["micros"] for line in lines if line["person"] == "owner")
+    assert f"this month: {amount(own, 'USD')}" in shown
+    assert "unknown" not in shown
+
+
+def bearer() -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKEN}"}
+
+
+async def get_usage(g: Gateway) -> dict[str, Any]:
+    async with g.http.get(f"{g.url}/api/usage", headers=bearer()) as response:
+        assert response.status == 200
+        body: dict[str, Any] = await response.json()
+        return body
+
+
+async def test_a_cancelled_answer_is_charged_as_estimated(tmp_path: Path) -> None:
+    script = [{"text": "one two three four five six", "delay_ms": 40}]
+    async with gateway(tmp_path, script=script, file=priced("scripted:script")) as g:
+        client = await g.connect()
+        await client.send("hi")
+        await client.until_type("delta")
+        await client.say("cancel", session="main")
+        await client.until_event("turn_ended")
+        (line,) = await ledger_has(tmp_path, 1)
+    assert line["estimated"] is True
+    assert line["micros"] == exact(line) > 0
+
+
+async def test_a_request_that_was_refused_costs_nothing(tmp_path: Path) -> None:
+    script = [{"error": "bad_request"}, {"text": "Well."}]
+    async with gateway(tmp_path, script=script, file=priced("scripted:script")) as g:
+        client = await g.connect()
+        await client.send("hi")
+        await client.until_event("turn_ended")
+        assert await client.chat("again") == "Well."
+        (line,) = await ledger_has(tmp_path, 1)
+    assert "estimated" not in line
+
+
+@pytest.mark.parametrize(
+    ("reported", "micros"), [(0.0123456, 12346), (0, 0), (-1, None), (1e30, None), ("0.5", None), (True, None)]
+)
+async def test_the_cost_that_a_service_reports_counts(tmp_path: Path, reported: object, micros: int | None) -> None:
+    answer = ScriptedResponse("A crab sheds its shell.", counts=1000, cost=reported)
+    async with (
+        OpenAIServer(respond=lambda _: answer).serving() as server,
+        gateway(tmp_path, settings=settings(server), file=priced("openai:gpt-test")) as g,
+    ):
+        client = await g.connect()
+        await client.chat("hi")
+        line = (await ledger_has(tmp_path, 1))[0]
+    assert line.get("reported", False) is (micros is not None)
+    assert line["micros"] == (exact(line) if micros is None else micros)
+
+
+async def test_deleting_a_conversation_leaves_what_it_cost(tmp_path: Path) -> None:
+    async with gateway(tmp_path, file=ECHO) as g:
+        client = await g.connect()
+        await client.chat("a long enough message to cost something", session="other")
+        before = ledger(tmp_path) or await ledger_has(tmp_path, 1)
+        await client.command("/delete other")
+        await client.chat("hi")
+        after = await ledger_has(tmp_path, 2)
+        assert after[:1] == before
+        report = await get_usage(g)
+    assert report["total"]["micros"] == sum(line["micros"] for line in after)
+
+
+async def test_another_person_sees_only_what_they_spent(tmp_path: Path) -> None:
+    ana = "ana-token-0123456789-abcdefgh"
+    async with gateway(tmp_path, file=priced("scripted:echo", f'[people.ana]\ntoken = "{ana}"\n')) as g:
+        await (await g.connect()).chat("the owner's words, which are many")
+        client = await g.connect(ana)
+        await client.chat("hello there")
+        lines = await ledger_has(tmp_path, 2)
+        async with g.http.get(f"{g.url}/api/usage", headers={"Authorization": f"Bearer {ana}"}) as response:
+            report = await response.json()
+        everybody = await get_usage(g)
+    assert [part["name"] for part in report["people"]] == ["ana"]
+    assert report["total"]["micros"] == lines[1]["micros"]
+    assert sorted(part["name"] for part in everybody["people"]) == ["ana", "owner"]
+
+
+def charged(micros: int = 1000, *, person: str = "ana", currency: str = "USD") -> RequestCharged:
+    return RequestCharged(
+        request="r",
+        person=person,
+        agent="main",
+        session="s",
+        purpose="answer",
+        model="a:b",
+        usage=Usage(input=10, output=1),
+        micros=micros,
+        rate=Rate(input=1, cached=1, output=1),
+        currency=currency,
+    )
+
+
+async def months(home: Path, times: Sequence[datetime]) -> None:
+    """Write one request into the ledgers at each time."""
+    clock = ManualClock(times[0])
+    async with Committer() as committer:
+        kept = Ledger(Journals(home, home / "quarantine", committer), clock.now, lambda: UTC)
+        for time in times:
+            clock.move((time - clock.now()).total_seconds())
+            await (await kept.writer()).append_durable(charged())
+        await kept.close()
+
+
+async def test_each_month_has_a_ledger_and_a_restart_sums_the_same(tmp_path: Path) -> None:
+    times = [
+        datetime(2026, 10, 31, 23, 59, tzinfo=UTC),
+        datetime(2026, 11, 1, tzinfo=UTC),
+        datetime(2026, 11, 20, tzinfo=UTC),
+    ]
+    await months(tmp_path, times)
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["spending-2026-10.jsonl", "spending-2026-11.jsonl"]
+    november = date(2026, 11, 1)
+    sums = read_ledgers(JournalFolder(tmp_path), ledger_months(november), UTC)
+    report = month_report(sums, november, "USD", datetime(2026, 11, 16, tzinfo=UTC))
+    assert (report.total.requests, report.total.micros) == (2, 2000)
+    assert report.forecast == 4000, "half of the month has passed"
+    assert [day.name for day in report.days] == ["2026-11-01", "2026-11-20"]
+
+
+def test_other_currencies_are_left_out() -> None:
+    sums = Sums(UTC)
+    sums.add(charged(), "2026-11-02T00:00:00.000Z")
+    sums.add(charged(currency="EUR"), "2026-11-02T00:00:00.000Z")
+    assert month_report(sums, date(2026, 11, 1), "EUR", datetime(2026, 11, 1, tzinfo=UTC)).total.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "micros"), [(Usage(input=1), 3), (Usage(input=3, cached=2), 5), (Usage(input=1, cached=9), 1)]
+)
+def test_amounts_are_rounded_half_up(used: Usage, micros: int) -> None:
+    assert micros_of(Rate(input=2_500_000, cached=1_250_000, output=1), used) == micros
+
+
+async def test_dollars_are_converted_where_a_rate_is_configured(tmp_path: Path) -> None:
+    configured = {"usage": {"currency": "EUR", "per_dollar": 0.5}}
+    own = Settings(load_config(None, environment={}, overrides=configured))
+    clock = ManualClock(datetime(2026, 11, 1, tzinfo=UTC))
+    async with Committer() as committer:
+        store = Journals(tmp_path, tmp_path / "quarantine", committer)
+        async with Spending(Ledger(store, clock.now, lambda: UTC), own, Counters(), find=nobody) as spending:
+            dollars = Price(input=4.0, cached=2.0, output=8.0, currency="USD", at="2026-10-27")
+            charge = await spending.begin(ModelRequest(session="s", purpose="answer", model="a:b", price=dollars))
+            assert charge.settle(Usage(input=100, cached=50, output=10), Usage) == 190
+    (line,) = ledger(tmp_path)
+    assert (line["currency"], line["rate"]["at"]) == ("EUR", "2026-10-27")
+
+
+async def nobody(_: str) -> Payer | None:
+    return None
+
+
+def test_a_configured_price_has_the_configured_currency() -> None:
+    assert rate_of(Price(input=0.075, cached=0.0, output=1.0, currency="EUR")) == Rate(
+        input=75000, cached=0, output=1_000_000
+    )
+    assert PriceKeys(input=1.0, output=1.0).cached is None
+
+
+async def test_the_command_prints_the_report_of_a_month(tmp_path: Path) -> None:
+    await months(tmp_path, [datetime(2026, 10, 5, tzinfo=UTC)])
+    out = io.StringIO()
+    call = Invocation(Home(tmp_path), tmp_path / "config.toml", {}, out)
+    assert usage(call, "2026-10", None) == 0
+    assert re.search(r"^2026-10: \$0\.0010 for 1 requests", out.getvalue())
+    assert ledger_name(date(2026, 10, 5)) == "spending-2026-10"
+    for person, requests in (("ana", 1), ("ben", 0)):
+        out.truncate(0)
+        out.seek(0)
+        assert usage(call._replace(as_json=True), "2026-10", person) == 0
+        assert json.loads(out.getvalue())["total"]["requests"] == requests
