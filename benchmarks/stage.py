@@ -37,10 +37,10 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.providers import open_chats
 from gateway.models.registry import ModelRegistry
+from gateway.models.spending.spending import Payer, Spending
+from gateway.models.spending.spending_log import Ledger, Zones
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.protocol.slash_commands import parse_command
-from gateway.spending.ledger import Ledger
-from gateway.spending.spending import Payer, Spending
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, StreamPart
 from plugins.api.command import Command
@@ -295,7 +295,7 @@ class Stage:
             memory = Memory(NOWHERE, (), keys=MemoryKeys, providers={}, today=lambda: self.clock.now().date())
         facts = Facts(_no_log, keys=FactKeys, workspace=Path, now=self.clock.now)
         store, catalog = Journals(NOWHERE, NOWHERE, Committer()), SqliteCatalog(NOWHERE, JournalFolder(NOWHERE))
-        spending = Spending(Ledger(store, self.clock.now, lambda: None), self.settings, self.counters, find=_nobody)
+        spending = Spending(Ledger(store, self.clock.now, Zones), self.settings, self.counters, find=_nobody)
         extraction = FactExtraction(
             facts,
             store,

@@ -11,7 +11,6 @@ metrics/         Counters and measurements of the running process.
 models/          Model selection: open providers, fallback, and requests beside the conversation.
 plugin_runtime/  Plugins at run time: their services, life cycle and watchdog.
 protocol/        The websocket protocol: frames, and which messages are commands.
-spending/        The costs of requests to models.
 status/          The status of the whole gateway.
 support/         What every package of `gateway` may use.
 terminal/        `exuvia chat`: a terminal client of the websocket protocol.

@@ -24,7 +24,7 @@ ORDER = {
     "sessions": "events state store files postgres catalog attachments",
     "plugins": ("support http api channels providers sandbox tools skills mcp policies memory facts host commands testing"),
     "gateway": (
-        "support protocol config metrics auth spending models terminal conversations plugin_runtime status http backup"
+        "support protocol config metrics auth models terminal conversations plugin_runtime status http backup"
         " doctor wiring cli"
     ),
 }

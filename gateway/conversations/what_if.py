@@ -24,7 +24,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.models.call import ModelCaller, ReplyStream
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel, ModelRegistry
-from gateway.spending.prices import CURRENCY, cost_of, price_of
+from gateway.models.spending.prices import CURRENCY, cost_of, price_of
 from gateway.support.errors import Conflict, SettingRefused
 from gateway.support.stored_sessions import PastRequest, evolved
 from plugins.api.chat import ChatRequest, Reasoning, Reply

@@ -15,7 +15,7 @@ import structlog
 from gateway.metrics.counters import Counters
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.spending.spending import Charge, ModelRequest
+from gateway.models.spending.spending import Charge, ModelRequest
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
 from plugins.api.plugin_services import ModelAnswer

@@ -15,7 +15,7 @@ import structlog
 from gateway.config.keys import AgentKeys
 from gateway.models.breaker import BreakerView, CircuitBreaker
 from gateway.models.listings import Listings
-from gateway.spending.spending import Spending
+from gateway.models.spending.spending import Spending
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider, DiscoversModel, DiscoversServers
 from plugins.api.models import ModelLimits

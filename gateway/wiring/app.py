@@ -56,6 +56,8 @@ from gateway.models.call import ModelCaller
 from gateway.models.model_list_cache import load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings, provider_contexts
 from gateway.models.registry import ModelRegistry
+from gateway.models.spending.spending import Payer, Spending
+from gateway.models.spending.spending_log import Ledger, Zones
 from gateway.models.transcription import Transcriber
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
@@ -63,8 +65,6 @@ from gateway.plugin_runtime.plugin_loading import OpenedPlugins, allowed_plugins
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.protocol.slash_commands import command_help
-from gateway.spending.ledger import Ledger
-from gateway.spending.spending import Payer, Spending
 from gateway.status.channel_reports import ChannelReport, channel_in_short, channel_reports
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import LastHour
@@ -207,7 +207,7 @@ class ApplicationBuilder:
         transport = await opened(Transport())
         spending = await opened(
             Spending(
-                Ledger(stores.facts, clock.now, lambda: self.context.settings.zone),
+                Ledger(stores.facts, clock.now, lambda: Zones.of(self.context.config)),
                 self.context.settings,
                 counters,
                 find=partial(_payer, catalog),
@@ -562,7 +562,7 @@ def log_warning(sentence: str) -> None:
 async def _payer(catalog: Catalog, session: str) -> Payer | None:
     """Return who pays for the requests of a session; None if it is unknown."""
     row = await catalog.find(session)
-    return None if row is None else Payer(row.person)
+    return None if row is None else Payer(row.person, row.agent)
 
 
 def _window(models: ModelRegistry) -> int | None:

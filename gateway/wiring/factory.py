@@ -38,8 +38,8 @@ from gateway.metrics.session_meter import SessionMeter
 from gateway.models.call import ModelCaller
 from gateway.models.providers import OpenProviders
 from gateway.models.registry import ModelRegistry
+from gateway.models.spending.spending import Payer, Spending
 from gateway.plugin_runtime.lifecycle import Lifecycle
-from gateway.spending.spending import Payer, Spending
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
 from plugins.api.compaction import MemoryFlush, Summarizer
@@ -94,7 +94,8 @@ class ConversationFactory:
         recorder.on_event(lambda recorded: self._queue_extraction(recorder, recorded))
         recorder.on_event(lambda recorded: self._end_jobs(recorder.transcript.session, recorded))
         recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
-        dependencies.spending.know(recorder.transcript.session, Payer(chat.person))
+        transcript = recorder.transcript
+        dependencies.spending.know(transcript.session, Payer(chat.person, transcript.agent))
         dependencies.delivery.opened(recorder)
         dependencies.titles.opened(recorder)
         dependencies.updates.opened(chat, recorder)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.config.keys import PriceKeys
-from gateway.spending.prices import TABLE, Price, price_of
+from gateway.models.spending.prices import TABLE, Price, price_of
 from plugins.api.chat import ChatProvider
 from plugins.commands.builtin import register_chat_providers
 from plugins.support.secrets import Secret

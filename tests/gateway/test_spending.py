@@ -18,10 +18,10 @@ from gateway.cli.people.usage_commands import usage
 from gateway.config.keys import PriceKeys, load_config
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
-from gateway.spending.ledger import Ledger, RequestCharged, Sums, ledger_name, read_ledgers
-from gateway.spending.prices import Price, Rate, micros_of, rate_of
-from gateway.spending.report import ledger_months, month_report
-from gateway.spending.spending import ModelRequest, Payer, Spending
+from gateway.models.spending.prices import Price, Rate, micros_of, rate_of
+from gateway.models.spending.report import ledger_months, month_report
+from gateway.models.spending.spending import ModelRequest, Payer, Spending
+from gateway.models.spending.spending_log import Ledger, RequestCharged, Sums, Zones, ledger_name, read_ledgers
 from gateway.support.home import Home
 from plugins.commands.markdown import amount
 from plugins.testing.contexts import ManualClock
@@ -43,6 +43,7 @@ def priced(model: str, more: str = "") -> str:
 
 
 ECHO = priced("scripted:echo")
+UTC_ZONES = Zones(default="UTC", people={"kim": "Pacific/Kiritimati"})
 
 
 def ledger(home: Path) -> list[dict[str, Any]]:
@@ -70,7 +71,9 @@ async def test_every_request_of_every_purpose_is_charged_once(tmp_path: Path, mo
         wanted = settings(server) | {"plugins.allow": ["scribe"], "agent.titles": True}
         async with gateway(home, settings=wanted, file=priced("openai:gpt-test")) as g:
             client = await g.connect()
-            for _ in range(3):
+            await client.chat(SAID * 20)
+            await client.until_event("session_titled")  # the next turn would cancel the request for it
+            for _ in range(2):
                 await client.chat(SAID * 20)
             await client.command("/compact")
             await client.send("Write it down.")
@@ -204,7 +207,7 @@ async def months(home: Path, times: Sequence[datetime]) -> None:
     """Write one request into the ledgers at each time."""
     clock = ManualClock(times[0])
     async with Committer() as committer:
-        kept = Ledger(Journals(home, home / "quarantine", committer), clock.now, lambda: UTC)
+        kept = Ledger(Journals(home, home / "quarantine", committer), clock.now, lambda: UTC_ZONES)
         for time in times:
             clock.move((time - clock.now()).total_seconds())
             await (await kept.writer()).append_durable(charged())
@@ -220,15 +223,22 @@ async def test_each_month_has_a_ledger_and_a_restart_sums_the_same(tmp_path: Pat
     await months(tmp_path, times)
     assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["spending-2026-10.jsonl", "spending-2026-11.jsonl"]
     november = date(2026, 11, 1)
-    sums = read_ledgers(JournalFolder(tmp_path), ledger_months(november), UTC)
+    sums = read_ledgers(JournalFolder(tmp_path), ledger_months(november), UTC_ZONES)
     report = month_report(sums, november, "USD", datetime(2026, 11, 16, tzinfo=UTC))
     assert (report.total.requests, report.total.micros) == (2, 2000)
     assert report.forecast == 4000, "half of the month has passed"
     assert [day.name for day in report.days] == ["2026-11-01", "2026-11-20"]
 
 
+def test_the_day_of_a_request_is_that_of_the_person() -> None:
+    sums = Sums(UTC_ZONES)
+    for person in ("ana", "kim"):
+        sums.add(charged(person=person), "2026-11-02T12:00:00.000Z")
+    assert [(entry.person, entry.day.day) for entry in sums.entries] == [("ana", 2), ("kim", 3)]
+
+
 def test_other_currencies_are_left_out() -> None:
-    sums = Sums(UTC)
+    sums = Sums(UTC_ZONES)
     sums.add(charged(), "2026-11-02T00:00:00.000Z")
     sums.add(charged(currency="EUR"), "2026-11-02T00:00:00.000Z")
     assert month_report(sums, date(2026, 11, 1), "EUR", datetime(2026, 11, 1, tzinfo=UTC)).total.requests == 1
@@ -247,7 +257,7 @@ async def test_dollars_are_converted_where_a_rate_is_configured(tmp_path: Path) 
     clock = ManualClock(datetime(2026, 11, 1, tzinfo=UTC))
     async with Committer() as committer:
         store = Journals(tmp_path, tmp_path / "quarantine", committer)
-        async with Spending(Ledger(store, clock.now, lambda: UTC), own, Counters(), find=nobody) as spending:
+        async with Spending(Ledger(store, clock.now, lambda: UTC_ZONES), own, Counters(), find=nobody) as spending:
             dollars = Price(input=4.0, cached=2.0, output=8.0, currency="USD", at="2026-10-27")
             charge = await spending.begin(ModelRequest(session="s", purpose="answer", model="a:b", price=dollars))
             assert charge.settle(Usage(input=100, cached=50, output=10), Usage) == 190

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from zoneinfo import ZoneInfo
 
 import click
 
 from gateway.cli.options import SUCCESS, Invocation, print_json
-from gateway.spending.ledger import read_ledgers
-from gateway.spending.report import MonthReport, Part, ledger_months, month_report
+from gateway.models.spending.report import MonthReport, Part, ledger_months, month_report
+from gateway.models.spending.spending_log import Zones, read_ledgers
 from gateway.support.printable import one_line
 from gateway.support.storage import fact_logs
 from plugins.commands.markdown import amount
@@ -22,10 +21,10 @@ _MONTH = re.compile(r"\d{4}-\d{2}")
 def usage(call: Invocation, month: str | None, person: str | None) -> int:
     """Print what was spent in a month, by person, agent, purpose and model."""
     config = call.config()
-    zone = ZoneInfo(config.agent.timezone) if config.agent.timezone else None
-    now = datetime.now(UTC).astimezone(zone)
+    zones = Zones.of(config)
+    now = datetime.now(UTC).astimezone(zones.zone(person or ""))
     asked = now.date() if month is None else _month(month)
-    sums = read_ledgers(fact_logs(call.home), ledger_months(asked), zone)
+    sums = read_ledgers(fact_logs(call.home), ledger_months(asked), zones)
     report = month_report(sums, asked, config.usage.currency, now, person=person)
     if call.as_json:
         print_json(report, call.out)

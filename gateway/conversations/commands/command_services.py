@@ -15,7 +15,7 @@ from gateway.conversations.notes.memory_writer import MemoryWriter
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
 from gateway.models.registry import ModelRegistry
-from gateway.spending.spending import Spending
+from gateway.models.spending.spending import Spending
 from plugins.api.command import Command
 from plugins.api.context import Clock
 from plugins.facts.facts import Facts

@@ -18,8 +18,8 @@ from gateway.http.console.workspace_files import Prompt, WorkspaceFile, find_fil
 from gateway.http.responses import answer
 from gateway.models.listings import Listing
 from gateway.models.registry import ModelRegistry
+from gateway.models.spending.prices import Price, price_of
 from gateway.models.transcription import Transcriber
-from gateway.spending.prices import Price, price_of
 from gateway.status.instruments import GatewayContext
 
 LONGEST_QUERY = 200

@@ -18,8 +18,8 @@ from gateway.auth.people import Admission
 from gateway.http.responses import answer
 from gateway.metrics.counters import Counters
 from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.models.spending.spending import Spending
 from gateway.models.transcription import Transcriber
-from gateway.spending.spending import Spending
 from gateway.status.instruments import GatewayContext
 from gateway.status.last_hour import EVERY, LastHour
 from gateway.status.overview import Overview

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.spending.ledger import Entry, Spent, Sums, month_before
+from gateway.models.spending.spending_log import Entry, Spent, Sums, month_before
 
 Item: TypeAlias = tuple[Entry, Spent]
 

@@ -4,20 +4,22 @@ Each request to a model is one `request_charged`, whatever it was for and whatev
 millionths of the currency, computed from the tokens and the price that stand in the same line: `cost_of` gives the same
 amount again. Nothing here holds text of a conversation, and the deletion of one leaves what it cost.
 
-The sums are by day, in the configured time zone, and so by week and month. They are derived: when the ledger is opened, the
+The sums are by day, in the person's time zone, and so by week and month. They are derived: when the ledger is opened, the
 logs of this month and the one before are read, and nothing else ever is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gateway.spending.prices import Rate
+from gateway.config.keys import Sections
+from gateway.models.spending.prices import Rate
 from gateway.support.home import SPENDING
 from sessions.events.messages import Usage
 from sessions.store.lazy_log import LazyLog, LogFormat
@@ -50,6 +52,28 @@ class RequestCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 LedgerEvent: TypeAlias = RequestCharged
 
 
+class Zones(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of the time zones in which days begin: `default`, empty for the system's, and those of people."""
+
+    default: str = ""
+    people: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, config: Sections) -> Zones:
+        """Return the zones of a configuration."""
+        people = {person: keys.timezone for person, keys in config.people.items() if keys.timezone}
+        return cls(default=config.agent.timezone or "", people=people)
+
+    def zone(self, person: str) -> tzinfo | None:
+        """Return the zone of a person; None for the system's."""
+        name = self.people.get(person, self.default)
+        return ZoneInfo(name) if name else None
+
+    def day(self, at: datetime, person: str) -> date:
+        """Return the day of a time for a person."""
+        return at.astimezone(self.zone(person)).date()
+
+
 class Entry(msgspec.Struct, frozen=True):
     """What a sum is of: requests of one day with the same payer, purpose and model."""
 
@@ -80,26 +104,26 @@ class Spent(msgspec.Struct, kw_only=True):
 
 
 class Sums:
-    """The sums of what ledgers say, by entry; `zone` decides on which day a request was made.
+    """The sums of what ledgers say, by entry; `zones` decide on which day a request was made.
 
     `sessions` has the cost of each session in millionths of the currency, by purpose and model.
     """
 
-    def __init__(self, zone: tzinfo | None) -> None:
+    def __init__(self, zones: Zones) -> None:
         self.entries: dict[Entry, Spent] = {}
         self.sessions: dict[str, dict[tuple[str, str], int]] = {}
-        self._zone = zone
+        self._zones = zones
 
     def copied(self) -> Sums:
         """Return an independent copy."""
-        copy = Sums(self._zone)
+        copy = Sums(self._zones)
         copy.entries = {entry: msgspec.structs.replace(spent) for entry, spent in self.entries.items()}
         copy.sessions = {session: dict(costs) for session, costs in self.sessions.items()}
         return copy
 
     def add(self, event: LedgerEvent, at: str) -> None:
         """Add an event of the time `at`."""
-        day = datetime.fromisoformat(at).astimezone(self._zone).date()
+        day = self._zones.day(datetime.fromisoformat(at), event.person)
         entry = Entry(day, event.person, event.agent, event.purpose, event.model, event.currency)
         spent = self.entries.setdefault(entry, Spent())
         spent.requests += 1
@@ -148,9 +172,9 @@ def ledger_format(month: date, before: Sums) -> LogFormat[LedgerEvent, Sums]:
     return LogFormat(name=ledger_name(month), events=(RequestCharged,), empty=before, fold=fold)
 
 
-def read_ledgers(logs: LogReader, months: Iterable[date], zone: tzinfo | None) -> Sums:
+def read_ledgers(logs: LogReader, months: Iterable[date], zones: Zones) -> Sums:
     """Return the sums of the ledgers of some months, in order. Raises JournalDamaged, StorageFailed and InvalidLine."""
-    sums = Sums(zone)
+    sums = Sums(zones)
     for month in months:
         sums = ledger_format(month, sums).read(logs)
     return sums
@@ -162,16 +186,16 @@ class Ledger:
     Args:
         store: The store of its logs.
         now: Returns the current time in UTC.
-        zone: Returns the time zone in which days begin; None for the system's.
+        zones: Returns the time zones in which days begin.
     """
 
-    def __init__(self, store: Store, now: Callable[[], datetime], zone: Callable[[], tzinfo | None]) -> None:
+    def __init__(self, store: Store, now: Callable[[], datetime], zones: Callable[[], Zones]) -> None:
         self._store = store
         self.now = now
-        self._zone = zone
+        self._zones = zones
         self._opening = asyncio.Lock()
         self._month: date | None = None
-        self._opened_zone: tzinfo | None = None
+        self._opened: Zones | None = None
         self._log: LazyLog[LedgerEvent, Sums] | None = None
 
     async def close(self) -> None:
@@ -192,15 +216,15 @@ class Ledger:
         return await (await self._current()).durable_state()
 
     async def _current(self) -> LazyLog[LedgerEvent, Sums]:
-        month, zone = self.now().astimezone(UTC).date().replace(day=1), self._zone()
-        if self._log is not None and (month, zone) == (self._month, self._opened_zone):
+        month, zones = self.now().astimezone(UTC).date().replace(day=1), self._zones()
+        if self._log is not None and (month, zones) == (self._month, self._opened):
             return self._log
         async with self._opening:
-            if self._log is None or (month, zone) != (self._month, self._opened_zone):
-                before = await asyncio.to_thread(read_ledgers, self._store, [month_before(month)], zone)
+            if self._log is None or (month, zones) != (self._month, self._opened):
+                before = await asyncio.to_thread(read_ledgers, self._store, [month_before(month)], zones)
                 await self.close()
                 self._log = LazyLog(
                     ledger_format(month, before), self._store, self.now, unusable="The spending ledger cannot be used"
                 )
-                self._month, self._opened_zone = month, zone
+                self._month, self._opened = month, zones
             return self._log

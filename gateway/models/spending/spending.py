@@ -13,21 +13,19 @@ import structlog
 
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
-from gateway.spending.ledger import Ledger, LedgerEvent, RequestCharged, Sums
-from gateway.spending.prices import CURRENCY, Price, Rate, micros_of, price_of, rate_of
-from gateway.spending.report import MonthReport, month_report
+from gateway.models.spending.prices import CURRENCY, Price, Rate, micros_of, price_of, rate_of
+from gateway.models.spending.report import MonthReport, month_report
+from gateway.models.spending.spending_log import Ledger, LedgerEvent, RequestCharged, Sums, Zones
 from plugins.api.chat import ChatProvider
 from plugins.api.command import CommandFailed, SpendingSummary
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 from sessions.store.log_writer import LogWriter
 
 REMEMBERED = 10_000
 """Sessions whose payer is remembered; that of another one is looked up."""
-
-MAIN = "main"
-"""The agent of a session that names none."""
 
 log = structlog.get_logger("exuvia.spending")
 
@@ -36,7 +34,7 @@ class Payer(msgspec.Struct, frozen=True):
     """Who pays for a request: a person, empty for the gateway itself, and the agent that it is for."""
 
     person: str
-    agent: str = MAIN
+    agent: str = MAIN_AGENT
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +180,7 @@ class Spending:
             sums = await self.ledger.sums()
         except (SessionsError, InvalidLine) as error:
             raise CommandFailed(f"What was spent is not known: {error}") from error
-        now, by_purpose = self._now(), dict[str, dict[str, int]]()
+        now, by_purpose = self._now(person), dict[str, dict[str, int]]()
         for (purpose, model), cost in sums.sessions.get(session, {}).items():
             by_purpose.setdefault(purpose, {})[model] = cost
         today, month = now.date(), month_report(sums, now.date(), self.currency, now, person=person)
@@ -201,11 +199,11 @@ class Spending:
 
     async def report(self, person: str | None) -> MonthReport:
         """Return the report of this month, of everybody (None) or of one person. Raises StorageFailed."""
-        now = self._now()
+        now = self._now(person or "")
         return month_report(await self.ledger.sums(), now.date(), self.currency, now, person=person)
 
-    def _now(self) -> datetime:
-        return self.ledger.now().astimezone(self._settings.zone)
+    def _now(self, person: str) -> datetime:
+        return self.ledger.now().astimezone(Zones.of(self._settings.current).zone(person))
 
     def record(self, charged: RequestCharged, writer: LogWriter[LedgerEvent, Sums] | None) -> None:
         """Append a charge to the ledger and count it."""
