@@ -3,6 +3,7 @@
 access         Access rules: tokens, cookies, one-time links, hosts and origins.
 limits         Limits before authentication: wrong tokens, open connections.
 people         The people of a gateway and their tokens.
+relay_tokens   Tokens with which one gateway tells another whom it has admitted.
 sign_ins       The browsers that are signed in.
 signed_tokens  Signed cookies and one-time links, and sign-outs.
 token          The gateway's token.

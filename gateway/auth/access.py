@@ -21,6 +21,7 @@ from aiohttp import web
 
 from gateway.auth.limits import AuthThrottle
 from gateway.auth.people import Admission, People, ProgramGrant, token_digest
+from gateway.auth.relay_tokens import RELAYED, RelayTokens
 from gateway.auth.sign_ins import SignIn, SignIns
 from gateway.auth.signed_tokens import SignedOut, SignedToken, TokenSigner, key_mark
 from gateway.config.keys import GatewayKeys
@@ -56,6 +57,7 @@ class Access:
         self._attempts = attempts
         self._signer = signer
         self._sign_ins = sign_ins
+        self._relay_tokens: RelayTokens | None = None
         self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(keys.host)
         own = {*_LOOPBACK_NAMES, _in_url(keys.host)}
@@ -89,9 +91,25 @@ class Access:
         Raises:
             NotAuthorized: Neither grants access.
         """
+        if (person := self._relayed_person(request)) is not None:
+            return self._people.admission_of(person)
         if "Authorization" in request.headers or (admission := self.caller_by_cookie(request)) is None:
             return self.admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
         return admission
+
+    def accept_relayed(self, tokens: RelayTokens) -> None:
+        """Accept requests that other gateways relay for people whom they have admitted, by these tokens."""
+        self._relay_tokens = tokens
+
+    def is_relayed(self, request: web.Request) -> bool:
+        """Return True if another gateway has sent a request."""
+        return self._relayed_person(request) is not None
+
+    def _relayed_person(self, request: web.Request) -> str | None:
+        if self._relay_tokens is None or (token := request.headers.get(RELAYED)) is None:
+            return None
+        person = self._relay_tokens.read(token)
+        return person if person in self._people.keys else None
 
     def program(self, request: web.Request) -> ProgramGrant | None:
         """Return what the header `Authorization` grants to a program of `[mcp_access]`; None if it is no program's token."""

@@ -52,6 +52,7 @@ class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     allowed_origins: tuple[Origin, ...] = ()
     attachment_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20 * 1024 * 1024
     stop_within: Seconds = Seconds(10)
+    cluster_url: Origin | None = None
 
 
 class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

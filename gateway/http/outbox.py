@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiohttp import ClientConnectionError, WSMsgType, web
@@ -35,11 +35,18 @@ _SETTINGS = (b'setting_changed"', b'session_titled"', b'session_archived"')
 
 
 class Outbox:
-    """The outgoing frames of one client. `close` closes the connection with a code and a reason."""
+    """The outgoing frames of one client. `close` closes the connection with a code and a reason; `moved` is called when a
+    subscription has ended because another gateway has the conversation, with the events that were sent."""
 
-    def __init__(self, socket: web.WebSocketResponse, close: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        close: Callable[[int, str], None],
+        moved: Callable[[str, dict[str, int]], None] = lambda _, __: None,
+    ) -> None:
         self._socket = socket
         self._close = close
+        self._moved = moved
         self._answers: deque[bytes] = deque()
         self._waiting = 0
         self._promised: dict[tuple[str, int], list[bytes]] = {}
@@ -100,10 +107,11 @@ class Outbox:
         """Return True if there is a subscription for a key."""
         return key in self._subscriptions
 
-    def follow(self, chat: Chat, session: str, after: int) -> None:
-        """Subscribe to a chat after this seq of this session; replaces the key's subscription."""
+    def follow(self, chat: Chat, session: str, after: int, sent: Mapping[str, int] | None = None) -> None:
+        """Subscribe to a chat after this seq of this session, and after those in `sent` of later ones; replaces the key's
+        subscription."""
         self.unfollow(chat.key)
-        self._subscriptions[chat.key] = Subscription(chat, session, after)
+        self._subscriptions[chat.key] = Subscription(chat, session, after, sent)
         self._watchers[chat.key] = watcher = partial(self._notice, chat.key)
         chat.watch(watcher)
         self._ready[chat.key] = None
@@ -167,6 +175,9 @@ class Outbox:
             if outgoing.event is not None and frames.is_of_kind(outgoing.data, _SETTINGS):
                 self.send_settings(subscription.chat)
             await self._send_answers()
+        if not portion and subscription.chat.dropped and self._subscriptions.get(key) is subscription:
+            self.unfollow(key)
+            self._moved(key, subscription.positions)
         return bool(portion)
 
     async def _send_outgoing(self, outgoing: Outgoing) -> None:

@@ -7,7 +7,7 @@ the reader's pace, joined where it is slow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -196,12 +196,19 @@ class Cursor:
 
 
 class Subscription:
-    """The subscription of one client to one chat."""
+    """The subscription of one client to one chat. `sent` are the last events that were sent of later sessions before, by
+    another gateway."""
 
-    def __init__(self, chat: Chat, session: str, after: int) -> None:
+    def __init__(self, chat: Chat, session: str, after: int, sent: Mapping[str, int] | None = None) -> None:
         self.chat = chat
         self.cursors = [Cursor(chat, session, after)]
         self._begun = {session}
+        self._sent = sent or {}
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The last seq that was sent of each session that is still followed, the oldest first."""
+        return {cursor.session: cursor.after for cursor in self.cursors}
 
     @property
     def has_news(self) -> bool:
@@ -231,7 +238,7 @@ class Subscription:
                 return cursor
         while (session := self.chat.successor(newest.session)) and session not in self._begun:
             self._begun.add(session)
-            newest = Cursor(self.chat, session, 0)
+            newest = Cursor(self.chat, session, self._sent.get(session, 0))
             self.cursors.append(newest)
             if newest.has_news:
                 return newest

@@ -70,7 +70,7 @@ def _check_host_and_origin(access: Access) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in OPEN_PATHS:
+        if request.path not in OPEN_PATHS and not access.is_relayed(request):
             if any(len(request.headers.getall(name, ())) > 1 for name in UNIQUE):
                 return web.Response(status=400, text=f"{', '.join(UNIQUE)} must not be repeated.\n")
             host = request.headers.get("Host")

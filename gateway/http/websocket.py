@@ -54,9 +54,12 @@ class WebsocketServer:
         """Serve one connection until it ends."""
         if {"token", "access_token"} & request.query.keys():
             return web.Response(status=401, text="A token is not accepted in the URL, which ends up in logs.\n")
-        if (authorization := request.headers.get("Authorization")) is not None:
+        relayed = self._access.is_relayed(request)
+        if relayed:
+            admission: Admission | None = self._access.caller(request)
+        elif (authorization := request.headers.get("Authorization")) is not None:
             try:
-                admission: Admission | None = self._access.admit_by_header(authorization, request.remote or "")
+                admission = self._access.admit_by_header(authorization, request.remote or "")
             except NotAuthorized as error:
                 return not_admitted(error)
         else:
@@ -67,14 +70,14 @@ class WebsocketServer:
             return refusal(503, "busy", "Too many connections are open; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
         await socket.prepare(request)
-        connection = Connection(socket, self._services)
+        connection = Connection(socket, self._services, relayed=relayed)
         self._connections.add(connection)
         try:
             if admission is None:
                 admission = await self._handshake(request, socket, connection)
             if admission is not None:
                 self._services.unauthenticated.authenticated(request.remote or "", request.protocol)
-                await self._serve(connection, admission)
+                await (connection.serve(admission) if relayed else self._serve(connection, admission))
         finally:
             self._connections.discard(connection)
         return socket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -13,6 +13,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
+from gateway.http.relay.key_relay import KeyRelay
+from gateway.http.relay.links import Links
 from gateway.conversations.approvals.gate import UnknownApproval
 from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
 from gateway.conversations.deletion.deletions import DeletedConversation
@@ -27,7 +29,7 @@ from gateway.protocol import frames
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.protocol.slash_commands import parse_command
 from gateway.status.problems import Readiness
-from gateway.support.errors import Busy, Conflict, GatewayError, ModelUnknown, SettingRefused, sentence_of
+from gateway.support.errors import Busy, Conflict, GatewayError, ModelUnknown, OwnedElsewhere, SettingRefused, sentence_of
 from gateway.support.printable import one_line
 from gateway.support.resource_limits import is_exhaustion
 from plugins.api.command import CommandHelp
@@ -73,6 +75,10 @@ class ConnectionServices:
     verbose: Callable[[], bool]
     zone: Callable[[], tzinfo | None]
     commands: Sequence[CommandHelp]
+    links: Links | None = None
+    """Connections to the other gateways of a cluster."""
+    gateway: Callable[[], str | None] = lambda: None
+    """Returns the id of this gateway in its cluster."""
 
 
 class FrameRefused(Exception):
@@ -104,10 +110,13 @@ def error_frame(error: Exception, frame_id: str | None) -> bytes:
 class Connection:
     """One connection to a client. `serve` handles its frames in order; the outbox sends the frames to it."""
 
-    def __init__(self, socket: web.WebSocketResponse, services: ConnectionServices) -> None:
+    def __init__(self, socket: web.WebSocketResponse, services: ConnectionServices, *, relayed: bool = False) -> None:
         self._socket = socket
         self._services = services
-        self._outbox = Outbox(socket, self._close_soon)
+        self._outbox = Outbox(socket, self._close_soon, self._on_moved)
+        self._relayed = relayed
+        """True if the client is another gateway, which relays for a person."""
+        self._relay: KeyRelay | None = None
         self.admission: Admission | None = None
         """The authenticated person; None before the handshake."""
         self.client = "unnamed"
@@ -141,6 +150,8 @@ class Connection:
             if self._unwatch_updates is not None:
                 self._unwatch_updates()
             self._outbox.unfollow_all()
+            if self._relay is not None:
+                await self._relay.close()
             tasks = {writer, *self._tasks}
             for task in tasks:
                 task.cancel()
@@ -193,6 +204,7 @@ class Connection:
             person=self.admission.person,
             verbose=services.verbose(),
             commands=services.commands,
+            gateway=services.gateway(),
         )
         self._outbox.answer(welcome)
 
@@ -221,7 +233,12 @@ class Connection:
             self._outbox.answer(frames.error("bad_frame", str(error), error.id))
             return
         try:
+            if self._relay is not None and self._relay.has(frame):
+                self._relay.forward(frame, text)
+                return
             await self._handle(frame)
+        except OwnedElsewhere:
+            self._pass_on(frame, text)
         except (FrameRefused, SessionsError, GatewayError, UnknownAttachment) as error:
             self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
         except (MemoryError, OSError, RuntimeError) as error:
@@ -251,6 +268,7 @@ class Connection:
             case frames.Rename() | frames.Pin() | frames.Archive():
                 await self._set(frame)
             case frames.Delete():
+                await self._services.switchboard.chat(self._person, frame.session, create=False)  # if another has it
                 self._spawn(self._delete(frame))
             case frames.Configure():
                 await self._configure(frame)
@@ -264,6 +282,60 @@ class Connection:
                     raise FrameRefused("bad_request", f"Only protocol {PROTOCOL} is supported.")
                 self.client = frame.client or self.client
                 self._welcome()
+
+    # --- other gateways -----------------------------------------------------------------------------------------------
+
+    def _pass_on(self, frame: frames.ClientFrame, text: str) -> None:
+        """Let the owner of a conversation handle a frame."""
+        if self._relayed:
+            self._outbox.answer(frames.frame("moved", session=getattr(frame, "session", "")))
+        else:
+            self._relaying().forward(frame, text)
+
+    def _on_moved(self, key: str, sent: dict[str, int]) -> None:
+        """Continue a subscription at the next owner of its conversation."""
+        if self._relayed:
+            self._outbox.answer(frames.frame("moved", session=key))
+        elif not self._closed:
+            self._relaying().follow(key, sent)
+
+    def _relaying(self) -> KeyRelay:
+        if self._relay is None:
+            assert self._services.links is not None, "only a cluster has other owners"
+            self._relay = KeyRelay(self._services.links, self._person, self)
+        return self._relay
+
+    def answer(self, data: bytes) -> None:
+        """Queue a frame for the client; see `RelayingClient`."""
+        self._outbox.answer(data)
+
+    async def until_room(self) -> None:
+        """Return once another frame may be queued; see `RelayingClient`."""
+        await self._outbox.until_room()
+
+    async def handle_here(self, frame: frames.ClientFrame, text: str) -> None:
+        """Handle a frame that was meant for another gateway; see `RelayingClient`."""
+        try:
+            await self._handle(frame)
+        except OwnedElsewhere:
+            raise
+        except (FrameRefused, SessionsError, GatewayError, UnknownAttachment) as error:
+            self._outbox.answer(error_frame(error, frames.id_in(text)))
+
+    async def follow_here(self, key: str, sent: Mapping[str, int]) -> bool:
+        """Continue a subscription on this gateway; see `RelayingClient`."""
+        chat = await self._services.switchboard.chat(self._person, key, create=False)
+        if chat is None:
+            return False
+        if sent:
+            session = next(iter(sent))
+            self._outbox.follow(chat, session, sent[session], sent)
+        return True
+
+    def _follow(self, chat: Chat, session: str, after: int) -> None:
+        self._outbox.follow(chat, session, after)
+        if self._relayed:
+            self._outbox.answer(frames.frame("following", session=chat.key, session_id=session, after=after))
 
     # --- frames -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +372,7 @@ class Connection:
         )
         self._outbox.promise(received.session, received.seq, accepted)
         if not self._outbox.follows(frame.session):
-            self._outbox.follow(chat, received.session, received.seq - 1)
+            self._follow(chat, received.session, received.seq - 1)
         self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
 
     async def _acknowledge(
@@ -321,7 +393,7 @@ class Connection:
         after = head if frame.after is None else frame.after
         if after > head:
             raise FrameRefused("bad_request", f"The last event of {session} is {head}.", head=head)
-        self._outbox.follow(chat, session, after)
+        self._follow(chat, session, after)
         if frame.id is not None:
             self._outbox.send_settings(chat, frame.id)
 

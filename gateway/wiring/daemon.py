@@ -20,7 +20,9 @@ from gateway import VERSION
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
+from gateway.auth.relay_tokens import RelayTokens
 from gateway.auth.token import gateway_token
+from gateway.http.relay.links import Links
 from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
@@ -31,7 +33,7 @@ from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
 from gateway.http.hooks import Hooks
-from gateway.http.listener import bound_sockets, serve
+from gateway.wiring.listener import bound_sockets, serve
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
@@ -53,6 +55,7 @@ from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
 from sessions.events.errors import HomeLocked, StorageFailed
 from sessions.files.home_lock import HomeLock
+from sessions.store.cluster import Cluster
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
 
@@ -270,6 +273,7 @@ class Daemon:
         sockets = await bound_sockets(self.config.gateway) if self._passed is None else [self._passed]
         self.address = sockets[0].getsockname()[:2]
         dependencies, keys, context = gateway.dependencies, self.config.gateway, self.context
+        tokens, links = self._links(gateway.cluster)
         services = ConnectionServices(
             switchboard=gateway.switchboard,
             questions=dependencies.command_services.questions,
@@ -294,7 +298,11 @@ class Daemon:
             verbose=lambda: self.config.agent.verbose,
             zone=lambda: self.context.settings.zone,
             commands=command_help(dependencies.commands),
+            links=links,
+            gateway=lambda: None if gateway.cluster is None else gateway.cluster.id,
         )
+        if tokens is not None:
+            services.access.accept_relayed(tokens)
         server = WebsocketServer(services)
         instruments, mcp_server = self._instruments(gateway), LazyMcpServer(gateway, services)
         hooks = Hooks(gateway.plugins.channels.hooked, services.readiness, services.unauthenticated)
@@ -312,12 +320,32 @@ class Daemon:
         )
         listener = await serve(app, sockets, services.unauthenticated)
         try:
+            if gateway.cluster is not None:
+                await gateway.cluster.announce(self._cluster_url(sockets[0]))
             with instance_address.publish(context.home.address, *self.address):
                 yield services
         finally:
             await server.close()
+            if links is not None:
+                await links.close()
             await mcp_server.close()
             await listener.close()
+
+    def _links(self, cluster: Cluster | None) -> tuple[RelayTokens | None, Links | None]:
+        """Return what connects this gateway to the others of its cluster."""
+        if cluster is None:
+            return None, None
+        now = self.context.clock.now
+        tokens = RelayTokens(lambda: cluster.secret, lambda: cluster.id, lambda: now().timestamp())
+        return tokens, Links(cluster, tokens)
+
+    def _cluster_url(self, listening: socket.socket) -> str:
+        """Return the address of this gateway for the others: the configured one, or that on which it listens."""
+        host, port = listening.getsockname()[:2]
+        if self.config.gateway.cluster_url is not None:
+            return self.config.gateway.cluster_url
+        host = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - a comparison
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def _admit(self, config: Config, access: Access) -> None:
         """Apply the access rules of a changed configuration, at once."""

@@ -104,6 +104,8 @@ class Membership:
         """The beats of the others, and when each was first seen on the monotonic clock."""
         self._had_failed = False
         self._grace_until = 0.0
+        self._gone: dict[str, asyncio.Future[None]] = {}
+        """Done once a gateway is no more."""
         self._connection: Connection | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
@@ -142,6 +144,10 @@ class Membership:
         """Tell the others that this gateway is stopping. Raises StorageFailed."""
         self._draining = True
         await asyncio.to_thread(self._update)
+
+    async def until_gone(self, gateway: str) -> None:
+        """Return once another gateway is dead or has left."""
+        await asyncio.shield(self._gone.setdefault(gateway, self._loop.create_future()))
 
     def rows(self) -> list[GatewayRow]:
         """Return the gateways that are alive, in the order of their start. Blocks; raises StorageFailed."""
@@ -195,7 +201,7 @@ class Membership:
         now = time.monotonic()
         self._note_contact(now)
         beats = msgspec.json.decode(found[0], type=list[tuple[str, int]])
-        self._loop.call_soon_threadsafe(self._note_unowned, found[1])
+        self._loop.call_soon_threadsafe(self._note_others, frozenset(other for other, _ in beats), found[1])
         self._watch(self._connection, beats, now)
         return identity
 
@@ -212,8 +218,8 @@ class Membership:
         known, self._watched = self._watched, {}
         for other, beat in beats:
             before = known.get(other)
-            since = before[1] if before is not None and before[0] == beat else now
-            self._watched[other] = beat, since
+            self._watched[other] = beat, before[1] if before is not None and before[0] == beat else now
+        for other, (beat, since) in tuple(self._watched.items()):
             if now - since >= DEAD_SECONDS and now >= self._grace_until:
                 self._declare_dead(connection, other, beat)
 
@@ -225,7 +231,8 @@ class Membership:
             died, freed = connection.execute(_DIE, given).fetchone() or (0, 0)
         if died:
             self.declared += 1
-            self._loop.call_soon_threadsafe(self._note_unowned, freed > 0)
+            alive = frozenset(self._watched.keys() - {other})
+            self._loop.call_soon_threadsafe(self._note_others, alive, freed > 0)
 
     def _rejoin(self) -> str:
         """Drop all claims of an incarnation that was declared dead, and begin the next one."""
@@ -261,7 +268,9 @@ class Membership:
 
     # --- on the loop --------------------------------------------------------------------------------------------------
 
-    def _note_unowned(self, unowned: bool) -> None:
+    def _note_others(self, others: frozenset[str], unowned: bool) -> None:  # noqa: FBT001 - called by the loop
+        for gateway in self._gone.keys() - others:
+            self._gone.pop(gateway).set_result(None)
         if unowned:
             self.unowned.set()
 

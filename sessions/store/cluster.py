@@ -58,6 +58,10 @@ class Cluster(Protocol):
         """Tell the others that this gateway is stopping, and take no further claims. Raises StorageFailed."""
         ...
 
+    async def until_gone(self, gateway: str) -> None:
+        """Return once another gateway is dead or has left."""
+        ...
+
     def rows(self) -> list[GatewayRow]:
         """Return the gateways that are alive, in the order of their start. Blocks; raises StorageFailed."""
         ...

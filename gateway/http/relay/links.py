@@ -1,0 +1,60 @@
+"""Connections to the other gateways of a cluster."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from gateway.auth.relay_tokens import RELAYED, RelayTokens
+from gateway.support.errors import OwnedElsewhere
+from sessions.store.cluster import Cluster
+
+CONNECT_SECONDS = 2.0
+"""Seconds within which another gateway must accept a connection."""
+
+HEARTBEAT_SECONDS = 4.0
+"""Seconds between two pings: a gateway that stands still does not close its connections."""
+
+
+class Links:
+    """Connections to the other gateways of `cluster`, each for one person. `tokens` authenticate them."""
+
+    def __init__(self, cluster: Cluster, tokens: RelayTokens) -> None:
+        self._cluster = cluster
+        self._tokens = tokens
+        self._http: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def until_gone(self, gateway: str) -> None:
+        """Return once another gateway is dead or has left."""
+        await self._cluster.until_gone(gateway)
+
+    def websocket(self, person: str, owner: OwnedElsewhere) -> aiohttp.client._WSRequestContextManager:
+        """Return a websocket connection to the owner of a conversation, to enter. Entering raises aiohttp.ClientError,
+        TimeoutError."""
+        return self._session().ws_connect(
+            f"{owner.url}/ws",
+            headers=self._headers(person, owner),
+            max_msg_size=0,
+            heartbeat=HEARTBEAT_SECONDS,
+            timeout=aiohttp.ClientWSTimeout(ws_close=0.1),
+        )
+
+    def request(
+        self, person: str, owner: OwnedElsewhere, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> aiohttp.client._RequestContextManager:
+        """Return a request to the owner of a conversation, to enter. Entering raises aiohttp.ClientError, TimeoutError."""
+        given = {**headers, **self._headers(person, owner)}
+        return self._session().request(method, owner.url + path, headers=given, data=body, allow_redirects=False)
+
+    def _headers(self, person: str, owner: OwnedElsewhere) -> dict[str, str]:
+        return {RELAYED: self._tokens.issue(person, owner.gateway)}
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+            self._http = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0))
+        return self._http
