@@ -268,7 +268,7 @@ class Membership:
 
     # --- on the loop --------------------------------------------------------------------------------------------------
 
-    def _note_others(self, others: frozenset[str], unowned: bool) -> None:  # noqa: FBT001 - called by the loop
+    def _note_others(self, others: frozenset[str], unowned: bool) -> None:
         for gateway in self._gone.keys() - others:
             self._gone.pop(gateway).set_result(None)
         if unowned:

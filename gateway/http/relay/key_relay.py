@@ -1,9 +1,9 @@
 """The conversations of one client that other gateways have.
 
-Frames about such a conversation go to its owner over the owner's websocket, and its frames to the client, unchanged. When the
-owner is gone, the next one is found by claiming the conversation: either this gateway has it then, or it learns who does.
-There the subscription continues after the last event that the client was sent, and frames without an answer are sent again;
-messages have ids, so none is received twice.
+Frames about such a conversation go to its owner over the owner's websocket, and its frames to the client, unchanged. When
+the owner is gone, the next one is found by claiming the conversation: either this gateway has it then, or it learns who
+does. There the subscription continues after the last event that the client was sent, and frames without an answer are sent
+again; messages have ids, so none is received twice.
 """
 
 from __future__ import annotations

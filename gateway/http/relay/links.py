@@ -44,7 +44,7 @@ class Links:
         )
 
     def request(
-        self, person: str, owner: OwnedElsewhere, method: str, path: str, headers: dict[str, str], body: bytes
+        self, person: str, owner: OwnedElsewhere, method: str, path: str, *, headers: dict[str, str], body: bytes
     ) -> aiohttp.client._RequestContextManager:
         """Return a request to the owner of a conversation, to enter. Entering raises aiohttp.ClientError, TimeoutError."""
         given = {**headers, **self._headers(person, owner)}
@@ -56,5 +56,7 @@ class Links:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-            self._http = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0))
+            self._http = aiohttp.ClientSession(
+                timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
+            )
         return self._http
