@@ -1,0 +1,186 @@
+"""Several gateways on one PostgreSQL, as processes: relaying, takeover, and what a dead one writes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+import pytest
+
+from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool
+from tests.gateway.gateways import Client
+from tests.servers.postgres_server import postgres_server
+from tests.waiting import until
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    url = postgres_server().database()
+    yield url
+    postgres_server().drop(url)
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def gateways(
+    url: str, folder: Path, count: int = 2, settings: Mapping[str, str] | None = None, **options: Any
+) -> AsyncIterator[list[GatewayProcess]]:
+    """Gateways with homes of their own on one database."""
+    given = {"EXUVIA__STORE__KIND": '"postgres"', "EXUVIA__STORE__URL": json.dumps(url), **(settings or {})}
+    async with contextlib.AsyncExitStack() as stack:
+        running = [gateway_process(folder / f"home-{each}", settings=given, **options) for each in range(count)]
+        yield list(await asyncio.gather(*map(stack.enter_async_context, running)))
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """The result of a query that somebody else makes."""
+    with psycopg.connect(url, autocommit=True, options="-c search_path=exuvia") as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def events(url: str, *kinds: str) -> list[dict[str, Any]]:
+    """All events of these kinds in the sessions, in the order in which the sessions were created."""
+    found = rows(
+        url, "SELECT line FROM line JOIN log ON log.id = line.log WHERE store = 'sessions' ORDER BY log.id, line.seq"
+    )
+    return [event for (line,) in found if (event := json.loads(line))["kind"] in kinds]
+
+
+def holders(url: str) -> dict[str, str]:
+    """The gateway that has each key."""
+    return dict(rows(url, "SELECT key, coalesce(holder, '') FROM chat"))
+
+
+async def test_any_gateway_takes_any_client_and_all_see_the_same_events(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with gateways(url, tmp_path) as (one, two):
+        direct, relayed = await one.connect(http), await two.connect(http)
+        assert await direct.chat("one") == "one"
+        assert await relayed.chat("two") == "two"
+        await direct.until(lambda f: f.get("event", {}).get("kind") == "turn_ended" and f["event"]["turn"] == 2)
+        assert [event["text"] for event in events(url, "message_received")] == ["one", "two"]
+        assert len(set(holders(url).values())) == 1
+        seen = [event["seq"] for _, event in direct.events()]
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        later = [event["seq"] for _, event in relayed.events()]
+        assert later == list(range(later[0], seen[-1] + 1))
+        assert [f["text"] for f in relayed.frames if f["type"] == "delta"] == ["two"]
+
+        await relayed.say("history", id="h", session="main", limit=500)
+        history = await relayed.until_type("history", id="h")
+        assert [event["seq"] for event in history["events"]] == list(range(1, seen[-1] + 1))
+        await relayed.say("subscribe", session="main", after=0)
+        again = await relayed.until(lambda f: f["type"] == "event" and f["event"]["seq"] == seen[-1])
+        assert again["event"]["kind"] == "turn_ended"
+        await relayed.send("one", id_="twice")
+        await relayed.until_answered("twice")
+        await direct.send("one", id_="twice")
+        assert (await direct.until_answered("twice"))["duplicate"]
+        await relayed.say("subscribe", id="s", session="unknown")
+        assert (await relayed.until_type("error", id="s"))["code"] == "unknown_session"
+
+
+async def test_a_turn_is_cancelled_from_another_gateway(url: str, tmp_path: Path, http: aiohttp.ClientSession) -> None:
+    script = [{"text": "a long answer " * 200, "delay_ms": 50}]
+    async with gateways(url, tmp_path, script=script) as (one, two):
+        direct, relayed = await one.connect(http), await two.connect(http)
+        await direct.send("begin")
+        await direct.until_type("delta")
+        await relayed.say("subscribe", session="main", after=0)
+        await relayed.until_type("delta")
+        await relayed.say("cancel", session="main")
+        assert (await relayed.until_event("turn_ended"))["outcome"] == "cancelled"
+        assert (await direct.until_event("turn_ended"))["outcome"] == "cancelled"
+
+
+async def test_after_kill_9_the_turn_is_finished_elsewhere_once_and_clients_see_every_event(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    install_tool(tmp_path / "site")
+    script = [{"calls": [{"tool": "stamp", "arguments": {}}]}, {"text": "It may be stamped."}]
+    options: dict[str, Any] = {
+        "script": script,
+        "path": tmp_path / "site",
+        "settings": {"STAMP_SECONDS": "600"},
+    }
+    async with gateways(url, tmp_path, **options) as (one, two):
+        direct, relayed = await one.connect(http), await two.connect(http)
+        await direct.send("stamp it", id_="m1")
+        stamps = tmp_path / "home-0" / "workspace" / "stamps"
+        await until(stamps.exists)
+        await relayed.say("subscribe", session="main", after=0)
+        await relayed.until_event("tool_called")
+        begun = time.monotonic()
+        await one.kill()
+        ended = await relayed.until_event("turn_ended")
+        taken = time.monotonic() - begun
+        assert ended["outcome"] == "replied"
+        assert taken < 5 or os.getloadavg()[0] > 4, f"the takeover took {taken:.1f} s"
+        await relayed.send("stamp it", id_="m1")
+        assert (await relayed.until_answered("m1"))["duplicate"]
+        seen = [event["seq"] for _, event in relayed.events()]
+        assert seen == list(range(1, seen[-1] + 1))
+        assert len(stamps.read_text().split()) == 1
+        assert not (tmp_path / "home-1" / "workspace" / "stamps").exists()
+    assert [event["outcome"] for event in events(url, "tool_returned", "turn_ended")] == ["unknown", "replied"]
+
+
+async def test_a_gateway_that_wakes_up_writes_nothing_and_goes_on_as_another(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    script = [{"text": "one two three four five six seven eight nine ten " * 5, "delay_ms": 200}]
+    async with gateways(url, tmp_path, script=script) as (one, two):
+        direct, relayed = await one.connect(http), await two.connect(http)
+        await direct.send("count", id_="m1")
+        await direct.until_type("delta")
+        before = holders(url)["main"]
+        one.process.send_signal(signal.SIGSTOP)
+        await until(lambda: holders(url)["main"] not in ("", before))
+        await until(lambda: len(events(url, "turn_resumed")) == 1)
+        one.process.send_signal(signal.SIGCONT)
+        await until(lambda: rows(url, "SELECT count(*) FROM gateway WHERE NOT dead") == [(2,)])
+        await direct.until_event("turn_ended")
+        seen = [event["seq"] for _, event in direct.events()]
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        await relayed.say("history", id="h", session="main", limit=500)
+        whole = (await relayed.until_type("history", id="h"))["events"]
+        assert [event["seq"] for event in whole] == list(range(1, len(whole) + 1))
+        assert [event["kind"] for event in whole].count("turn_ended") == 1
+        assert isinstance(direct, Client)
+
+
+async def test_a_gateway_that_stops_hands_over_and_its_clients_go_on_elsewhere(
+    url: str, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with gateways(url, tmp_path) as (one, two):
+        direct, relayed = await one.connect(http), await two.connect(http)
+        await direct.chat("one")
+        await relayed.say("subscribe", session="main", after=0)
+        await relayed.until_event("turn_ended")
+        stopping = asyncio.create_task(one.stop())
+        assert await direct.closed() == 1012
+        last = direct.events()[-1][1]["seq"]
+        elsewhere = await two.connect(http)
+        await elsewhere.say("subscribe", session="main", after=last)
+        assert await elsewhere.chat("two") == "two"
+        assert await stopping == 0
+        await relayed.until(lambda f: f.get("event", {}).get("kind") == "turn_ended" and f["event"]["turn"] == 2)
+        seen = [event["seq"] for _, event in relayed.events()]
+        assert seen == list(range(1, seen[-1] + 1))
+        assert all(frame["type"] != "error" for each in (direct, relayed, elsewhere) for frame in each.frames)
