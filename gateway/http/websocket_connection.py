@@ -13,8 +13,6 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from gateway.auth.access import Access
 from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import Admission
-from gateway.http.relay.key_relay import KeyRelay
-from gateway.http.relay.links import Links
 from gateway.conversations.approvals.gate import UnknownApproval
 from gateway.conversations.approvals.open_questions import Answerer, NotYourQuestion, OpenQuestions
 from gateway.conversations.deletion.deletions import DeletedConversation
@@ -22,6 +20,8 @@ from gateway.conversations.routing.chat import AcceptedMessage, Chat
 from gateway.conversations.routing.session_updates import SessionUpdate, SessionUpdates
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.http.outbox import Outbox
+from gateway.http.relay.key_relay import KeyRelay
+from gateway.http.relay.links import Links
 from gateway.http.responses import EXHAUSTED
 from gateway.http.subscribers import page_before
 from gateway.http.uploads import UnknownAttachment, Uploads

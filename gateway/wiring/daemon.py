@@ -22,7 +22,6 @@ from gateway.auth.limits import UnauthenticatedLimit
 from gateway.auth.people import People, people_of
 from gateway.auth.relay_tokens import RelayTokens
 from gateway.auth.token import gateway_token
-from gateway.http.relay.links import Links
 from gateway.config.keys import Config, execution_keys, load_config
 from gateway.config.reloading import ConfigReloader
 from gateway.config.settings import Settings
@@ -33,7 +32,7 @@ from gateway.http.concurrency import InFlight
 from gateway.http.console.pages import console_routes
 from gateway.http.console.signing_in import invitation
 from gateway.http.hooks import Hooks
-from gateway.wiring.listener import bound_sockets, serve
+from gateway.http.relay.links import Links
 from gateway.http.uploads import Uploads
 from gateway.http.web import application
 from gateway.http.websocket import WebsocketServer
@@ -50,6 +49,7 @@ from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefus
 from gateway.support.home import Home
 from gateway.wiring.app import Application, ApplicationBuilder, check, log_warning
 from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_routes
+from gateway.wiring.listener import bound_sockets, serve
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder

@@ -16,8 +16,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http import event_stream, listener
+from gateway.http import event_stream
 from gateway.http.openai.stateless_mode import StopSequences
+from gateway.wiring import listener
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from plugins.testing.servers.openai_server import ScriptedResponse, refusal
 from tests.gateway.gateways import TOKEN, gateway
