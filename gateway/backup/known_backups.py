@@ -13,8 +13,10 @@ import msgspec
 
 from gateway.backup.manifest import ERASED
 from gateway.support.home import Home
+from gateway.support.storage import fact_logs
 from sessions.files.fsync import replace_file
 from sessions.store.log_writer import stamp
+from sessions.store.protocols import START
 
 MOST = 100
 """The number of backups that are remembered; the oldest is forgotten first."""
@@ -35,20 +37,25 @@ def known_backups(home: Home) -> dict[str, str]:
     return {}
 
 
-def update_ledgers(home: Home, ledger: bytes) -> tuple[list[str], list[str]]:
-    """Write the log of the erasures beside each known backup. Blocks.
+def note_in_backups(home: Home) -> tuple[str, ...]:
+    """Write the log of the erasures beside each known backup, and return what remains in them as sentences. Blocks; raises
+    SessionsError."""
+    with fact_logs(home).read(home.deletions.stem) as lines:
+        ledger = b"".join(line for line in lines.forward(START) if line.endswith(b"\n"))
+    return tuple(_note(Path(place), at, ledger) for place, at in known_backups(home).items())
 
-    Returns:
-        The places where it was written, and those that cannot be reached now.
-    """
-    written, missed = list[str](), list[str]()
-    for place in known_backups(home):
-        folder = Path(place) if Path(place).is_dir() else Path(place).parent
-        try:
-            if not Path(place).exists():
-                raise FileNotFoundError(place)
-            replace_file(folder / ERASED, ledger)
-            written.append(place)
-        except OSError:
-            missed.append(place)
-    return written, missed
+
+def _note(place: Path, at: str, ledger: bytes) -> str:
+    """Write the log beside one backup, and return the sentence about it."""
+    is_folder = place.is_dir()
+    try:
+        place.stat()
+        replace_file((place if is_folder else place.parent) / ERASED, ledger)
+    except OSError:
+        return (
+            f"The backup {place} of {at} cannot be reached now and may have it; if it is restored, name this home's"
+            " deletions.jsonl with --ledger."
+        )
+    if is_folder:
+        return f"The backup {place} of {at} has it until the next `exuvia backup` there; `exuvia restore` erases it again."
+    return f"The archive {place} of {at} has it until it is deleted; `exuvia restore` erases it again."

@@ -25,7 +25,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model call, the turn's `call`th.
 
     `sha256` is the recorded hash, `agrees` tells whether the rebuilt `context` has the same, and the sizes are the
-    recorded ones.
+    recorded ones. `erased` tells that content was erased after the request, with the hash; then nothing is compared.
     """
 
     call: int
@@ -33,6 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     sha256: str
     agrees: bool
+    erased: bool
     messages: int
     tokens: int
     context: Context
@@ -65,7 +66,7 @@ def show_context(home: Home, name: str, out: TextIO, *, turn: int | None, call: 
         print_json(rebuilt, out)
     else:
         out.writelines(f"{printable(line)}\n" for line in _lines(rebuilt))
-    return SUCCESS if all(request.agrees for request in rebuilt.requests) else PROBLEM
+    return SUCCESS if all(request.agrees or request.erased for request in rebuilt.requests) else PROBLEM
 
 
 def _rebuilt(session: str, asked: list[PastRequest]) -> RebuiltRequest:
@@ -80,6 +81,7 @@ def _rebuilt(session: str, asked: list[PastRequest]) -> RebuiltRequest:
             at=event.at,
             sha256=sent.sha256,
             agrees=gauge.measure(context).sha256 == sent.sha256,
+            erased=not sent.sha256,
             messages=sent.messages,
             tokens=sent.tokens,
             context=msgspec.structs.replace(context, messages=tuple(context.messages)),
@@ -92,15 +94,22 @@ def _lines(rebuilt: RebuiltRequest) -> Iterator[str]:
     """Yield all requests with their verdicts, and the contents of the last one."""
     yield f"Turn {rebuilt.turn} of {rebuilt.session}"
     for request in rebuilt.requests:
-        verdict = "matches" if request.agrees else "DIFFERS from the request rebuilt from this journal"
+        verdict = _verdict(request)
         yield f"{request.call}. #{request.seq} {request.at}: {request.messages} messages, about {request.tokens:,} tokens"
-        yield f"   sha256 {request.sha256} {verdict}"
+        yield f"   {verdict}"
     last = rebuilt.requests[-1]
     yield ""
     yield f"Contents of request {last.call}, with {count_of(len(last.context.tools), 'tool')}:"
     yield _line("instructions", last.context.instructions)
     for message in last.context.messages:
         yield _line(*_role_and_text(message))
+
+
+def _verdict(request: Request) -> str:
+    if request.erased:
+        return "erased: content of this request was erased since, on a person's order"
+    same = "matches" if request.agrees else "DIFFERS from the request rebuilt from this journal"
+    return f"sha256 {request.sha256} {same}"
 
 
 def _role_and_text(message: Message) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from gateway.cli.options import (
     json_option,
     person_option,
 )
-from gateway.cli.sessions.main_backup import backup, restore
+from gateway.cli.sessions.main_backup import backup, erase, restore
 
 if TYPE_CHECKING:
     from gateway.support.session_export import ExportFormat
@@ -133,6 +133,7 @@ cli.add_command(plugins)
 cli.add_command(skills)
 cli.add_command(backup)
 cli.add_command(restore)
+cli.add_command(erase)
 
 
 def _import_without(extra: str, module: str) -> None:

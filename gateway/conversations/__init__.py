@@ -5,6 +5,7 @@ channels/       The channels: keeps them open, takes their messages, and deliver
 commands/       The conversation as slash commands see it.
 context/        The context of a request: instructions, notes, pruning and compaction.
 deletion/       The deletion of conversations.
+erasure/        The erasure of messages, sessions and persons, with everything that came of them.
 facts/          The extraction and distillation of facts.
 notes/          Notes that the gateway writes into the workspace.
 routing/        The routing of messages to sessions, and the lifetime of open sessions.

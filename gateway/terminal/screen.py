@@ -26,6 +26,7 @@ from sessions.events.events import (
     ContextPruned,
     DeliveryAttempted,
     InstructionsSet,
+    JournalErased,
     MemoryFlushed,
     MemoryRecalled,
     MessageReceived,
@@ -303,6 +304,7 @@ class Screen:
                 | SessionTitled()
                 | SessionArchived()
                 | PluginFailed()
+                | JournalErased()
                 | ReplyDelivered()
                 | MessageWithdrawn()
                 | DeliveryAttempted()

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from gateway import VERSION
+from gateway.backup.known_backups import note_in_backups
 from gateway.config.keys import (
     Config,
     check_backend,
@@ -35,6 +36,8 @@ from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.undo import FileUndo
 from gateway.conversations.context.loaded_notes import WorkspaceNotes
 from gateway.conversations.deletion.deletions import Deletions
+from gateway.conversations.erasure.derived_data import OpenIndexes
+from gateway.conversations.erasure.erasures import Erasures
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
@@ -231,8 +234,20 @@ class ApplicationBuilder:
                 facts=knowledge.facts,
                 search=search,
                 scheduled=schedules.count,
+                note_in_backups=lambda: note_in_backups(home),
                 now=clock.now,
             )
+        )
+        erasures = Erasures(
+            store,
+            stores.facts,
+            catalog,
+            attachments=attachments_of(home),
+            derived=OpenIndexes(knowledge.memory, search),
+            facts_closed=knowledge.facts.closed,
+            workspaces=lambda: [self.context.workspace],
+            quarantine=home.quarantine,
+            now=clock.now,
         )
         responses = await opened(StoredResponses(stores.facts, clock.now))
         problems = Problems(
@@ -280,6 +295,7 @@ class ApplicationBuilder:
                 clock=clock,
                 settings=self.context.settings,
                 deletions=deletions,
+                erasures=erasures,
             )
         )
         scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person))

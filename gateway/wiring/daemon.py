@@ -247,6 +247,7 @@ class Daemon:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SERVER_SECONDS):
                 await gateway.plugins.mcp.settled()
+        await gateway.switchboard.resume_erasures()
         await gateway.switchboard.resume_all()
         await gateway.switchboard.resume_deletions()
         gateway.scheduler.start()

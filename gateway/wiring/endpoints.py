@@ -209,6 +209,7 @@ def console_endpoints(
         Endpoint("GET", CONVERSATION + "/shares", _later(lambda: of.shares.listed)),
         Endpoint("DELETE", CONVERSATION + "/shares/{share:[a-z0-9]{1,32}}", _later(lambda: of.shares.revoke)),
         Endpoint("GET", CONVERSATION + "/tree", _later(lambda: of.conversations.tree)),
+        Endpoint("POST", "/api/erasures", _later(lambda: of.conversations.erase)),
         Endpoint("GET", CONVERSATION + "/export", _later(lambda: of.conversations.export)),
         Endpoint("GET", "/api/models", _later(lambda: of.composer.models)),
         Endpoint("GET", "/api/prompts", _later(lambda: of.composer.prompts)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -406,6 +407,15 @@ class Facts:
         return dict(zip(found.ids, found.kept, strict=True))
 
     # --- the log ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Keep the log closed while the block runs, so that it can be rewritten; whoever needs it waits."""
+        async with self._opening:
+            if self._log is not None:
+                await self._log.close()
+                self._log = self._recaller = None
+            yield
 
     async def _open(self) -> FactLog:
         async with self._opening:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.events import MessageReceived, ToolReturned
+from sessions.events.events import Event, MessageReceived, ToolReturned, UnknownEvent
 from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
 from sessions.store.protocols import START, Blobs, Lines
@@ -32,11 +32,16 @@ def references_in(lines: Lines) -> Iterator[AttachmentReference]:
             recorded = decode(line)
         except InvalidLine:
             continue
-        match recorded.event:
-            case MessageReceived(attachments=attachments):
-                yield from (AttachmentReference(recorded.seq, attachment) for attachment in attachments)
-            case ToolReturned() as event:
-                yield from (AttachmentReference(recorded.seq, attachment) for attachment in _kept_by(event))
+        yield from (AttachmentReference(recorded.seq, attachment) for attachment in attachments_of_event(recorded.event))
+
+
+def attachments_of_event(event: Event | UnknownEvent) -> Iterator[Attachment]:
+    """Yield the attachments that an event refers to."""
+    match event:
+        case MessageReceived(attachments=attachments):
+            yield from attachments
+        case ToolReturned():
+            yield from _kept_by(event)
 
 
 def _kept_by(event: ToolReturned) -> Iterator[Attachment]:

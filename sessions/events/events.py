@@ -544,6 +544,18 @@ class SessionClosed(_Kind, tag="session_closed", frozen=True, kw_only=True):
     reason: str
 
 
+class JournalErased(_Kind, tag="journal_erased", frozen=True, kw_only=True):
+    """On a person's order, the content of earlier events was removed from this journal, whose sums were computed again.
+
+    `seqs` are the first and last seq of each range of events that lost content; the rest of their envelopes is unchanged.
+    `erasure` is the id of the order, `by` the person who gave it.
+    """
+
+    erasure: str
+    seqs: tuple[tuple[int, int], ...]
+    by: str
+
+
 class PluginFailed(_Kind, tag="plugin_failed", frozen=True, kw_only=True):
     """A plugin's code failed and the conversation continued without it; `off` is True if that hook was disabled."""
 
@@ -584,6 +596,7 @@ Event: TypeAlias = (
     | SessionArchived
     | CommandAnswered
     | SessionClosed
+    | JournalErased
     | PluginFailed
     | AttachmentsWithheld
     | ContextPruned

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.files.append_file import AppendFile, error_text
 from sessions.files.committer import Committer
-from sessions.files.fsync import make_folder, open_folder, write_new
+from sessions.files.fsync import make_folder, open_folder, sync_folder, write_new
 from sessions.files.journal_folder import JournalFolder, open_lines, stamp_of
 from sessions.files.repair import bytes_of, create_to_append, open_to_append, remove_empty, remove_journal, report_damage
-from sessions.store.protocols import START, Position, Stamp
+from sessions.store.protocols import START, Lines, Position, Stamp
 from sessions.store.queued_log import OpenLogs, QueuedLog
 from sessions.store.reading import StoredLog, read_lines
 
 DRAFT = ".draft"
 """Suffix of an incomplete copy's file name."""
+
+REWRITTEN = ".rewritten"
+"""Suffix of a journal that is being rewritten."""
 
 
 class Journal(QueuedLog):
@@ -51,6 +54,16 @@ class Journal(QueuedLog):
 def _lines(path: Path, first: int, limit: int, *, upto: int) -> list[bytes]:
     with open_lines(path) as lines:
         return read_lines(lines, first, limit, upto=upto)
+
+
+def _rewrite(path: Path, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+    """Replace a journal by another one, which is durable before it gets the name."""
+    draft = path.with_name(path.name + REWRITTEN)
+    draft.unlink(missing_ok=True)  # left by an interruption
+    with open_lines(path) as lines:
+        write_new(draft, rewritten(lines))
+    draft.rename(path)
+    sync_folder(path.parent)
 
 
 class Journals(JournalFolder):
@@ -153,6 +166,14 @@ class Journals(JournalFolder):
                     raise
         except OSError as error:
             raise StorageFailed(f"The fork could not be written: {error_text(error)}.") from error
+
+    async def rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        path = self.path(session)
+        try:
+            await self._open_logs.hold(session, lambda: _rewrite(path, rewritten))
+        except OSError as error:
+            raise StorageFailed(f"{path.name} could not be rewritten: {error_text(error)}.") from error
+        self._open_logs.release(session)
 
     async def remove(self, session: str) -> None:
         path, drafts = self.path(session), "" if self._copying else DRAFT

@@ -7,7 +7,7 @@ under way, and rejects those that arrive later; with synchronous replication, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,7 +19,7 @@ from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.membership import FENCE, Membership
 from sessions.postgres.row_lines import RowLines, RowReader
 from sessions.postgres.session_rows import insert_fork
-from sessions.store.protocols import START, Position, Stamp
+from sessions.store.protocols import START, Lines, Position, Stamp
 from sessions.store.queued_log import OpenLogs
 from sessions.store.reading import StoredLog, damage_after, read_lines, verify_lines, verify_position
 
@@ -36,6 +36,16 @@ _OPEN = f"""
 _REMOVE = """
     WITH gone AS (DELETE FROM log WHERE store = %s AND name = %s RETURNING id)
     DELETE FROM line USING gone WHERE line.log = gone.id
+"""
+
+_REPLACE = """
+    INSERT INTO line (log, seq, ends, line) VALUES (%s, %s, %s, %b)
+    ON CONFLICT (log, seq) DO UPDATE SET ends = excluded.ends, line = excluded.line
+"""
+
+_RESIZE = """
+    UPDATE log SET head = %s, size = %s, changed = greatest(changed + 1, extract(epoch FROM clock_timestamp()) * 1000000000)
+    WHERE id = %s
 """
 
 _COPY = """
@@ -207,6 +217,28 @@ class PostgresStore(RowReader):
             # The commit may have happened, and its answer been lost.
             if not isinstance(failure.__cause__, psycopg.OperationalError) or self.stamp(session) is None:
                 raise
+
+    async def rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        await self._open_logs.hold(session, lambda: self._rewrite(session, rewritten))
+        self._open_logs.release(session)
+
+    def _rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        with self._database.connection() as connection, connection.transaction():
+            found = connection.execute(
+                "UPDATE log SET epoch = epoch + 1 WHERE store = %s AND name = %s RETURNING id, head, size",
+                (self._store, session),
+            ).fetchone()
+            if found is None:
+                raise UnknownSession(f"Unknown session {session}.")
+            log, head, size = found
+            last = START
+            rows = []
+            for line in rewritten(RowLines(connection, session, log, head, size)):
+                last = last.after(line)
+                rows.append((log, last.seq, last.offset, line))
+            with connection.cursor() as cursor:
+                cursor.executemany(_REPLACE, rows)
+            connection.execute(_RESIZE, (last.seq, last.offset, log))
 
     async def remove(self, session: str) -> None:
         await self._open_logs.hold(session, lambda: self._remove(session))

@@ -26,6 +26,7 @@ from sessions.events.events import (
     DeliveryAttempted,
     Event,
     InstructionsSet,
+    JournalErased,
     MemoryFlushed,
     MemoryRecalled,
     MessageReceived,
@@ -209,7 +210,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case ChangesUndone():
             told = event.told and _is_kept(t, recorded.seq)
             return {"view": t.view.grown(UserMessage(text=event.told), recorded.seq)} if told else {}
-        case PluginFailed() | UnknownEvent():
+        case PluginFailed() | JournalErased() | UnknownEvent():
             return {}
     assert_never(event)
 

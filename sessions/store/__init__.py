@@ -9,6 +9,7 @@ log_writer  The writer of any log
 protocols   Protocols of a store of logs (lines in, lines out) and of a store of attachments
 queued_log  Logs whose lines wait in a queue until a committer's thread takes them
 reading     Reading and verifying a log
+rewriting   Rewriting a log on a person's order
 receipts    The message ids that a key has received
 recorder    Opening a session, and the writer of its log
 """

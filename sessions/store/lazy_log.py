@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Generic
 
@@ -12,7 +12,7 @@ import msgspec
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError, StorageFailed, UnknownSession
 from sessions.store.log_writer import Event, Fold, LogWriter, State
-from sessions.store.protocols import START, LogReader, Store
+from sessions.store.protocols import START, Lines, LogReader, Store
 from sessions.store.reading import verify_lines
 
 
@@ -70,6 +70,15 @@ class LazyLog(Generic[Event, State]):
         """Commit what was appended and close the log."""
         if self._writer is not None:
             await self._writer.close()
+
+    async def rewrite(self, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace the lines of the log, if there is one; see `Store.rewrite`. Raises StorageFailed, JournalDamaged."""
+        async with self._opening:
+            if self._writer is not None:
+                await self._writer.close()
+                self._writer = None
+            if await asyncio.to_thread(self._store.stamp, self._form.name) is not None:
+                await self._store.rewrite(self._form.name, rewritten)
 
     async def durable_state(self) -> State:
         """Return the durable state. Raises StorageFailed if the log cannot be read."""

@@ -218,6 +218,19 @@ class Store(LogReader, Protocol):
         """
         ...
 
+    async def rewrite(self, session: str, rewritten: Callable[[Lines], Iterator[bytes]]) -> None:
+        """Replace all lines of a log that is not open by others, durably and at once.
+
+        Args:
+            session: The log.
+            rewritten: Given its lines, yields the new ones, at least as many. Called on a thread.
+
+        Raises:
+            UnknownSession: There is no such log.
+            StorageFailed: It is open, or cannot be written; then it is unchanged.
+        """
+        ...
+
     async def remove(self, session: str) -> None:
         """Remove a log, if there is one, with all that was set aside of it, durably. Raises StorageFailed, also if it is
         open."""

@@ -1,8 +1,10 @@
-"""`exuvia backup` and `exuvia restore`, as click commands."""
+"""`exuvia backup`, `exuvia restore` and `exuvia erase`, as click commands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,3 +52,45 @@ def restore(source: str, home: Path | None, as_json: bool, identity: Path | None
     from gateway.cli.sessions import backup_commands as commands
 
     end(lambda: commands.restore_home(home_at(home), source, identity=identity, ledgers=ledgers, as_json=as_json))
+
+
+_whose = click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")
+
+
+def _confirmation(prompt: str) -> Callable[[Any], Any]:
+    return click.confirmation_option(prompt=f"{prompt} Nothing brings it back. Continue?")
+
+
+@click.group()
+def erase() -> None:
+    """Erase messages and conversations, with everything that came of them. The gateway may be running."""
+
+
+@erase.command("message")
+@click.argument("session")
+@click.argument("seq", type=click.IntRange(min=1))
+@home_option
+@json_option
+@_whose
+@_confirmation("This erases the message, its answer, and the summaries, notes, facts and files that came of it.")
+def erase_message(session: str, seq: int, home: Path | None, as_json: bool, person: str) -> None:
+    """Erase the message SEQ of SESSION, as `exuvia sessions show` numbers it. Its turn, and what was made of it, is erased
+    too, also in forks. A receipt says what remains elsewhere."""
+    from gateway.cli.sessions import erase_commands as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.erase_message(call, session, seq, person=person))
+
+
+@erase.command("session")
+@click.argument("key")
+@home_option
+@json_option
+@_whose
+@_confirmation("This erases the conversation, and the notes, facts and files that came of it.")
+def erase_session(key: str, home: Path | None, as_json: bool, person: str) -> None:
+    """Erase the conversation KEY with all its sessions, also what forks share with it, and delete it."""
+    from gateway.cli.sessions import erase_commands as commands
+
+    call = invocation(existing_home(home), None, as_json=as_json)
+    end(lambda: commands.erase_session(call, key, person=person))

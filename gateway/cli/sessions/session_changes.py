@@ -79,7 +79,7 @@ def delete_conversation(call: Invocation, key: str, *, person: str, facts: bool)
 
     async def of_files() -> Deleted | int:
         sessions = _sessions_of(call.home, key, person)
-        await _delete(call.home, sessions, person, facts=facts)
+        await delete_sessions(call.home, sessions, person, facts=facts)
         return len(sessions)
 
     deleted = _change(call, of_files, lambda: _ask(call, person, "delete", Deleted, session=key, facts=facts))
@@ -200,7 +200,8 @@ async def _append(home: Home, session: str, event: Event) -> None:
             await recorder.close()
 
 
-async def _delete(home: Home, sessions: Sequence[str], person: str, *, facts: bool) -> None:
+async def delete_sessions(home: Home, sessions: Sequence[str], person: str, *, facts: bool) -> None:
+    """Delete sessions of a home that this process has locked; the next start removes what was derived from them."""
     from gateway.conversations.deletion.deletion_log import DELETIONS, finish_removals  # noqa: PLC0415 - as above
     from gateway.conversations.deletion.journal_findings import planned_deletion  # noqa: PLC0415
     from gateway.wiring.open_stores import open_log_stores  # noqa: PLC0415

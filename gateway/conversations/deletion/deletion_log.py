@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
 
-from sessions.store.lazy_log import LogFormat
+from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.protocols import LogReader, Store
+from sessions.store.rewriting import rechained
 
 
 class DeletedJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,25 +43,70 @@ class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return tuple(each.session for each in self.sessions)
 
 
+class ErasedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session with content to erase: the seqs of the messages, and the seq up to which everything is erased."""
+
+    session: str
+    messages: tuple[int, ...] = ()
+    upto: int = 0
+
+
+class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="erasure_ordered"):
+    """Content of a `person`'s sessions is to be erased, as ordered `by` somebody. The `attachments` are those that the
+    events named."""
+
+    erasure: str
+    person: str
+    by: str
+    sessions: tuple[ErasedSession, ...]
+    attachments: tuple[str, ...] = ()
+
+
+class ErasureFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="erasure_finished"):
+    """Everything was erased."""
+
+    erasure: str
+
+
 class DeletionFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="deletion_finished"):
     """Everything was removed."""
 
     deletion: str
 
 
-Deletion: TypeAlias = SessionDeleted | DeletionFinished
-Unfinished: TypeAlias = Mapping[str, SessionDeleted]
+Deletion: TypeAlias = SessionDeleted | DeletionFinished | ErasureOrdered | ErasureFinished
+Unfinished: TypeAlias = Mapping[str, SessionDeleted | ErasureOrdered]
 
 
 def fold_deletion(unfinished: Unfinished, event: Deletion, *, seq: int, at: str, turn: int | None, size: int) -> Unfinished:
-    """Return the unfinished deletions after one more event."""
-    others = {id_: each for id_, each in unfinished.items() if id_ != event.deletion}
-    return {**others, event.deletion: event} if isinstance(event, SessionDeleted) else others
+    """Return the unfinished deletions and erasures after one more event."""
+    id_ = event.deletion if isinstance(event, SessionDeleted | DeletionFinished) else event.erasure
+    others = {known: each for known, each in unfinished.items() if known != id_}
+    return {**others, id_: event} if isinstance(event, SessionDeleted | ErasureOrdered) else others
 
 
 DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(
-    name="deletions", events=(SessionDeleted, DeletionFinished), empty={}, fold=fold_deletion
+    name="deletions",
+    events=(SessionDeleted, DeletionFinished, ErasureOrdered, ErasureFinished),
+    empty={},
+    fold=fold_deletion,
 )
+
+
+async def record_end(log: LazyLog[Deletion, Unfinished], order: ErasureOrdered) -> None:
+    """Record the end of an erasure durably, and remove the hashes of its attachments from the log: whoever guesses a short
+    content could confirm it by them. Raises StorageFailed."""
+    await (await log.writer()).append_durable(ErasureFinished(erasure=order.erasure))
+    if order.attachments:
+        await log.rewrite(lambda lines: rechained(lines, partial(_without_attachments, order.erasure)))
+
+
+def _without_attachments(erasure: str, line: bytes) -> bytes:
+    if b'"kind":"erasure_ordered"' not in line or erasure.encode() not in line:
+        return line
+    fields = msgspec.json.decode(line)
+    fields.pop("attachments", None)
+    return msgspec.json.encode(fields) + b"\n"
 
 
 async def finish_removals(logs: LogReader, store: Store, forget: Callable[[Collection[str]], None]) -> None:
@@ -76,6 +123,6 @@ async def finish_removals(logs: LogReader, store: Store, forget: Callable[[Colle
     if await asyncio.to_thread(logs.stamp, DELETIONS.name) is None:
         return
     for deletion in (await asyncio.to_thread(DELETIONS.read, logs)).values():
-        for session in deletion.ids:
+        for session in deletion.ids if isinstance(deletion, SessionDeleted) else ():
             await store.remove(session)
             await asyncio.to_thread(forget, (session,))

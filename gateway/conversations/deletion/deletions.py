@@ -14,7 +14,13 @@ from typing import Self
 import msgspec
 import structlog
 
-from gateway.conversations.deletion.deletion_log import DELETIONS, DeletionFinished, SessionDeleted
+from gateway.conversations.deletion.deletion_log import (
+    DELETIONS,
+    DeletionFinished,
+    ErasureOrdered,
+    SessionDeleted,
+    record_end,
+)
 from gateway.conversations.deletion.journal_findings import JournalFindings, planned_deletion, sessions_citing
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.support.errors import Busy, error_fields, sentence_of
@@ -76,6 +82,8 @@ class Deletions:
         facts: The facts, some of which come from sessions.
         search: The search, whose index has the messages of the sessions.
         scheduled: Returns the number of schedules in a person's conversation with a key; may raise Busy.
+        note_in_backups: Writes the log beside the backups, and returns what they have, as sentences. Blocks; may raise
+            SessionsError or OSError.
         now: Returns the current time in UTC.
     """
 
@@ -90,6 +98,7 @@ class Deletions:
         facts: Facts,
         search: ConversationSearch,
         scheduled: Callable[[str, str], Awaitable[int]],
+        note_in_backups: Callable[[], tuple[str, ...]],
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -99,6 +108,7 @@ class Deletions:
         self._facts = facts
         self._search = search
         self._scheduled = scheduled
+        self._note_in_backups = note_in_backups
         self._log = LazyLog(DELETIONS, root, now, unusable="No conversation can be deleted")
         self._unfinished = 0
 
@@ -158,14 +168,41 @@ class Deletions:
         if not self._memory.erases:
             remains.append("The backend of the memory decides when removed texts leave its files.")
         await (await self._log.writer()).append_durable(DeletionFinished(deletion=event.deletion))
-        remains.append("Copies that were made of the gateway's home, such as backups, are unchanged.")
+        remains += await self.in_copies()
         removed = begun.removed(size, attachments=attachments, chunks=chunks, facts=facts)
         return DeletedConversation(removed=removed, remains=tuple(remains))
+
+    async def in_copies(self) -> tuple[str, ...]:
+        """Write the log beside the known backups, and return what copies of the home have, as sentences."""
+        try:
+            known = await asyncio.to_thread(self._note_in_backups)
+        except (SessionsError, OSError) as error:
+            known = (f"The backups could not be told: {sentence_of(error)}",)
+        return (*known, "Copies of the gateway's home that were made otherwise are unchanged.")
+
+    async def record(self, order: ErasureOrdered) -> None:
+        """Record the order of an erasure durably. Raises StorageFailed."""
+        await (await self._log.writer()).append_durable(order)
+
+    async def erasure_finished(self, order: ErasureOrdered) -> None:
+        """Record the end of an erasure durably. Raises StorageFailed."""
+        await record_end(self._log, order)
+
+    async def unfinished_erasures(self) -> list[ErasureOrdered]:
+        """Return the erasures that were ordered and are not finished. Raises StorageFailed."""
+        return [each for each in (await self._log.durable_state()).values() if isinstance(each, ErasureOrdered)]
+
+    def not_finished(self, event: ErasureOrdered, error: Exception) -> None:
+        """Report an erasure that could not be finished."""
+        self._unfinished += 1
+        log.error("erasure_not_finished", erasure=event.erasure, reason=sentence_of(error))
 
     async def resume(self) -> None:
         """Finish the deletions that the last stop interrupted."""
         with suppress(SessionsError):  # `problems` has the reason
             for event in tuple((await self._log.durable_state()).values()):
+                if not isinstance(event, SessionDeleted):
+                    continue
                 try:
                     begun = BegunDeletion(event=event)
                     await self.remove_sessions(begun)

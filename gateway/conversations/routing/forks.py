@@ -24,6 +24,11 @@ class Forks:
         self._clock = clock
         self._one = asyncio.Lock()
 
+    @property
+    def paused(self) -> asyncio.Lock:
+        """While it is held, no fork is made: its parent may be rewritten."""
+        return self._one
+
     async def name(self, person: str, parent: str, wanted: str | None) -> Name:
         """Return the name of a fork: the wanted key, or one derived from the parent's.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,10 @@ import msgspec
 import structlog
 
 from gateway.config.settings import Settings
+from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
+from gateway.conversations.erasure.erasure_plan import Chosen
+from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures, combined
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import (
@@ -76,12 +79,14 @@ class Switchboard:
         clock: Clock,
         settings: Settings,
         deletions: Deletions,
+        erasures: Erasures,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._claims = claims
         self._settings = settings
         self._deletions = deletions
+        self._erasures = erasures
         self._deletion_watchers: set[DeletionWatcher] = set()
         self._clock = clock
         self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
@@ -271,9 +276,98 @@ class Switchboard:
             watcher(person, key, deleted)
         return deleted
 
+    async def resume_erasures(self) -> None:
+        """Finish the erasures that the last stop interrupted."""
+        with suppress(SessionsError):  # `Deletions.problems` has the reason
+            for order in await self._deletions.unfinished_erasures():
+                await self._finish_erasure(order)
+
     async def resume_deletions(self) -> None:
         """Finish the deletions that the last stop interrupted."""
         await self._deletions.resume()
+
+    async def _finish_erasure(self, order: ErasureOrdered) -> None:
+        try:
+            await self._carry_out(order, recorded=True)
+        except Exception as error:  # the next start tries again
+            self._deletions.not_finished(order, error)
+
+    # --- erasure ------------------------------------------------------------------------------------------------------
+
+    async def erase(self, person: str, session: str, chosen: Chosen, *, by: str) -> Erased:
+        """Erase something of a person's session, and everything that came of it. Once it is recorded, it is finished even
+        after a crash.
+
+        Raises:
+            UnknownSession: The person has no such session, or it has no such message.
+            Conflict: A turn runs in a conversation that it reaches, or a message waits for one.
+            StorageFailed: Something cannot be read or written.
+        """
+        row = await self._catalog.find(session)
+        if row is None or row.person != person:
+            raise UnknownSession(f"There is no session {session}.")
+        return await asyncio.shield(self._spawn(self._erase(person, session, chosen, by)))
+
+    async def _erase(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
+        order = await self._erasures.order(person, session, chosen, by)
+        return await self._carry_out(order, recorded=False)
+
+    async def _carry_out(self, order: ErasureOrdered, *, recorded: bool) -> Erased:
+        """Carry out an order while the conversations that it reaches are held; record it first."""
+        names = set[Name]()
+        while not names.issuperset(reaches := await self._names_of(order, await self._erasures.plan(order))):
+            names |= reaches
+        async with AsyncExitStack() as stack:
+            for name in sorted(names):
+                await stack.enter_async_context(self._emptied(name))
+            async with self._forks.paused:
+                plan = await self._erasures.plan(order)
+                if not names.issuperset(await self._names_of(order, plan)):
+                    raise Conflict("A conversation has grown meanwhile; try again.")
+                if not recorded:
+                    await self._deletions.record(order)
+                try:
+                    erased = await self._erasures.carry_out(plan)
+                except Exception as error:
+                    self._deletions.not_finished(order, error)
+                    raise
+        await self._deletions.erasure_finished(order)
+        return msgspec.structs.replace(erased, remains=(*erased.remains, *await self._deletions.in_copies()))
+
+    async def erase_conversation(self, person: str, key: str, *, by: str) -> Erased:
+        """Erase all sessions of a person's key with everything that came of them, then delete the key. Errors as for
+        `erase`."""
+        rows = await self.of_key(person, key)
+        if not rows:
+            raise UnknownSession(f"There is no session {key}.")
+        receipts = [await self.erase(person, row.session, Chosen(upto=row.head), by=by) for row in rows]
+        deleted = await self.delete(person, key, by=by, facts=True)
+        return combined(receipts, deleted.remains)
+
+    async def _names_of(self, order: ErasureOrdered, plan: ErasurePlan) -> set[Name]:
+        sessions = {*plan.changing, *(each.session for each in order.sessions)}
+        return {row.name for session in sessions if (row := await self._catalog.find(session)) is not None}
+
+    @asynccontextmanager
+    async def _emptied(self, name: Name) -> AsyncIterator[None]:
+        """Keep the sessions of a key closed while the block runs; its clients stay subscribed, and new messages wait.
+
+        Raises Conflict if a turn runs in it, or a message waits for one.
+        """
+        async with self._lock(name):
+            chat = self._chats.get(name)
+            if chat is not None:
+                self._require_idle(chat)
+                chat.hold()
+                for conversation in chat.conversations:
+                    await self._runner.stop(conversation.session)
+            try:
+                yield
+            finally:
+                if chat is not None:
+                    chat.release()
+        if chat is not None:
+            await self._restore(name)
 
     @asynccontextmanager
     async def _closed(self, person: str, key: str) -> AsyncIterator[list[SessionRow]]:
@@ -296,10 +390,13 @@ class Switchboard:
             finally:
                 await self._claims.release(claim, settled=True)
 
+    def _require_idle(self, chat: Chat) -> None:
+        if chat.has_turn or any(each.recorder.transcript.waiting for each in chat.conversations):
+            raise Conflict(f"A turn is running in the conversation {chat.key}, or a message waits; stop it first.")
+
     async def _close(self, chat: Chat) -> None:
         """Stop the conversations of a chat that does nothing, whose lock is held, and forget the chat."""
-        if chat.has_turn or any(each.recorder.transcript.waiting for each in chat.conversations):
-            raise Conflict("A turn is running in this conversation, or a message waits; stop it first.")
+        self._require_idle(chat)
         chat.hold()
         del self._chats[chat.name]
         self._unfinished.discard(chat.name)

@@ -35,13 +35,15 @@ class NotFound(GatewayError):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: the `sha256` in the journal, and whether that of the rebuilt request `agrees`."""
+    """A request: the `sha256` in the journal, and whether that of the rebuilt request `agrees`; neither is known if content
+    was `erased` since."""
 
     call: int
     seq: int
     at: str
     sha256: str
     agrees: bool
+    erased: bool
     messages: int
     tokens: int
 
@@ -190,6 +192,7 @@ def _calls(requests: Sequence[PastRequest]) -> Iterator[Call]:
             at=recorded.at,
             sha256=sent.sha256,
             agrees=gauge.measure(assemble(transcript)).sha256 == sent.sha256,
+            erased=not sent.sha256,
             messages=sent.messages,
             tokens=sent.tokens,
         )

@@ -4,6 +4,8 @@ GET /api/conversations/search?q=…      the messages with these words, newest f
 GET /api/conversations/{key}/tree      its sessions, and the forks that share an origin with one of them
 GET /api/conversations/{key}/export    all its sessions as a file: `?format=` markdown, json or jsonl
 
+POST /api/erasures                     erase `{"session", "message"?, "person"?}`, and return the receipt
+
 GET    /api/schedules               all of them
 POST   /api/schedules               `{"text", "session"?, …}`: set one; `text` begins with the time
 GET    /api/schedules/{id}          one, with its next times
@@ -25,15 +27,20 @@ from aiohttp import web
 from gateway.auth.people import Admission
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.schedule_view import PersonsSchedules
+from gateway.conversations.erasure.erasure_plan import Chosen
+from gateway.conversations.erasure.erasures import Erased
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
 from gateway.http.request_bodies import BodyRefused, read_body
 from gateway.http.responses import HEADERS, answer, refusal
-from gateway.support.errors import sentence_of
+from gateway.support.errors import Conflict, GatewayError, sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
 from plugins.api.command import CommandFailed, ScheduleOptions
-from sessions.events.errors import SessionsError
+from plugins.api.fact_values import FactsError
+from plugins.api.plugin_services import IndexUnusable
+from plugins.support.workspace import OWNER
+from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import MessageReceived
 from sessions.store.reading import StoredLog
 
@@ -87,6 +94,32 @@ class ConversationEndpoints:
         nodes = await self._switchboard.tree(admission.person.id, request.match_info["key"])
         return answer(200, nodes) if nodes else _unknown(request)
 
+    async def erase(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Erase a message, or a conversation, with everything that came of it. The owner may name another person."""
+        try:
+            wanted = msgspec.json.decode(await read_body(request, BODY_BYTES, BODY_SECONDS), type=_WantedErasure)
+            person, by = wanted.person or admission.person.id, admission.person.id
+            if by not in {person, OWNER}:
+                return refusal(403, "forbidden", "Only the owner may erase what belongs to others.")
+            return answer(200, await self._erase(wanted, person, by))
+        except BodyRefused as refused:
+            return refused.response
+        except (msgspec.MsgspecError, SessionsError, OSError, GatewayError, FactsError, IndexUnusable) as error:
+            return _not_erased(error)
+
+    async def _erase(self, wanted: _WantedErasure, person: str, by: str) -> Erased:
+        if wanted.message is None:
+            return await self._switchboard.erase_conversation(person, wanted.session, by=by)
+        session = await self._session(person, wanted.session)
+        return await self._switchboard.erase(person, session, Chosen(messages=frozenset({wanted.message})), by=by)
+
+    async def _session(self, person: str, named: str) -> str:
+        """Return the id of a session that is named by its id or its key."""
+        row = await self._switchboard.row(named) or await self._switchboard.current(person, named)
+        if row is None:
+            raise UnknownSession(f"There is no session {named}.")
+        return row.session
+
     async def export(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Send all sessions of a conversation as one file, oldest first."""
         key, form = request.match_info["key"], _FORMATS.get(request.query.get("format", "markdown"))
@@ -134,6 +167,26 @@ def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 def _unknown(request: web.Request) -> web.Response:
     return refusal(404, "not_found", f"There is no conversation {request.match_info['key'][:64]}.")
+
+
+def _not_erased(error: Exception) -> web.Response:
+    match error:
+        case msgspec.MsgspecError():
+            return refusal(400, "bad_request", f"The request is not valid: {error}.")
+        case UnknownSession():
+            return refusal(404, "not_found", sentence_of(error))
+        case Conflict():
+            return refusal(409, "conflict", sentence_of(error))
+        case _:
+            return refusal(503, "storage_failed", sentence_of(error))
+
+
+class _WantedErasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The message with a seq, or without one all sessions of a key."""
+
+    session: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    message: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    person: str = ""
 
 
 class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

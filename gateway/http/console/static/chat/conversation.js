@@ -157,6 +157,7 @@ export class Conversation extends EventTarget {
   take({ session_id, event }) {
     const transcript = this.of(session_id);
     if (!transcript.add(event)) return;
+    if (event.kind === "journal_erased") return location.reload(); // the page may show what is erased
     if (event.turn === this.paused?.turn) this.paused = null;
     if (event.kind === "message_received") this.unsent.remove(event.id);
     this.emit("change", event);

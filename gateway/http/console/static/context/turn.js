@@ -114,7 +114,9 @@ export class TurnPanel {
       h(
         "p",
         { class: "verdict" },
-        call.agrees
+        call.erased
+          ? t("Content of this request was erased since.")
+          : call.agrees
           ? th("{identical} to the request that was sent: the hash of the rebuilt request is the logged one.",
             { identical: h("strong", { class: "agrees" }, t("Byte-identical")) })
           : th("{differs}: the hash of the rebuilt request is not the logged one.",
@@ -124,7 +126,7 @@ export class TurnPanel {
         " ",
         call.agrees ? button(t("What if…"), () => this.compare(), { class: "worded" }) : null,
       ),
-      h("p", { class: "hash" }, `sha256 ${call.sha256}`),
+      call.erased ? null : h("p", { class: "hash" }, `sha256 ${call.sha256}`),
     );
     fill(this.messages, this.standing(shown), this.earlier(shown), shown.rows.map((row) => this.row(row, shown.shown)));
   }

@@ -114,6 +114,7 @@ export default {
   "Diagram; its source is below": "Diagramm; sein Quelltext steht darunter",
   "Diagrams": "Diagramme",
   "Dictate; {model} writes it down": "Diktieren; {model} schreibt es auf",
+  "Content of this request was erased since.": "Inhalte dieser Anfrage wurden inzwischen gelöscht.",
   "Differs from the log": "Weicht vom Protokoll ab",
   "Discard": "Verwerfen",
   "Discard mine": "Meine verwerfen",

@@ -114,6 +114,7 @@ export default {
   "Diagram; its source is below": "Diagrama; su código está debajo",
   "Diagrams": "Diagramas",
   "Dictate; {model} writes it down": "Dictar; {model} lo transcribe",
+  "Content of this request was erased since.": "Desde entonces se borró contenido de esta solicitud.",
   "Differs from the log": "Difiere del registro",
   "Discard": "Descartar",
   "Discard mine": "Descartar la mía",

@@ -114,6 +114,7 @@ export default {
   "Diagram; its source is below": "Diagramme ; sa source est en dessous",
   "Diagrams": "Diagrammes",
   "Dictate; {model} writes it down": "Dicter ; {model} le transcrit",
+  "Content of this request was erased since.": "Du contenu de cette requête a été effacé depuis.",
   "Differs from the log": "Diffère du journal",
   "Discard": "Abandonner",
   "Discard mine": "Abandonner la mienne",

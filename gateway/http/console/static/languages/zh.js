@@ -114,6 +114,7 @@ export default {
   "Diagram; its source is below": "图表；源代码在下方",
   "Diagrams": "图表",
   "Dictate; {model} writes it down": "听写，由 {model} 转成文字",
+  "Content of this request was erased since.": "此请求的内容后来已被抹除。",
   "Differs from the log": "与日志不一致",
   "Discard": "放弃",
   "Discard mine": "放弃我的版本",

@@ -1,0 +1,278 @@
+"""Carries out erasures: the order is recorded durably, then everything that it reaches is erased, in steps that can be
+repeated after an interruption at any moment.
+
+What was chosen is read from the journals, and they are rewritten last: until then, a repetition finds the same again. The
+indexes are purged after them, since they would be filled from the journals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from gateway.conversations.deletion.deletion_log import ErasedSession, ErasureOrdered
+from gateway.conversations.erasure.erasure_plan import (
+    Chosen,
+    Reached,
+    RecallEraser,
+    SessionEraser,
+    family,
+    ranges,
+    reached_in,
+    would_change,
+)
+from gateway.conversations.erasure.fact_lines import ErasedFacts, FactEraser, facts_to_erase
+from gateway.conversations.erasure.note_sections import erase_from_notes
+from gateway.conversations.erasure.text_scrubbing import TextScrubber
+from gateway.conversations.facts.fact_store import LOG as FACTS
+from sessions.events.errors import SessionsError, UnknownSession
+from sessions.events.events import JournalErased
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript
+from sessions.store.catalog import Catalog, SessionRow, listed_fields
+from sessions.store.header import random_suffix
+from sessions.store.log_writer import stamp
+from sessions.store.protocols import Blobs, Lines, LogReader, Store
+from sessions.store.reading import StoredLog
+from sessions.store.rewriting import Appended, rechained
+
+log = structlog.get_logger("exuvia.erasures")
+
+
+class ErasurePlan(msgspec.Struct, kw_only=True):
+    """What an order reaches, as it was read before anything was erased. `changing` are the sessions with lines to change."""
+
+    order: ErasureOrdered
+    reached: dict[str, Reached]
+    facts: ErasedFacts
+    changing: tuple[str, ...] = ()
+
+    @property
+    def scrubber(self) -> TextScrubber:
+        """Removes the texts that were erased, wherever they are quoted."""
+        sections = [section.text for found in self.reached.values() for section in found.sections]
+        texts = [text for found in self.reached.values() for text in found.texts]
+        return TextScrubber([*self.facts.texts, *sections, *texts])
+
+    def eraser(self, session: str, scrubber: TextScrubber) -> SessionEraser:
+        """Return the changes to a session."""
+        seqs = self.reached[session].seqs if session in self.reached else ()
+        return SessionEraser(seqs, [RecallEraser(self.reached, self.facts.ids), scrubber])
+
+
+class Erased(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of an erasure: how many events of how many sessions lost content, the notes that changed, the numbers of
+    facts and attachments, and what remains, as sentences for the person."""
+
+    erasure: str
+    sessions: int
+    events: int
+    notes: tuple[str, ...]
+    facts: int
+    attachments: int
+    remains: tuple[str, ...]
+
+
+def combined(receipts: Sequence[Erased], remains: Iterable[str]) -> Erased:
+    """Return one receipt for several erasures, after which this remains."""
+    return Erased(
+        erasure=receipts[0].erasure,
+        sessions=sum(each.sessions for each in receipts),
+        events=sum(each.events for each in receipts),
+        notes=tuple(sorted({note for each in receipts for note in each.notes})),
+        facts=sum(each.facts for each in receipts),
+        attachments=sum(each.attachments for each in receipts),
+        remains=tuple(dict.fromkeys(remains)),
+    )
+
+
+class DerivedData(Protocol):
+    """The indexes that were derived from the journals."""
+
+    async def purge(self, sessions: Sequence[str], notes: Sequence[str]) -> None:
+        """Remove what the indexes have of these sessions and notes, so that nothing of it remains in their files. Raises
+        SessionsError, OSError or an error of the index."""
+        ...
+
+    @property
+    def remains(self) -> tuple[str, ...]:
+        """What the indexes may keep, as sentences."""
+        ...
+
+
+class Erasures:
+    """The erasures of a home.
+
+    Args:
+        store: The logs of the sessions.
+        root: The store of the facts' log.
+        catalog: The catalog of the sessions.
+        attachments: The attachments.
+        derived: The indexes.
+        facts_closed: Keeps the facts' log closed while it is rewritten.
+        workspaces: Returns the workspaces.
+        quarantine: The folder of what was set aside.
+        now: Returns the current time in UTC.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: Store,
+        catalog: Catalog,
+        *,
+        attachments: Blobs,
+        derived: DerivedData,
+        facts_closed: Callable[[], AbstractAsyncContextManager[None]],
+        workspaces: Callable[[], Collection[Path]],
+        quarantine: Path,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._root = root
+        self._catalog = catalog
+        self._attachments = attachments
+        self._derived = derived
+        self._facts_closed = facts_closed
+        self._workspaces = workspaces
+        self._quarantine = quarantine
+        self._now = now
+
+    async def order(self, person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
+        """Return the order to erase something of a person's session, with the forks and origins that share it."""
+        rows = await self._catalog.every(person)
+        return await asyncio.to_thread(self._order, rows, person, session, chosen, by)
+
+    def _order(self, rows: Sequence[SessionRow], person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
+        parts = family(self._store, [row.session for row in rows], session, chosen)
+        attachments = set[str]()
+        for name, part in parts.items():
+            found = reached_in(self._store, name, part)
+            if missing := sorted(part.messages - found.messages):
+                raise UnknownSession(f"Event {missing[0]} of {name} is no message of a person.")
+            attachments |= found.attachments
+        return ErasureOrdered(
+            erasure=random_suffix() + random_suffix(),
+            person=person,
+            by=by,
+            sessions=tuple(
+                ErasedSession(session=name, messages=tuple(sorted(part.messages)), upto=part.upto)
+                for name, part in parts.items()
+            ),
+            attachments=tuple(sorted(attachments)),
+        )
+
+    async def plan(self, order: ErasureOrdered) -> ErasurePlan:
+        """Return what an order reaches now. Raises SessionsError."""
+        rows = await self._catalog.every(order.person)
+        return await asyncio.to_thread(self._plan, order, [row.session for row in rows])
+
+    def _plan(self, order: ErasureOrdered, sessions: Sequence[str]) -> ErasurePlan:
+        reached = dict[str, Reached]()
+        for each in order.sessions:
+            chosen = Chosen(messages=frozenset(each.messages), upto=each.upto)
+            with suppress(SessionsError):  # deleted, or damaged and reported
+                found = reached_in(self._store, each.session, chosen)
+                if found.seqs:
+                    reached[each.session] = found
+        plan = ErasurePlan(order=order, reached=reached, facts=facts_to_erase(self._root, reached))
+        scrubber = plan.scrubber
+        # The sessions that were named are last: until they are rewritten, everything can be found again.
+        others = [session for session in sessions if session not in reached]
+        ordered = [*others, *(session for session in reached if session in set(sessions))]
+        plan.changing = tuple(each for each in ordered if would_change(self._store, each, plan.eraser(each, scrubber)))
+        return plan
+
+    async def carry_out(self, plan: ErasurePlan) -> Erased:
+        """Erase everything that a plan reaches. Its sessions, and those that change, are closed. Raises SessionsError,
+        OSError, or an error of an index; then it can be repeated."""
+        order, scrubber = plan.order, plan.scrubber
+        await self._erase_facts(plan.facts)
+        sections = [section for found in plan.reached.values() for section in found.sections]
+        notes = sorted(
+            {
+                path
+                for workspace in self._workspaces()
+                for path in await asyncio.to_thread(erase_from_notes, workspace, order.person, sections, scrubber)
+            }
+        )
+        events = 0
+        for session in plan.changing:
+            events += await self._rewrite(session, order, plan.eraser(session, scrubber))
+        touched = tuple(dict.fromkeys([*plan.changing, *(each.session for each in order.sessions)]))
+        await self._refresh_catalog(touched, order.person)
+        await asyncio.to_thread(self._remove_set_aside, touched)
+        sessions = [row.session for row in await self._catalog.every(order.person)]
+        files = {*order.attachments, *(digest for found in plan.reached.values() for digest in found.attachments)}
+        removed, _ = await asyncio.to_thread(self._attachments.release, order.person, files, self._store, sessions)
+        await self._derived.purge(touched, notes)
+        log.info("content_erased", erasure=order.erasure, sessions=len(plan.changing), events=events, by=order.by)
+        return Erased(
+            erasure=order.erasure,
+            sessions=len(plan.changing),
+            events=events,
+            notes=tuple(notes),
+            facts=len(plan.facts.ids),
+            attachments=removed,
+            remains=self._derived.remains,
+        )
+
+    async def _erase_facts(self, facts: ErasedFacts) -> None:
+        if facts.ids:
+            async with self._facts_closed():
+                await self._root.rewrite(FACTS, lambda lines: rechained(lines, FactEraser(facts.ids)))
+
+    async def _rewrite(self, session: str, order: ErasureOrdered, eraser: SessionEraser) -> int:
+        """Rewrite a journal, and return the number of events that lost content."""
+
+        def appended() -> Appended | None:
+            event = JournalErased(erasure=order.erasure, seqs=ranges(eraser.changed), by=order.by)
+            return Appended(event=event, at=stamp(self._now())) if eraser.changed else None
+
+        def rewritten(lines: Lines) -> Iterator[bytes]:
+            return rechained(lines, eraser, appended)
+
+        await self._store.rewrite(session, rewritten)
+        return len(eraser.changed)
+
+    async def _refresh_catalog(self, sessions: Sequence[str], person: str) -> None:
+        """Remove everything about sessions from the catalog, and put their rows back with what the journals say now."""
+        rows = {row.session: row for row in await self._catalog.every(person)}
+        known = [session for session in sessions if session in rows]
+        await self._catalog.remove(known)
+        for session in known:
+            row = await asyncio.to_thread(_row_of, self._store, rows[session])
+            if row is not None:
+                self._catalog.put(row)
+
+    def _remove_set_aside(self, sessions: Sequence[str]) -> None:
+        for session in sessions:
+            for path in self._quarantine.glob(f"{session}-*"):
+                path.unlink(missing_ok=True)
+
+
+def _row_of(logs: LogReader, row: SessionRow) -> SessionRow | None:
+    """Return the row of a rewritten session; None if it cannot be read, which opening it reports. Blocks."""
+    transcript = Transcript()
+    try:
+        for event in StoredLog(logs, row.session).events():
+            transcript = msgspec.structs.replace(evolve(transcript, event), stale=None)
+    except SessionsError:
+        return None
+    return msgspec.structs.replace(
+        row,
+        head=transcript.head,
+        at=transcript.at,
+        size=0,
+        mtime_ns=0,
+        settled=False,
+        closed=transcript.closed is not None,
+        **listed_fields(transcript),
+    )

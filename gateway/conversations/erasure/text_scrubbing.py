@@ -1,0 +1,68 @@
+"""Removes exact texts from lines of logs, wherever they are quoted: in answers to commands, notes that were loaded, passages
+that were recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.conversations.erasure.tombstones import ERASED
+
+SHORTEST = 12
+"""Characters of the shortest text that is looked for: a shorter one is found by chance."""
+
+MOST = 256
+"""The number of texts that are looked for, the longest ones: each costs a search of all journals."""
+
+_TEXT_FIELDS = frozenset(
+    {"answer", "arguments", "checks", "content", "description", "detail", "diff", "failed", "focus", "headings", "kept"}
+    | {"lost", "name", "note", "output", "query", "reason", "reasoning", "sentence", "summary", "text", "title", "told"}
+    | {"what", "why"}
+)
+"""The fields that have a text of people, models or tools; the others are names and references."""
+
+_NO_SUM = b',"sum":"0000000000000000"}\n'
+
+
+class TextScrubber:
+    """Replaces texts in the lines of logs.
+
+    Args:
+        texts: The texts. Those that are too short are ignored; of long ones, each line is looked for too.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found = {part.strip() for text in texts for part in (text, *text.splitlines())}
+        self.texts = sorted((each for each in found if len(each) >= SHORTEST), key=len, reverse=True)[:MOST]
+        self._forms = [form for text in self.texts for form in _forms(text)]
+        self._bytes = [msgspec.json.encode(form)[1:-1] for form in self._forms]
+
+    def __call__(self, line: bytes) -> bytes:
+        """Return a line without the texts; the same object if it has none of them."""
+        if not any(each in line for each in self._bytes):
+            return line
+        fields = msgspec.json.decode(line)
+        scrubbed = {name: self._without(value, name) for name, value in fields.items() if name != "sum"}
+        return line if scrubbed == {**fields, "sum": None} else msgspec.json.encode(scrubbed)[:-1] + _NO_SUM
+
+    def without(self, text: str) -> str:
+        """Return a text without the texts."""
+        for form in self._forms:
+            text = text.replace(form, ERASED)
+        return text
+
+    def _without(self, value: object, field: str) -> object:
+        if isinstance(value, str):
+            return self.without(value) if field in _TEXT_FIELDS else value
+        if isinstance(value, list):
+            return [self._without(item, field) for item in value]
+        if isinstance(value, dict):
+            return {name: self._without(item, name) for name, item in value.items()}
+        return value
+
+
+def _forms(text: str) -> list[str]:
+    """Return a text, and how it is written inside JSON that is itself a text, such as the arguments of a call."""
+    escaped = msgspec.json.encode(text).decode()[1:-1]
+    return [text] if escaped == text else [text, escaped]

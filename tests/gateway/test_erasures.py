@@ -1,0 +1,340 @@
+"""Erasing messages and conversations: nothing of them is left in any byte of the home, and everything else is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gateway.conversations.notes.day_notes import as_section, digest_of
+from gateway.support.home import Home
+from gateway.support.storage import session_logs
+from plugins.api.fact_values import Fact, FactOrigin
+from plugins.facts.fact_events import FactEdited, FactForgotten, FactsDistilled, FactsExtracted, FactsOpened
+from sessions.attachments.store import Attachments
+from sessions.events.codec import FIRST, encode, encode_line
+from sessions.events.events import (
+    ApprovalAsked,
+    CallRef,
+    ChangedFile,
+    CommandAnswered,
+    CompactionBegan,
+    ContextCompacted,
+    Event,
+    InstructionsSet,
+    LoadedNote,
+    MemoryFlushed,
+    MemoryRecalled,
+    MessageReceived,
+    ModelReplied,
+    NoteAppended,
+    RecalledHit,
+    Recorded,
+    RequestedCall,
+    RequestSent,
+    SessionForked,
+    SessionOpened,
+    SessionTitled,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+from sessions.events.messages import Attachment
+from sessions.store.reading import StoredLog
+from tests.gateway.gateways import TOKEN, Frame, gateway
+
+MAIN, FORK, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-100000-cccccc"
+CANARY = "canary"
+MESSAGE = 8
+"""The seq of the message to erase."""
+
+
+def canary(place: str) -> str:
+    """A text that stands in one place only."""
+    return f"the {CANARY} of {place} sings zqxj{place.replace(' ', '')}"
+
+
+KEPT = "kept words about crabs"
+FLUSHED = f"- {canary('flush')}\n- {canary('second flush line')}"
+SUMMARY = f"## Context\n\n{canary('summary')}"
+SECTION = as_section("Summary 1 of main", SUMMARY)
+
+
+def said(text: str, id_: str, attachments: tuple[Attachment, ...] = ()) -> MessageReceived:
+    return MessageReceived(
+        id=id_, client="phone", sender="owner", channel="websocket", chat="private", text=text, attachments=attachments
+    )
+
+
+def began(takes: int) -> TurnStarted:
+    return TurnStarted(takes=(takes,), provider="scripted", model="m", window=100_000, reserve=1000)
+
+
+def request() -> RequestSent:
+    return RequestSent(purpose="answer", sha256="a" * 64, messages=1, tokens=10)
+
+
+def reply(number: int, text: str, calls: tuple[RequestedCall, ...] = (), reasoning: str = "") -> ModelReplied:
+    stop = "calls" if calls else "end"
+    return ModelReplied(reply=number, model="m", text=text, calls=calls, stop=stop, usage=None, reasoning=reasoning)  # type: ignore[arg-type]
+
+
+def opened(session: str, key: str) -> SessionOpened:
+    return SessionOpened(format=1, session=session, key=key, person="owner")
+
+
+Story = list[tuple[int | None, Event]]
+
+
+def shared_story(files: dict[str, Attachment]) -> Story:
+    """The beginning that the fork shares: a turn to keep, and the turn to erase."""
+    call = RequestedCall(id="c", tool="write", arguments=json.dumps({"text": canary("arguments")}))
+    return [
+        (None, opened(MAIN, "main")),
+        (None, said(f"First: {KEPT}", "m1")),
+        (1, began(2)),
+        (1, request()),
+        (1, reply(1, f"Answer with {KEPT}")),
+        (1, TurnEnded(outcome="replied", millis=5)),
+        (None, SessionTitled(title="A kept title", by="")),
+        (None, said(canary("message"), "m2", (files["upload"],))),
+        (2, began(MESSAGE)),
+        (2, MemoryRecalled(query=canary("query"), hits=(), mark="mark", millis=1)),
+        (2, request()),
+        (2, reply(1, canary("first reply"), (call,), canary("reasoning"))),
+        (
+            2,
+            ApprovalAsked(
+                approval="a1",
+                call=CallRef(of=12, index=0),
+                tool="write",
+                what=canary("what"),
+                digest="d",
+                choices=("once",),
+                expires="2026-11-30T00:00:00.000Z",
+                detail=canary("detail"),
+            ),
+        ),
+        (2, ToolCalled(call=CallRef(of=12, index=0), repeatable=False)),
+        (
+            2,
+            ToolReturned(
+                call=CallRef(of=12, index=0),
+                outcome="returned",
+                output=canary("output"),
+                diff=canary("diff"),
+                cut_from=10,
+                whole=files["whole"].sha256,
+                changes=(ChangedFile(path="a.txt", before=files["before"].sha256, after=None),),
+            ),
+        ),
+        (2, request()),
+        (2, reply(2, canary("second reply"))),
+        (2, TurnEnded(outcome="replied", millis=5)),
+        (None, SessionTitled(title=canary("title"), by="")),
+    ]
+
+
+def rest_of_main() -> Story:
+    return [
+        (None, said("/history 1", "m3")),
+        (None, CommandAnswered(answers=20, answer=f"> {canary('message')}", failed=False)),
+        (None, CompactionBegan(compaction=1, trigger="command", keep_from=26, tokens_before=100)),
+        (None, MemoryFlushed(
+            compaction=1, outcome="written", covers_to=21, path="memory/2026-11-20.md", text=FLUSHED,
+            digest=digest_of(FLUSHED),
+        )),
+        (None, NoteAppended(of=23, path="memory/2026-11-20.md")),
+        (None, said(f"Second: {KEPT}", "m4")),
+        (3, began(25)),
+        (3, request()),
+        (3, reply(1, f"Later answer with {KEPT}")),
+        (3, TurnEnded(outcome="replied", millis=5)),
+        (None, ContextCompacted(
+            compaction=1, keep_from=26, summary=SUMMARY, by="model", tokens_before=100, tokens_after=50,
+            kept=(canary("kept"),), path="memory/2026-11-20.md",
+        )),
+        (None, NoteAppended(of=30, path="memory/2026-11-20.md")),
+        (None, InstructionsSet(
+            text="Be kind.", tools=(), parameters={},
+            notes=(LoadedNote(path="memory/2026-11-20.md", digest="d", text=f"# Day\n\n{FLUSHED}\n\n- {KEPT}"),),
+        )),
+    ]  # fmt: skip
+
+
+def other_story() -> Story:
+    """A session that recalled what is erased."""
+    hits = (
+        RecalledHit(path=f"sessions/{MAIN}.jsonl", lines=(8, 17), digest="x", text=canary("message"), score=1.0),
+        RecalledHit(path="memory/2026-11-20.md", lines=(1, 2), digest="y", text=f"Noted: {FLUSHED}", score=0.9),
+        RecalledHit(path="facts.jsonl", lines=(2, 2), digest="f-erased", text=canary("fact"), score=0.8),
+        RecalledHit(path=f"sessions/{MAIN}.jsonl", lines=(2, 5), digest="z", text=KEPT, score=0.7),
+    )
+    return [
+        (None, opened(OTHER, "other")),
+        (None, said("What do you know?", "o1")),
+        (1, began(2)),
+        (1, MemoryRecalled(query="What do you know?", hits=hits, mark="mark", millis=1)),
+        (1, request()),
+        (1, reply(1, f"A lot, such as {KEPT}")),
+        (1, TurnEnded(outcome="replied", millis=5)),
+    ]
+
+
+def write(path: Path, story: Story, first: int = 1, previous: bytes = FIRST) -> bytes:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        for seq, (turn, event) in enumerate(story, first):
+            line, previous = encode(
+                Recorded(seq=seq, at=f"2026-11-20T09:00:{seq:02d}.000Z", turn=turn, event=event), previous
+            )
+            file.write(line)
+    return previous
+
+
+def a_fact(id_: str, content: str, seq: int, made_of: tuple[str, ...] = ()) -> Fact:
+    origin = None if made_of else FactOrigin(session=MAIN, seq=seq)
+    return Fact(
+        id=id_,
+        content=content,
+        created="2026-11-20T09:00:00.000Z",
+        source="auto-extracted",
+        owner="owner",
+        origin=origin,
+        made_of=made_of,
+    )
+
+
+async def a_home(root: Path) -> Home:
+    """Make a home in which each place has a canary of its own."""
+    home = Home(root)
+    home.make()
+    attachments = Attachments(home.attachments)
+    files = {}
+    for name in ("upload", "whole", "before"):
+        files[name] = await attachments.store(
+            canary(f"file {name}").encode(), "owner", claimed="text/plain", name=canary(name)
+        )
+        await attachments.settle("owner", (files[name],))
+    shared = shared_story(files)
+    write(home.sessions / f"{MAIN}.jsonl", [*shared, *rest_of_main()])
+    digest = write(home.sessions / f"{FORK}.jsonl", shared)
+    fork: Event = SessionForked(session=FORK, key="main-fork", parent=MAIN, parent_seq=len(shared))
+    write(home.sessions / f"{FORK}.jsonl", [(None, fork)], len(shared) + 1, digest)
+    write(home.sessions / f"{OTHER}.jsonl", other_story())
+    facts = [
+        FactsOpened(format=1),
+        FactsExtracted(
+            session=MAIN,
+            ordinal=2,
+            upto=18,
+            entries=(a_fact("f-erased", canary("fact"), MESSAGE), a_fact("f-gone", canary("forgotten"), MESSAGE)),
+        ),
+        FactsExtracted(session=MAIN, ordinal=1, upto=6, entries=(a_fact("f-kept", KEPT, 2),)),
+        FactForgotten(id="f-gone", by="owner"),
+        FactEdited(id="f-erased", content=canary("edited fact"), by="owner"),
+        FactsDistilled(taken=("f-erased",), entries=(a_fact("f-distilled", canary("distilled"), 0, ("f-erased",)),)),
+    ]
+    previous = FIRST
+    with home.facts.open("wb") as log:
+        for seq, fact in enumerate(facts, 1):
+            line, previous = encode_line(seq, "2026-11-20T09:00:00.000Z", None, fact, previous)
+            log.write(line)
+    marks = [f"<!-- exuvia {digest_of(text)} -->" for text in (FLUSHED, SECTION)]
+    note = f"# Day\n\n- {KEPT}\n\n{FLUSHED}\n\n{marks[0]}\n\n{SECTION}\n\n{marks[1]}\n\nMine: {KEPT}\n"
+    (home.root / "workspace/memory").mkdir()
+    (home.root / "workspace/memory/2026-11-20.md").write_text(note)
+    home.quarantine.mkdir()
+    (home.quarantine / f"{MAIN}-20261120T090000.000000Z-10.tail").write_text(canary("torn tail"))
+    return home
+
+
+def places(home: Path) -> set[str]:
+    """The files of a home that have a canary, in either case."""
+    found = set()
+    for path in home.rglob("*"):
+        if path.is_file() and (CANARY.encode() in path.read_bytes().lower() or b"zqxj" in path.read_bytes().lower()):
+            found.add(path.relative_to(home).as_posix())
+    return found
+
+
+def check_rest(home: Home) -> None:
+    """Everything that was not erased is there, and every log verifies."""
+    logs = session_logs(home)
+    for session in (MAIN, FORK, OTHER):
+        StoredLog(logs, session).verify()
+    main = list(StoredLog(logs, MAIN).events())
+    texts = msgspec.json.encode([each.event for each in main]).decode()
+    assert texts.count(KEPT) == 5
+    assert (home.root / "workspace/memory/2026-11-20.md").read_text() == f"# Day\n\n- {KEPT}\n\nMine: {KEPT}\n"
+    assert KEPT in home.facts.read_text()
+    assert [type(each.event).__name__ for each in main[:32]] == [
+        type(event).__name__ for _, event in [*shared_story(_NO_FILES), *rest_of_main()]
+    ]
+    assert main[32].event.seqs[0] == (8, 8)  # type: ignore[union-attr]
+
+
+_NO_FILES = {name: Attachment(sha256="0" * 64, media="text/plain", bytes=1) for name in ("upload", "whole", "before")}
+
+SETTINGS = {"memory.embedding.provider": "none", "compaction.memory_flush.enabled": False}
+
+
+def exuvia(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "exuvia", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+async def test_nothing_of_an_erased_message_is_left_without_a_gateway(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    assert len(places(home.root)) > 8
+    done = await asyncio.to_thread(exuvia, "erase", "message", "main", str(MESSAGE), "--home", home.root, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert places(home.root) == set()
+    check_rest(home)
+    verified = await asyncio.to_thread(exuvia, "sessions", "verify", "--home", home.root)
+    assert verified.returncode == 0, verified.stdout
+    async with gateway(home.root, settings=SETTINGS) as running:
+        client = await running.connect()
+        await client.chat("And now?")
+    assert places(home.root) == set()
+
+
+def is_about(key: str, frame: Frame) -> bool:
+    return frame.get("session") == key
+
+
+async def test_a_running_gateway_erases_a_message_everywhere(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    async with gateway(home.root, settings=SETTINGS) as running:
+        client = await running.connect()
+        for key in ("main", "main-fork", "other"):
+            await client.say("subscribe", id=key, session=key, after=0)
+            await client.until(partial(is_about, key))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        for path in ("/api/conversations/search?q=sings", "/api/memory?q=sings"):
+            async with running.http.get(running.url + path, headers=headers) as response:
+                assert "sings" in await response.text()
+        assert {"messages.sqlite", "memory.sqlite"} <= {place.removesuffix("-wal") for place in places(home.root)}
+        wanted = {"session": "main", "message": MESSAGE}
+        async with running.http.post(f"{running.url}/api/erasures", json=wanted, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            receipt = await response.json()
+        assert (receipt["sessions"], receipt["facts"], receipt["attachments"]) == (3, 3, 3)
+        erased: dict[str, object] = {}
+        while len(erased) < 3:
+            frame = await client.until(lambda frame: frame.get("event", {}).get("kind") == "journal_erased")
+            erased[frame["session"]] = frame["event"]["seqs"]
+        assert (erased["main"][0], erased["main-fork"][0], erased["other"]) == ([8, 8], [8, 8], [[4, 5]])
+        for path in ("/api/conversations/search?q=sings", "/api/memory?q=sings"):
+            async with running.http.get(running.url + path, headers=headers) as response:
+                assert CANARY not in await response.text()
+        await client.chat("And now?")
+        assert places(home.root) == set()
+    assert places(home.root) == set()
+    check_rest(home)
