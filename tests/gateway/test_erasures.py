@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -326,7 +327,7 @@ async def test_a_running_gateway_erases_a_message_everywhere(tmp_path: Path) -> 
             assert response.status == 200, await response.text()
             receipt = await response.json()
         assert (receipt["sessions"], receipt["facts"], receipt["attachments"]) == (3, 3, 3)
-        erased: dict[str, object] = {}
+        erased: dict[str, Any] = {}
         while len(erased) < 3:
             frame = await client.until(lambda frame: frame.get("event", {}).get("kind") == "journal_erased")
             erased[frame["session"]] = frame["event"]["seqs"]

@@ -11,6 +11,7 @@ from gateway.backup.known_backups import note_in_backups
 from gateway.cli.channels import ask
 from gateway.cli.options import SUCCESS, Invocation, print_json
 from gateway.cli.sessions.session_changes import PATIENCE, delete_sessions
+from gateway.conversations.deletion.deletions import UNKNOWN_COPIES
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, combined
 from gateway.support import instance_address
@@ -19,8 +20,6 @@ from gateway.support.storage import session_logs
 from gateway.support.stored_sessions import SessionUnknown, find_session, session_listings
 from sessions.events.errors import HomeLocked
 from sessions.files.home_lock import HomeLock
-
-COPIES = "Copies of the gateway's home that were made otherwise are unchanged."
 
 
 def erase_message(call: Invocation, name: str, seq: int, *, person: str) -> int:
@@ -62,7 +61,7 @@ async def _erase(call: Invocation, person: str, parts: Sequence[tuple[str, Chose
     if delete:
         await delete_sessions(home, [session for session, _ in parts], person, facts=True)
     remains = [sentence for each in receipts for sentence in each.remains]
-    return combined(receipts, [*remains, *note_in_backups(home), COPIES])
+    return combined(receipts, [*remains, *note_in_backups(home), UNKNOWN_COPIES])
 
 
 def _report(call: Invocation, erased: Erased, done: str) -> int:

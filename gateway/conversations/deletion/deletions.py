@@ -34,6 +34,9 @@ from sessions.store.catalog import Catalog, SessionRow
 from sessions.store.lazy_log import LazyLog
 from sessions.store.protocols import Blobs, Store
 
+UNKNOWN_COPIES = "Copies that were made of the gateway's home, such as backups, are unchanged."
+"""The sentence about copies that the gateway does not know."""
+
 NAMED = 5
 """The number of notes and forks that are named; the others are counted."""
 
@@ -178,7 +181,7 @@ class Deletions:
             known = await asyncio.to_thread(self._note_in_backups)
         except (SessionsError, OSError) as error:
             known = (f"The backups could not be told: {sentence_of(error)}",)
-        return (*known, "Copies of the gateway's home that were made otherwise are unchanged.")
+        return (*known, UNKNOWN_COPIES)
 
     async def record(self, order: ErasureOrdered) -> None:
         """Record the order of an erasure durably. Raises StorageFailed."""
