@@ -224,12 +224,17 @@ class Person:
             ) from None
         self.answered.append((time.monotonic(), time.monotonic() - begun))
 
+    async def attempt(self, message: str, text: str) -> Attempt:
+        """Send a message once, by its id, and return what came of it."""
+        if not self.reader.connected:
+            await self.reader.connect()
+        attempt = await self._attempt(message, text)
+        self._history.attempts.append(attempt)
+        return attempt
+
     async def _send(self, message: str, text: str) -> tuple[str, int]:
         while True:
-            if not self.reader.connected:
-                await self.reader.connect()
-            attempt = await self._attempt(message, text)
-            self._history.attempts.append(attempt)
+            attempt = await self.attempt(message, text)
             if attempt.outcome == "accepted":
                 self.reader.begin(attempt.session, attempt.seq)
                 self.accepted.append((attempt.ended, attempt.ended - attempt.began, self.reader.port))

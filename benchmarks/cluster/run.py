@@ -66,6 +66,12 @@ class Outcome:
     closed: Counter[str] = field(default_factory=Counter)
 
 
+def collect(history: History, cluster: Cluster) -> list[SessionLog]:
+    """Read what a cluster that was stopped has left, and add the tool's effects to the history. Blocks."""
+    history.effects = effect_tool.effects(cluster.effects)
+    return list(read_logs(cluster.url))
+
+
 def prepare(url: str) -> None:
     """Record who appends in which epoch, from now on. The gateways have created their tables. Blocks."""
     with psycopg.connect(
@@ -110,8 +116,7 @@ class Run:
         seconds = time.monotonic() - begun
         codes = await self._cluster.stop()
         self.history.findings += [f"stopped: a gateway ended with {code}" for code in codes if code]
-        self.history.effects = effect_tool.effects(self._cluster.effects)
-        logs = await asyncio.to_thread(lambda: list(read_logs(self._cluster.url)))
+        logs = await asyncio.to_thread(collect, self.history, self._cluster)
         return self._outcome(logs, seconds)
 
     async def _talk(self, person: Person, begun: float) -> None:

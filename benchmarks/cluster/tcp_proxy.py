@@ -128,12 +128,11 @@ class _Pair:
         except OSError:
             self.reset()
             return
-        self.far.write(bytes(self.near.early))
         self.adjust()
 
 
 class _Side(asyncio.Protocol):
-    """One of the two connections of a pair. `early` has what arrived before there was another."""
+    """One of the two connections of a pair. `early` has what is to be sent before there is one."""
 
     def __init__(self, pair: _Pair) -> None:
         self.early = bytearray()
@@ -146,6 +145,8 @@ class _Side(asyncio.Protocol):
         self._transport = transport
         if self is self._pair.near:
             self._pair.accepted()
+        else:
+            self.write(bytes(self.early))
 
     def data_received(self, data: bytes) -> None:
         if self._pair.proxy.passage is Passage.SWALLOWED:
@@ -185,7 +186,7 @@ class _Side(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send, or keep until there is a connection."""
         if self._transport is None:
-            self._pair.other(self).early += data
+            self.early += data
         else:
             self._transport.write(data)
 

@@ -1,0 +1,100 @@
+"""The checker bites: what happens here has no findings, and has some with each defect that it is there to find."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cluster.checker import check
+from benchmarks.cluster.gateways import DATABASE, Cluster
+from benchmarks.cluster.history import History
+from benchmarks.cluster.persons import Person
+from benchmarks.cluster.postgres_pair import PostgresPair
+from benchmarks.cluster.run import collect, prepare, script
+from benchmarks.cluster.tcp_proxy import Passage
+from tests.cluster.defects import DEFECT
+from tests.waiting import deadline
+
+Story = Callable[[Cluster, Person], Awaitable[None]]
+
+
+async def findings(folder: Path, story: Story, *, defect: str = "none", synchronous: bool = True) -> set[str]:
+    """The kinds of findings after a story of a person who talks to one gateway."""
+    with PostgresPair(synchronous=synchronous, durable=False) as pair:
+        pair.create_database(DATABASE)
+        settings = {DEFECT: defect}
+        async with Cluster(pair, folder, 1, script=script(50), settings=settings, module="tests.cluster.defects") as cluster:
+            prepare(cluster.url)
+            history = History()
+            person = Person("p", "main", [cluster.gateways[0].door.port], history, random.Random(1))
+            async with deadline():
+                await story(cluster, person)
+                await cluster.stop()
+            return {finding.partition(":")[0] for finding in check(history, collect(history, cluster))}
+
+
+async def sent_again(cluster: Cluster, person: Person) -> None:
+    """A message is sent again after a restart: its acknowledgement may have been lost."""
+    await person.say(0, "Hello.")
+    await person.say(1, "Call the tool.")
+    await restart(cluster)
+    await person.attempt("p-1", "Call the tool.")
+    await person.say(2, "Goodbye.")
+
+
+async def cut_off_and_killed(cluster: Cluster, person: Person) -> None:
+    """A message is sent while nothing reaches the database, and the gateway is killed."""
+    await person.say(0, "Hello.")
+    cluster.gateways[0].link(Passage.SWALLOWED)
+    await person.attempt("p-1", "Is this kept?")
+    await cluster.gateways[0].kill()
+    cluster.gateways[0].link(Passage.OPEN)
+    await restart(cluster)
+    await person.say(2, "Call the tool.")
+
+
+async def failed_over(cluster: Cluster, person: Person) -> None:
+    """Messages are sent while the standby is frozen; then the primary is gone, and the standby has what it had written."""
+    await person.say(0, "Hello.")
+    pair = cluster.pair
+    pair.server(pair.standby).freeze()
+    attempts = [await person.attempt(f"p-{number}", "Is this kept?") for number in (1, 2)]
+    pair.server(pair.primary).kill()
+    await asyncio.to_thread(pair.restart_standby)
+    await asyncio.to_thread(pair.promote)
+    for number, attempt in enumerate(attempts, 1):
+        if attempt.outcome is None:
+            await person.say(number, "Is this kept?")
+    await person.say(3, "Call the tool.")
+
+
+async def restart(cluster: Cluster) -> None:
+    gateway = cluster.gateways[0]
+    await gateway.kill()
+    await cluster.start(gateway)
+    await gateway.ready()
+
+
+STORIES: dict[str, Story] = {"receipts": sent_again, "early": cut_off_and_killed}
+
+
+@pytest.mark.parametrize("defect", STORIES)
+async def test_a_defect_is_found_and_the_same_story_without_it_is_sound(defect: str, tmp_path: Path) -> None:
+    sound, broken = tmp_path / "sound", tmp_path / "broken"
+    sound.mkdir()
+    broken.mkdir()
+    assert await findings(sound, STORIES[defect]) == set()
+    assert {"lost", "doubled", "moved"} & await findings(broken, STORIES[defect], defect=defect)
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+async def test_a_failover_loses_what_was_acknowledged_only_without_synchronous_replication(
+    synchronous: bool, tmp_path: Path
+) -> None:
+    found = await findings(tmp_path, failed_over, synchronous=synchronous)
+    assert ("lost" in found) is not synchronous
+    assert synchronous is not bool(found)
