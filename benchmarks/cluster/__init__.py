@@ -11,4 +11,6 @@ history            What clients saw, and what the database holds
 checker            Which promises a history breaks
 faults             What happens to a cluster
 run                Persons and faults together, and the check
+balancer           HAProxy, or a small balancer of our own
+demonstration      `make cluster`
 """

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from benchmarks.cluster.tcp_proxy import Passage, TcpProxy
 from benchmarks.gateway_process import TOKEN, clean_environment
 from benchmarks.process import ROOT
 
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 STOP_SECONDS = 30.0
 DATABASE = "exuvia"
 _POLL_SECONDS = 0.02
@@ -35,7 +35,14 @@ class Gateway:
     Each start has a name of its own, such as `gw1.3`, which the database knows as the name of the application.
     """
 
-    def __init__(self, name: str, folder: Path, links: Mapping[str, TcpProxy], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        links: Mapping[str, TcpProxy],
+        environment: Mapping[str, str],
+        hosts: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.home = folder / name
         self.links = links
@@ -44,6 +51,7 @@ class Gateway:
         self.starts = 0
         self.frozen = False
         self._environment = environment
+        self._hosts = hosts
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -75,7 +83,7 @@ class Gateway:
         environment = {
             **self._environment,
             "DATABASE_URL": f"postgresql://postgres@/{DATABASE}?{options}",
-            "EXUVIA__GATEWAY__ALLOWED_HOSTS": f'["127.0.0.1:{self.door.port}"]',
+            "EXUVIA__GATEWAY__ALLOWED_HOSTS": json.dumps([f"127.0.0.1:{self.door.port}", *self._hosts]),
         }
         command = [sys.executable, "-m", module, "run", "--home", str(self.home), "--port", str(self.port)]
         with self.log.open("ab") as output:
@@ -86,15 +94,21 @@ class Gateway:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,  # Ctrl-C is for this process alone
             )
 
     async def ready(self) -> None:
-        """Wait until `/readyz` answers with 200. Raises RuntimeError if the process ends, TimeoutError."""
-        async with asyncio.timeout(START_SECONDS):
-            while not await is_ready(self.port):
-                if not self.running:
-                    raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-3000:]}")
-                await asyncio.sleep(_POLL_SECONDS)
+        """Wait until `/readyz` answers with 200. Raises RuntimeError with the gateway's output, and the stacks of its
+        threads, if the process ends or is not ready in time."""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not await is_ready(self.port):
+                    if not self.running:
+                        raise RuntimeError(f"{self.name} did not start: {self.log.read_text()[-3000:]}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            await self._end(signal.SIGABRT)
+            raise RuntimeError(f"{self.name} is not ready: {self.log.read_text()[-6000:]}") from None
 
     async def kill(self) -> None:
         """End the process at once."""
@@ -147,6 +161,7 @@ class Cluster:
         script: The lines of the scripted model.
         settings: Further environment variables of the gateways.
         module: What Python runs instead of `exuvia`.
+        address: The address of a balancer in front of the gateways.
     """
 
     def __init__(
@@ -158,6 +173,7 @@ class Cluster:
         script: list[dict[str, Any]],
         settings: Mapping[str, str] | None = None,
         module: str = "exuvia",
+        address: str = "",
     ) -> None:
         self.pair = pair
         self.folder = folder
@@ -165,6 +181,7 @@ class Cluster:
         self._count = count
         self._script = script
         self._settings = dict(settings or {})
+        self._hosts = [address] if address else []
         self._module = module
         self._stack = AsyncExitStack()
 
@@ -176,7 +193,7 @@ class Cluster:
         try:
             for number in range(1, self._count + 1):
                 links = {name: await self._proxy(TcpProxy(self.pair.socket(name))) for name in NAMES}
-                gateway = Gateway(f"gw{number}", self.folder, links, environment)
+                gateway = Gateway(f"gw{number}", self.folder, links, environment, self._hosts)
                 await self._proxy(gateway.door)
                 self.gateways.append(gateway)
                 await self.start(gateway)
@@ -247,6 +264,7 @@ async def is_ready(port: int) -> bool:
 def _environment(folder: Path, script: Path) -> dict[str, str]:
     return clean_environment() | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder / "plugins")]),
+        "PYTHONFAULTHANDLER": "1",
         effect_tool.EFFECTS: str(folder / "effects"),
         "EXUVIA__STORE__KIND": '"postgres"',
         "EXUVIA__STORE__URL": '"env:DATABASE_URL"',

@@ -69,7 +69,7 @@ class PostgresServer:
     def __init__(self, programs: PostgresPrograms, data: Path, settings: Mapping[str, object]) -> None:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command = programs.command("postgres", "-D", str(data), *options)
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/")
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True)
         assert self._process.stderr is not None
         self._said: deque[str] = deque(maxlen=200)
         for line in self._process.stderr:
@@ -81,6 +81,11 @@ class PostgresServer:
             raise RuntimeError(f"PostgreSQL did not start: {''.join(self._said)[-2000:]}")
         self._reader = threading.Thread(target=self._said.extend, args=(self._process.stderr,), daemon=True)
         self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The id of the server's first process."""
+        return self._process.pid
 
     @property
     def running(self) -> bool:

@@ -69,23 +69,26 @@ class TcpProxy:
         for pair in tuple(self._pairs):
             pair.adjust()
 
-    def reset(self) -> None:
-        """Reset all connections."""
+    def reset(self, target: Path | int | None = None) -> None:
+        """Reset all connections, or those to one target."""
         for pair in tuple(self._pairs):
-            pair.reset()
+            if target is None or pair.target == target:
+                pair.reset()
 
     def halve(self) -> None:
         """Of the next bytes of each connection, forward the first half, and reset the connection."""
         for pair in self._pairs:
             pair.halving = True
 
-    async def connect(self, far: asyncio.Protocol) -> None:
-        """Connect to the target. Raises OSError."""
+    async def connect(self, far: asyncio.Protocol) -> Path | int:
+        """Connect to the target, and return it. Raises OSError."""
+        target = self.target
         loop = asyncio.get_running_loop()
-        if isinstance(self.target, Path):
-            await loop.create_unix_connection(lambda: far, str(self.target))
+        if isinstance(target, Path):
+            await loop.create_unix_connection(lambda: far, str(target))
         else:
-            await loop.create_connection(lambda: far, "127.0.0.1", self.target)
+            await loop.create_connection(lambda: far, "127.0.0.1", target)
+        return target
 
 
 class _Pair:
@@ -94,6 +97,7 @@ class _Pair:
     def __init__(self, proxy: TcpProxy) -> None:
         self.proxy = proxy
         self.halving = False
+        self.target: Path | int | None = None
         self.near, self.far = _Side(self), _Side(self)
         self._connecting: asyncio.Task[None] | None = None
 
@@ -124,7 +128,7 @@ class _Pair:
 
     async def _connect(self) -> None:
         try:
-            await self.proxy.connect(self.far)
+            self.target = await self.proxy.connect(self.far)
         except OSError:
             self.reset()
             return
