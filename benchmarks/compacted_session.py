@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.pruned_session import PrunedSession
-from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import CompactionKeys
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import Summarization

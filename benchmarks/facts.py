@@ -23,7 +23,8 @@ from benchmarks.dialogues import Dialogues, PerfectModel, dialogues
 from benchmarks.figures import Figure, figure
 from benchmarks.journals import write_events
 from benchmarks.setting import Setting
-from gateway.config.keys import AgentKeys, load_config
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.metrics.counters import Counters

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from benchmarks.stage import Instrument, Model, Stage
-from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import CompactionKeys
 from gateway.conversations.context.conversation_config import compaction_rules
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits

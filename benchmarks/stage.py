@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Self, cast
 
 import msgspec
 
+from gateway.config.agents import AgentKeys
 from gateway.config.approval_rules import ApprovalsKeys
-from gateway.config.keys import AgentKeys, CompactionKeys, QueueMode, SessionsKeys, execution_keys, load_config
+from gateway.config.keys import CompactionKeys, QueueMode, SessionsKeys, execution_keys, load_config
 from gateway.config.settings import Settings
 from gateway.conversations.approvals.open_questions import OpenQuestions
 from gateway.conversations.approvals.remembered_rules import RememberedRules

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from plugins.api.chat import ResponseFormat as ResponseFormat
     from plugins.api.chat import StreamPart as StreamPart
     from plugins.api.command import AdmittedSender as AdmittedSender
+    from plugins.api.command import AgentEntry as AgentEntry
     from plugins.api.command import ApprovalsView as ApprovalsView
     from plugins.api.command import Command as Command
     from plugins.api.command import CommandFailed as CommandFailed
@@ -234,8 +235,9 @@ _NAMES = {
     "plugins.testing.channel_checks": "ChannelConformance",
     "plugins.api.compaction": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext CompactionInput"
     " FlushResult FlushRules IdentifierPolicy MemoryFlush Summarizer Summary",
-    "plugins.api.command": "AdmittedSender ApprovalsView Command CommandFailed CommandHelp CommandTime CompactionEntry"
-    " ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry McpServerEntry McpView"
+    "plugins.api.command": "AdmittedSender AgentEntry ApprovalsView Command CommandFailed CommandHelp CommandTime"
+    " CompactionEntry ContextItem ContextReport ConversationEntry ConversationView FactsView HistoryEntry JobEntry"
+    " McpServerEntry McpView"
     " MemoryMatches MemoryReport NoteEntry OfferedModels OpenQuestion PairedAddress PairingCode PairingsView PruningReport"
     " QueueState RememberedApproval SamplingState ScheduleEntry ScheduleOptions SchedulesView ShownChanges ShownSkill"
     " SkillEntry SkillsView SpendingSummary",

@@ -60,6 +60,10 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert config.prices == {}
         elif section.startswith("mcp."):
             assert config.mcp == {}
+        elif section.startswith("agents."):
+            assert config.agents == {}
+        elif section == "routes":
+            assert config.routes == ()
         else:
             assert attrgetter(section)(config) == form(), section
 
@@ -91,6 +95,8 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
         .replace("#[mcp", "[mcp")
         .replace("#[channels", "[channels")
         .replace("#[prices", "[prices")
+        .replace("#[agents", "[agents")
+        .replace("#[[routes", "[[routes")
     )
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
@@ -108,6 +114,11 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
                     chosen = channel_instances(alone, load_plugins(()))[name].settings
             case "prices":
                 chosen = config.prices[name.strip('"')]
+            case "agents":
+                _, _, inner = name.partition(".")
+                chosen = attrgetter(inner)(config.agents["work"]) if inner else config.agents["work"]
+            case "routes":
+                (chosen,) = config.routes
             case "mcp":
                 server, _, inner = name.partition(".")
                 chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]

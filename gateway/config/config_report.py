@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.config.agents import NamedAgentKeys
 from gateway.config.documented_keys import DocumentedKey, documented_keys
 from gateway.config.key_kinds import Field, ValueKind, tables_of
 from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
@@ -22,6 +23,7 @@ from plugins.mcp.mcp_settings import ServerKeys
 COMMAND_LINE = "the command line"
 
 _ENTRIES: Mapping[str, tuple[type[msgspec.Struct], str]] = {
+    "agents": (NamedAgentKeys, "agents.work"),
     "people": (PersonKeys, "people.ana"),
     "mcp": (ServerKeys, "mcp.files"),
     "mcp_access": (McpAccessKeys, "mcp_access.editor"),

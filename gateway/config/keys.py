@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 import structlog
 
+from gateway.config.agents import AgentKeys, NamedAgentKeys, faults_of_names, faults_of_workspaces, with_inherited
 from gateway.config.approval_rules import ApprovalsKeys
+from gateway.config.routes import RouteKeys, faults_of_routes
 from gateway.config.secret_references import References
 from gateway.config.sources import Sources, merge, misspelt_variables
 from gateway.config.validation import Seconds, Timezone, Validator
@@ -53,31 +55,6 @@ class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     attachment_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20 * 1024 * 1024
     stop_within: Seconds = Seconds(10)
     cluster_url: Origin | None = None
-
-
-class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agent]`: the model, its fallbacks and its instructions.
-
-    `fallback_models` are tried in order. `context_window` is in tokens, None for the provider's value;
-    `context_windows` sets those of other models by a prefix of `provider:model`. `instructions` None means the shipped text,
-    `timezone` None the system's, `title_model` None the session's model.
-    """
-
-    model: _Text = "auto"
-    fallback_models: tuple[_Text, ...] = ()
-    instructions: _Text | None = None
-    language: str = "en"
-    timezone: Timezone | None = None
-    verbose: bool = False
-    workspace: _Text = "workspace"
-    workspace_access: Literal["rw", "ro", "none"] = "rw"
-    protected_files: tuple[_Text, ...] = ("AGENTS.md", "SOUL.md")
-    context_window: Annotated[int, msgspec.Meta(ge=256)] | None = None
-    context_windows: dict[str, Annotated[int, msgspec.Meta(ge=256)]] = {}
-    tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-    titles: bool = True
-    title_model: _Text | None = None
 
 
 QueueMode: TypeAlias = Literal["followup", "collect", "steer", "interrupt"]
@@ -180,8 +157,8 @@ class ChannelKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`[channels.NAME]`: a channel.
 
     `people` maps senders to people, `*` matches any sender; with `pairing` a stranger is given a code. With `mention` the
-    messages of groups count only if they mention the assistant. `settings` holds the other keys of the table, whose schema
-    is the kind's.
+    messages of groups count only if they mention the assistant. `agent` answers in its new sessions, unless a route says
+    otherwise. `settings` holds the other keys of the table, whose schema is the kind's.
     """
 
     kind: _Text
@@ -189,6 +166,7 @@ class ChannelKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pairing: bool = True
     mention: bool = True
     messages_per_minute: Annotated[int, msgspec.Meta(ge=1)] = 20
+    agent: _Text | None = None
     settings: dict[str, Any] = {}
 
 
@@ -263,6 +241,8 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     gateway: GatewayKeys = GatewayKeys()
     agent: AgentKeys = AgentKeys()
+    agents: dict[str, NamedAgentKeys] = {}
+    routes: tuple[RouteKeys, ...] = ()
     sessions: SessionsKeys = SessionsKeys()
     store: StoreKeys = StoreKeys()
     pruning: PruningKeys = PruningKeys()
@@ -322,12 +302,16 @@ def load_config(path: Path | None, *, environment: Mapping[str, str], overrides:
 def fit_config(sources: Sources, references: References) -> Config:
     """Validate the merged sources; ConfigRefused at the first invalid key."""
     forms: dict[str, type[msgspec.Struct]] = {
+        "agents": NamedAgentKeys,
         "people": PersonKeys,
         "mcp": ServerKeys,
         "channels": ChannelKeys,
         "prices": PriceKeys,
     }
-    tree = _with_channel_settings(_with_plugin_tables(sources.tree))
+    tree = with_inherited(_with_channel_settings(_with_plugin_tables(sources.tree)))
+    if "agents" in tree:  # what agents inherit is checked where it is written
+        for section, inherited in (("agent", AgentKeys), ("skills", SkillsKeys), ("sandbox", SandboxKeys)):
+            Validator(sources, references).fit(tree.get(section, {}), inherited, section)
     for section, form in forms.items():
         tables = tree.get(section)
         for name, table in (tables if isinstance(tables, dict) else {}).items():
@@ -335,6 +319,8 @@ def fit_config(sources: Sources, references: References) -> Config:
             Validator(sources, references).fit(table, form, f"{section}.{name}")
     validator = Validator(sources, references)
     sections = validator.fit(tree, Sections)
+    for key, reason in (*faults_of_names(sections.agents), *faults_of_routes(sections, sections.agents)):
+        raise ConfigRefused(f"{sources.place(key)}: {key} {reason}.", key=key)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
     warnings = (
         *validator.warnings,
@@ -438,6 +424,12 @@ def check_summarizers(config: Config, summarizers: Collection[str], flushes: Col
 def check_servers(config: Config) -> None:
     """Raise ConfigRefused if an entry of `[mcp]` is neither a program nor an address, or its name cannot be used."""
     for key, reason in faults_of(config.mcp):
+        raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}.", key=key)
+
+
+def check_workspaces(config: Config, home: Path) -> None:
+    """Raise ConfigRefused if the workspaces of two agents overlap, or one contains files of the gateway. Blocks."""
+    for key, reason in faults_of_workspaces(config.agent, config.agents, home) if config.agents else ():
         raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}.", key=key)
 
 

@@ -9,7 +9,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gateway.config.agents import AgentToolsKeys, NamedAgentKeys, own_workspace
 from gateway.config.keys import Config, Sections
+from sessions.events.events import MAIN_AGENT
 
 AFTER_RESTART = (
     "gateway.host",
@@ -23,7 +25,8 @@ AFTER_RESTART = (
     "plugins.hold_limit",
     "plugins.tables",
 )
-"""Keys and whole sections that take effect only at start: sockets, folders and modules are opened once."""
+"""Keys and whole sections that take effect only at start: sockets, folders and modules are opened once. So does the
+workspace of each agent."""
 
 
 class Settings:
@@ -33,13 +36,18 @@ class Settings:
     """
 
     def __init__(self, config: Config) -> None:
-        self.current = config
+        self._current = config
         self.fault: str | None = None
         """A sentence that says why the current file is not in force."""
         self.waiting: tuple[str, ...] = ()
         """The keys whose new values need a restart."""
         self._handled: str | None = None
         self._handling = asyncio.Event()
+
+    @property
+    def current(self) -> Config:
+        """The configuration in force."""
+        return self._current
 
     def handled(self, text: str) -> None:
         """Record that the file with this text was applied or refused."""
@@ -65,11 +73,11 @@ class Settings:
 
     def offer(self, config: Config) -> set[str]:
         """Apply a configuration as far as possible without a restart; return the keys that changed."""
-        before = self.current
+        before = self._current
         self.waiting = after_restart(before, config)
         for key in self.waiting:
             config = _with(config, key, _at(before, key))
-        self.current = config
+        self._current = config
         self.fault = None
         return changes(before, config)
 
@@ -79,9 +87,69 @@ class Settings:
         return notes + ([waiting_sentence(self.waiting)] if self.waiting else [])
 
 
+class AgentSettings(Settings):
+    """The settings of one agent besides `main`, a view of those of the gateway: in `current`, the sections of the agent have
+    the agent's keys."""
+
+    def __init__(self, settings: Settings, agent: str) -> None:
+        super().__init__(settings.current)
+        self._settings = settings
+        self._agent = agent
+        self._made_of: Config | None = None
+        """The configuration that `_current` was made of."""
+        self._keys = self._configured() or NamedAgentKeys(workspace=own_workspace(agent))
+        self._workspace = self._keys.workspace  # its files are open
+
+    @property
+    def exists(self) -> bool:
+        """True if the configuration in force has the agent."""
+        return self._configured() is not None
+
+    @property
+    def current(self) -> Config:
+        """The configuration in force. As long as it does not have the agent, the agent's last keys count."""
+        config = self._settings.current
+        if self._made_of is not config:
+            self._keys = self._configured() or self._keys
+            self._current, self._made_of = self._view(config), config
+        return self._current
+
+    def _configured(self) -> NamedAgentKeys | None:
+        return self._settings.current.agents.get(self._agent)
+
+    def _view(self, config: Config) -> Config:
+        keys = self._keys
+        return msgspec.structs.replace(
+            config,
+            agent=msgspec.structs.replace(keys.as_main(), workspace=self._workspace),
+            skills=keys.skills,
+            sandbox=keys.sandbox,
+            memory=msgspec.structs.replace(config.memory, extra_paths=keys.memory.extra_paths),
+        )
+
+    @property
+    def tools(self) -> AgentToolsKeys:
+        """The tools that the agent is offered."""
+        return self._keys.tools
+
+    @property
+    def mcp(self) -> tuple[str, ...]:
+        """The MCP servers whose tools the agent is offered."""
+        return self._keys.mcp
+
+    def notes(self) -> list[str]:
+        return self._settings.notes()
+
+
+def agent_settings(settings: Settings, agent: str) -> Settings:
+    """Return the settings of an agent."""
+    return settings if agent == MAIN_AGENT else AgentSettings(settings, agent)
+
+
 def after_restart(before: Sections, after: Sections) -> tuple[str, ...]:
     """Return the keys that differ between two configurations and take effect only at start."""
-    return tuple(key for key in AFTER_RESTART if _at(before, key) != _at(after, key))
+    workspaces = [f"agents.{name}.workspace" for name in before.agents if name in after.agents]
+    return tuple(key for key in (*AFTER_RESTART, *workspaces) if _at(before, key) != _at(after, key))
 
 
 def waiting_sentence(keys: tuple[str, ...]) -> str:
@@ -114,11 +182,15 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 def _at(sections: Sections, key: str) -> Any:
     value: Any = sections
     for name in key.split("."):
-        value = getattr(value, name)
+        value = value[name] if isinstance(value, Mapping) else getattr(value, name)
     return value
 
 
 def _with(config: Config, key: str, value: Any) -> Config:
     section, _, name = key.partition(".")
+    if section == "agents":
+        agent, _, name = name.partition(".")
+        keys = msgspec.structs.replace(config.agents[agent], **{name: value})
+        return msgspec.structs.replace(config, agents={**config.agents, agent: keys})
     inner = msgspec.structs.replace(getattr(config, section), **{name: value}) if name else value
     return msgspec.structs.replace(config, **{section: inner})

@@ -4,6 +4,7 @@ fallbacks."""
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from gateway.config.keys import AgentKeys
+from gateway.config.agents import AgentKeys
 from gateway.models.breaker import BreakerView, CircuitBreaker
 from gateway.models.listings import Listings
 from gateway.models.spending.spending import Spending
@@ -131,7 +132,10 @@ class ModelRegistry:
     ) -> None:
         self._spending = spending
         self._providers = providers
-        self._agent = agent
+        self._main = agent
+        self._keys: Callable[[], AgentKeys] | None = None
+        self._section = "agent"
+        """The table of the configuration that `_agent` is of."""
         self._now = now
         self._breakers: dict[str, tuple[ChatProvider, CircuitBreaker]] = {}
         self._cooldowns = Cooldowns(now)
@@ -139,7 +143,22 @@ class ModelRegistry:
 
     def reconfigure(self, agent: AgentKeys) -> None:
         """Replace the configuration."""
-        self._agent = agent
+        self._main = agent
+
+    def of_agent(self, name: str, keys: Callable[[], AgentKeys]) -> ModelRegistry:
+        """Return the registry of another agent, with the same providers, breakers and cooldowns.
+
+        Args:
+            name: The agent.
+            keys: Returns the agent's configuration in force. Raises ModelUnknown if the agent does not exist any more.
+        """
+        registry = copy.copy(self)
+        registry._keys, registry._section = keys, f"agents.{name}"
+        return registry
+
+    @property
+    def _agent(self) -> AgentKeys:
+        return self._main if self._keys is None else self._keys()
 
     def configured(self) -> str | None:
         """Return the `provider:model` for sessions without a choice of their own; None if no model is available."""
@@ -194,9 +213,9 @@ class ModelRegistry:
         """
         name = choice or self._agent.model
         if name == AUTO:
-            chosen = self._automatic("/model says auto" if choice else "agent.model is auto")
+            chosen = self._automatic("/model says auto" if choice else f"{self._section}.model is auto")
         else:
-            source = "it was chosen with /model" if choice else "agent.model is set to it"
+            source = "it was chosen with /model" if choice else f"{self._section}.model is set to it"
             chosen = self._named(name, f"{name}, because {source}", self._agent.context_window)
         fallbacks: tuple[ChosenModel, ...] = ()
         for each in reversed([name for name in self._agent.fallback_models if name != chosen.name]):
@@ -226,7 +245,7 @@ class ModelRegistry:
         """Return a sentence for each entry of `agent.fallback_models` that names no known model; such an entry is
         ignored."""
         return [
-            f"agent.fallback_models names {name!r}, which no provider has"
+            f"{self._section}.fallback_models names {name!r}, which no provider has"
             for name in self._agent.fallback_models
             if self._fallback(name) is None
         ]
@@ -244,7 +263,7 @@ class ModelRegistry:
         """Return a fallback; None for an unknown name, which must not keep the first model from answering.
         `agent.context_window` does not apply to it."""
         try:
-            return self._named(name, f"{name}, because agent.fallback_models names it", None)
+            return self._named(name, f"{name}, because {self._section}.fallback_models names it", None)
         except ModelUnknown:
             return None
 
@@ -252,7 +271,9 @@ class ModelRegistry:
         for provider in self._providers.values():
             if model := provider.default_model():
                 name = f"{provider.name}:{model}"
-                why = f"{name}, because {source} and {provider.explain_default()}; /model or agent.model changes it"
+                why = (
+                    f"{name}, because {source} and {provider.explain_default()}; /model or {self._section}.model changes it"
+                )
                 chosen = self._chosen(provider, model, why, self._agent.context_window)
                 return msgspec.structs.replace(chosen, choose_again=partial(self._automatic, source))
         raise ModelUnknown(NO_MODEL)

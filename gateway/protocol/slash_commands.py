@@ -13,6 +13,8 @@ _COMMAND = re.compile(r"\A/([a-z][a-z0-9_]{0,31})(?:\s+(.*))?\Z", re.DOTALL)
 
 _OPENS_SESSION = frozenset({"new", "reset"})
 
+_OPENS_WITH_ARGUMENT = frozenset({"agent"})
+
 
 class TypedCommand(msgspec.Struct, frozen=True):
     """A command as it was typed: its name without the slash, and its argument."""
@@ -22,7 +24,12 @@ class TypedCommand(msgspec.Struct, frozen=True):
 
     @property
     def opens_session(self) -> bool:
-        """Return True if the command opens the key's next session."""
+        """Return True if the command opens the key's next session, or refuses to."""
+        return self.always_opens_session or (self.name in _OPENS_WITH_ARGUMENT and bool(self.argument))
+
+    @property
+    def always_opens_session(self) -> bool:
+        """Return True if the command opens the key's next session whatever its argument is."""
         return self.name in _OPENS_SESSION
 
     @property

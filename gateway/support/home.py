@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.support.errors import StartRefused
 from plugins.support.secrets import Secret
+from sessions.events.events import MAIN_AGENT
 from sessions.files.fsync import make_folder
 
 _INDEX = "memory."
@@ -81,6 +82,8 @@ class Home(msgspec.Struct, frozen=True):
     """The cached model lists of the providers; derived."""
     plugins = _Entry("plugins")
     """The parent of the plugins' own folders."""
+    agents = _Entry("agents")
+    """The parent of the folders of the agents in `[agents.NAME]`."""
     channels = _Entry("channels")
     """The parent of the folders of the channels in `[channels.NAME]`."""
     admitted_skills = _Entry("admitted_skills")
@@ -106,6 +109,10 @@ class Home(msgspec.Struct, frozen=True):
         """Return the workspace named by `agent.workspace`: relative to the home unless absolute (or `~`)."""
         return self.root / Path(named).expanduser()
 
+    def of_agent(self, agent: str) -> Home:
+        """Return the paths of an agent's own files: its memory, facts, skills and jobs. Those of `main` are in the home."""
+        return self if agent == MAIN_AGENT else Home(self.agents / agent, self.database)
+
     def make(self, workspace: str = "workspace") -> None:
         """Create the home, the workspace and the sessions folder (mode 0700) if they are missing.
 
@@ -127,7 +134,15 @@ class Home(msgspec.Struct, frozen=True):
     def _keep_apart(self, workspace: Path) -> None:
         """Refuse a workspace that contains the gateway's own files, since the model's tools can read all of it."""
         place, root = workspace.resolve(), self.root.resolve()
-        ours = (self.sessions, self.quarantine, self.attachments, self.plugins, self.channels, self.admitted_skills)
+        ours = (
+            self.sessions,
+            self.quarantine,
+            self.attachments,
+            self.plugins,
+            self.agents,
+            self.channels,
+            self.admitted_skills,
+        )
         if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):
             raise StartRefused(
                 f"agent.workspace is {workspace}, which overlaps with the gateway's own files; models may not read or write"

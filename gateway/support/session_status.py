@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sessions.events.events import Failure
+from sessions.events.events import MAIN_AGENT, Failure
 from sessions.events.messages import Usage
 
 
@@ -17,7 +17,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     `provider:model` that answers, None if there is none. `last_error` is the newest turn's, `flush` describes the last
     memory flush, `memory` what can be searched and how, `facts` counts them, `noted` is the note that receives the last
     summary (or empty), `notes_owed` counts the sections still to be written to the notes and `notes_trouble` says why they
-    are not, `troubles` are the gateway's problems, `refused` what plugins are not allowed to do.
+    are not, `troubles` are the gateway's problems, `refused` what plugins are not allowed to do. `agent` is shown only if
+    it is not `main`.
     """
 
     version: str
@@ -25,6 +26,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     answers: str | None
     key: str
+    agent: str = MAIN_AGENT
     session: str
     age: float
     turns: int
@@ -64,6 +66,7 @@ def describe(status: SessionStatus) -> str:
         *_owed(status),
         *([f"- Memory: {status.memory}"] if status.memory else []),
         *([f"- Facts: {status.facts}"] if status.facts else []),
+        *([f"- Agent: {status.agent}"] if status.agent != MAIN_AGENT else []),
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
         f" {count_of(status.events, 'event')}",
         f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.support.home import Home
 from plugins.support.secrets import Secret
 from sessions.events.errors import StorageFailed
+from sessions.events.events import MAIN_AGENT
 from sessions.files.journal_folder import JournalFolder
 from sessions.store.protocols import Blobs, LogReader
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from sessions.postgres.connections import Database
     from sessions.postgres.server_check import ServerReport
 
-SESSIONS, HOME, PLUGINS = "sessions", "home", "plugins/"
-"""The names of the stores in a database: the logs of the sessions, those that are in the home with files, and, with its name
-after this prefix, that of a plugin."""
+SESSIONS, HOME, PLUGINS, AGENTS = "sessions", "home", "plugins/", "agents/"
+"""The names of the stores in a database: the logs of the sessions, those that are in the home with files, and, with their
+names after these prefixes, those of plugins and agents."""
 
 
 def session_logs(home: Home) -> LogReader:
@@ -30,9 +31,14 @@ def session_logs(home: Home) -> LogReader:
     return JournalFolder(home.sessions) if home.database is None else _rows(home.database, SESSIONS)
 
 
-def fact_logs(home: Home) -> LogReader:
-    """Return the store of the facts' log, for reading."""
-    return JournalFolder(home.root) if home.database is None else _rows(home.database, HOME)
+def fact_logs(home: Home, agent: str = MAIN_AGENT) -> LogReader:
+    """Return the store of the log of an agent's facts, for reading."""
+    return JournalFolder(home.of_agent(agent).root) if home.database is None else _rows(home.database, store_of_agent(agent))
+
+
+def store_of_agent(agent: str) -> str:
+    """Return the name of the store of an agent's logs in a database."""
+    return HOME if agent == MAIN_AGENT else f"{AGENTS}{agent}"
 
 
 def plugin_logs(home: Home, plugin: str) -> LogReader:

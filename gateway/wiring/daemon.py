@@ -47,9 +47,10 @@ from gateway.support import instance_address, logs, resource_limits
 from gateway.support.clock import SystemClock
 from gateway.support.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.support.home import Home
-from gateway.wiring.app import Application, ApplicationBuilder, check, log_warning
+from gateway.wiring.app import Application, ApplicationBuilder
 from gateway.wiring.endpoints import LazyMcpServer, console_endpoints, openai_endpoints, shared_routes
 from gateway.wiring.listener import bound_sockets, serve
+from gateway.wiring.running_plugins import check, log_warning
 from gateway.wiring.systemd import Supervisor, passed_socket
 from plugins.api.context import Clock
 from plugins.host.loading import PluginFolder
@@ -215,7 +216,8 @@ class Daemon:
     @contextlib.asynccontextmanager
     async def _background(self, gateway: Application, services: ConnectionServices) -> AsyncIterator[None]:
         """Run the background tasks while the gateway serves."""
-        reloading = ConfigReloader(self.context.settings, check=lambda config: check(config, gateway.plugins.hooks))
+        hooks, home = gateway.plugins.hooks, self.context.home
+        reloading = ConfigReloader(self.context.settings, check=lambda config: check(config, hooks, home))
         tasks = [
             asyncio.create_task(gateway.models.registry.discover_periodically()),
             asyncio.create_task(gateway.knowledge.memory.watch()),
@@ -355,14 +357,15 @@ class Daemon:
     async def _apply(self, config: Config, gateway: Application) -> set[str]:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.models.open_providers(config)
-        await gateway.plugins.commands.prepare(execution_keys(config))
+        await gateway.agents.main.commands.prepare(execution_keys(config))
         channels = await asyncio.to_thread(channel_instances, config, gateway.plugins.hooks, log_warning)
         changed = self.context.settings.offer(config)
         await gateway.plugins.mcp.reconfigure(self.config.mcp)
         await gateway.plugins.channels.reconfigure(channels)
         gateway.models.registry.reconfigure(self.config.agent)
-        if any(key.startswith("memory.") for key in changed):
-            gateway.knowledge.memory.wake()  # the sources or the embedding provider may have changed
+        await gateway.agents.reconfigure()
+        if any(key.startswith(("memory.", "agents.")) for key in changed):
+            gateway.agents.wake_memories()  # the sources or the embedding provider may have changed
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)
         return changed | {f"providers.{name}" for name in reopened}

@@ -47,14 +47,15 @@ from plugins.api.context import Clock
 from plugins.api.tool import Tool
 from plugins.facts.ended_turns import is_remember_command
 from plugins.host.hooks import Hooks
-from sessions.events.events import MessageReceived, Recorded, SessionClosed, TurnEnded
+from sessions.events.events import MAIN_AGENT, MessageReceived, Recorded, SessionClosed, TurnEnded
 from sessions.store.protocols import Blobs
 from sessions.store.recorder import Recorder
 
 
 class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that all conversations share."""
+    """The parts that all conversations of one agent share."""
 
+    agent: str = MAIN_AGENT
     settings: Settings
     clock: Clock
     hooks: Hooks

@@ -12,11 +12,12 @@ import structlog
 
 from gateway.conversations.deletion.deletion_log import finish_removals
 from gateway.support.home import Home
-from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_logs, remove_from_catalog
+from gateway.support.storage import HOME, PLUGINS, SESSIONS, database_at, fact_logs, remove_from_catalog, store_of_agent
 from plugins.support.secrets import Secret
 from sessions.catalog.sqlite_catalog import SqliteCatalog
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.catalog import Catalog, Claims, SoleClaims
@@ -37,6 +38,8 @@ class LogStores:
     facts: Store
     of_plugin: Callable[[str], Store]
     """Returns the store of a plugin's log."""
+    of_agent: Callable[[str], Store]
+    """Returns the store of the log of an agent's facts."""
     claims: Callable[[Catalog], Claims] = SoleClaims
     """Returns the claims of this gateway on conversations."""
     cluster: Cluster | None = None
@@ -66,9 +69,13 @@ async def open_log_stores(
         return
     async with Committer() as committer:
         committer.synced = committed
+        of_home = Journals(home.root, home.quarantine, committer)
         yield LogStores(
             sessions=Journals(home.sessions, home.quarantine, committer),
-            facts=Journals(home.root, home.quarantine, committer),
+            facts=of_home,
+            of_agent=lambda agent: (
+                of_home if agent == MAIN_AGENT else Journals(home.of_agent(agent).root, home.quarantine, committer)
+            ),
             of_plugin=lambda plugin: Journals(home.plugins / plugin, home.quarantine, committer, essential=False),
         )
 
@@ -92,6 +99,7 @@ async def _open_database(
         yield LogStores(
             sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
             facts=PostgresStore(database, HOME, home.quarantine, committer),
+            of_agent=lambda agent: PostgresStore(database, store_of_agent(agent), home.quarantine, committer),
             of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
             claims=SoleClaims if member is None else partial(RowClaims, database, member),
             cluster=member,

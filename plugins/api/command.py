@@ -33,6 +33,18 @@ class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
+class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that the gateway has.
+
+    Attributes:
+        name: Its name.
+        current: It answers in this conversation.
+    """
+
+    name: str
+    current: bool = False
+
+
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     """The message queue of a session: its mode, the number of waiting messages, and the maximum."""
 
@@ -867,8 +879,20 @@ class ConversationView(Protocol):
         """
         ...
 
-    async def start_anew(self) -> str:
-        """Start a new session for this conversation and return its id."""
+    def agents(self) -> Sequence[AgentEntry]:
+        """Return the agents, `main` first. The current one is among them even if it is not configured any more."""
+        ...
+
+    async def start_anew(self, agent: str | None = None) -> str:
+        """Start the next session of this key and return its id.
+
+        Args:
+            agent: The agent of that session and of the following ones; None for the one that the person chose before, or
+                else as the configured routes say.
+
+        Raises:
+            CommandFailed: A newer session was started before, or there is no such agent.
+        """
         ...
 
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""The commands that control the session: `/new` and its alias `/reset`, `/stop`, `/undo`, `/jobs`, `/model`,
+"""The commands that control the session: `/new` and its alias `/reset`, `/agent`, `/stop`, `/undo`, `/jobs`, `/model`,
 `/effort`, `/temperature`, `/queue` and `/verbose`."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from plugins.api.command import CommandFailed, CommandTime, ConversationView, OfferedModels
+from plugins.api.command import AgentEntry, CommandFailed, CommandTime, ConversationView, OfferedModels
 from plugins.commands.markdown import code
 from plugins.support.suggestions import did_you_mean
 
@@ -16,6 +16,9 @@ _NUMBER = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?")
 
 MODELS_LISTED = 30
 """Maximum models listed per provider when several providers are listed."""
+
+AGENTS_LISTED, NAME_CHARACTERS = 8, 64
+"""Maximum agents that an error names, and characters of an unknown name that it repeats."""
 
 MODES = {
     "followup": "each message is answered by its own turn, in order",
@@ -48,6 +51,37 @@ class Reset(New):
     name: ClassVar[str] = "reset"
     usage: ClassVar[str] = "/reset"
     summary: ClassVar[str] = "The same as /new."
+
+
+class Agent:
+    """The `/agent` command, which shows the agents or begins a new session with another one."""
+
+    name: ClassVar[str] = "agent"
+    usage: ClassVar[str] = "/agent [name]"
+    summary: ClassVar[str] = "Show the agents, or start a new session with another one; the old one is kept."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Show the agent of this session and the others, or start a new session with the named one."""
+        agents = conversation.agents()
+        current = next(each.name for each in agents if each.current)
+        if not argument:
+            return _agents_overview(agents, current)
+        if argument == current:
+            raise CommandFailed(f"{argument} answers here already; /new starts a new session with it.")
+        if argument not in {each.name for each in agents}:
+            known = ", ".join(each.name for each in agents[:AGENTS_LISTED])
+            raise CommandFailed(f"There is no agent {argument[:NAME_CHARACTERS]!r}; write /agent and one of {known}.")
+        session = await conversation.start_anew(argument)
+        return f"Started a new session with the agent {code(argument)}: {code(session)}. The old one is kept."
+
+
+def _agents_overview(agents: Sequence[AgentEntry], current: str) -> str:
+    others = [f"- {code(each.name)}" for each in agents if not each.current]
+    if not others:
+        return f"The agent {code(current)} answers here. There are no others; `[agents.NAME]` in the configuration adds one."
+    heading = f"The agent {code(current)} answers here. `/agent NAME` starts a new session with one of these:"
+    return "\n".join([heading, "", *others])
 
 
 class Stop:

@@ -58,6 +58,13 @@ class McpClient:
         """Return the tools that are offered now."""
         return {} if self._opened is None else self._opened[1].tools()
 
+    def tools_of(self, servers: Collection[str]) -> Mapping[str, Tool]:
+        """Return the tools of some servers that are offered now, without those that search and read resources."""
+        if self._opened is None or not servers:
+            return {}
+        found = [self._opened[0].server(name) for name in servers]
+        return {name: tool for server in found if server is not None for name, tool in server.tools.items()}
+
     def problems(self) -> list[str]:
         """Return the present problems as sentences."""
         return [] if self._opened is None else self._opened[0].problems()

@@ -18,6 +18,7 @@ from typing import ClassVar, cast
 import msgspec
 
 from plugins.api.command import (
+    AgentEntry,
     Command,
     CommandFailed,
     CommandHelp,
@@ -402,8 +403,11 @@ class StaticConversation:
     def stop_turn(self) -> bool:
         return self.running
 
-    async def start_anew(self) -> str:
-        self.done.append("anew")
+    def agents(self) -> Sequence[AgentEntry]:
+        return (AgentEntry(name="main", current=True), AgentEntry(name="work"))
+
+    async def start_anew(self, agent: str | None = None) -> str:
+        self.done.append("anew" if agent is None else ("anew", agent))
         return "20261121-031242-aaaaaa"
 
     def title(self) -> str:

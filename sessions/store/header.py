@@ -80,6 +80,15 @@ def read_header(lines: Lines) -> JournalHeader:
     )
 
 
+def read_agent(lines: Lines) -> str:
+    """Return the agent of a session from the first line of its log, which of a fork is its parent's. Blocks; raises
+    InvalidLine."""
+    line = next(lines.forward(START, FIRST_LINE), b"")
+    verify(line, FIRST, 1)
+    opened = decode(line).event
+    return opened.agent if isinstance(opened, SessionOpened) else MAIN_AGENT
+
+
 def _fork(lines: Lines) -> Recorded | None:
     """Return the event that created the fork of this name; None if it is not in a line of an intact chain. A byte search is
     safe, because quotation marks inside a text are escaped."""

@@ -146,7 +146,7 @@ async def test_the_configuration_counts_before_a_paired_address_and_everybody_el
             {"plugins": {"senders": {"lines:*": "owner"}}},
             {"channels": {"lines": {"kind": "lines", "people": {"*": "owner"}}}},
         ):
-            configured.current = load_config(None, environment={}, overrides={"people": BEN, **everybody})
+            configured.offer(load_config(None, environment={}, overrides={"people": BEN, **everybody}))
             assert await known.find("lines", "paired") == Sender("ben")
             assert await known.find("lines", "anybody") == Sender("owner", named=False)
             assert await known.find("lines", "*") == Sender("owner", named=False)
@@ -156,7 +156,7 @@ async def test_a_person_who_is_removed_from_the_configuration_speaks_from_no_add
     configured = settings(people=BEN)
     async with senders(tmp_path, configured) as known:
         await known.admit(await code_for(known, message()), "ben")
-        configured.current = load_config(None, environment={}, overrides={})
+        configured.offer(load_config(None, environment={}, overrides={}))
         assert await known.find("lines", "77") is None
         with pytest.raises(PairingFailed, match="There is no person 'ben'"):
             await known.admit(await code_for(known, message(sender="78")), "ben")

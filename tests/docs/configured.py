@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from gateway.config.agents import NamedAgentKeys
 from gateway.config.documented_keys import documented_keys
 from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
+from gateway.config.routes import RouteKeys
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
 from gateway.config.validation import Seconds, Timezone
@@ -23,9 +25,9 @@ from plugins.support.secrets import Secret
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    named_tables = ("providers", "channels", "people", "mcp", "mcp_access", "prices")
+    named_tables = ("providers", "channels", "people", "mcp", "mcp_access", "prices", "agents", "routes")
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
-    sections["mcp.files"] = ServerKeys
+    sections |= {"mcp.files": ServerKeys, "agents.work": NamedAgentKeys, "routes": RouteKeys}
     deeper = sections
     while deeper:
         deeper = {f"{name}.{inner}": form for name, kind in deeper.items() for inner, form in tables_in(kind).items()}
@@ -71,7 +73,7 @@ def keys_section() -> str:
         row = f"| `{key.name}` | {_cell(value)} | {kind} | {_cell(key.sentence)} |"
         told.setdefault(key.section, []).append(row)
     return "\n".join(
-        f"### `[{re.sub(r'[.](ana|files|editor|home|.openai:gpt-4[.]1.)', '.NAME', section)}]`\n\n"
+        f"### `[{re.sub(r'[.](ana|files|editor|home|work|.openai:gpt-4[.]1.)', '.NAME', section)}]`\n\n"
         + "\n".join(["| key | default | type | description |", "|---|---|---|---|", *rows])
         + "\n"
         for section, rows in told.items()

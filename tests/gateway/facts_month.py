@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway.config.keys import AgentKeys, load_config
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_distillation import FactDistillation
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests

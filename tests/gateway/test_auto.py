@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.keys import AgentKeys
+from gateway.config.agents import AgentKeys
 from gateway.models.registry import ModelRegistry
 from gateway.support.errors import ModelUnknown
 from plugins.api.chat import ChatProvider

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
-from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import CompactionKeys, FlushKeys
 from gateway.conversations.context.compacting import NothingToCompact, RevertRefused
 from gateway.conversations.context.conversation_config import compaction_rules
 from plugins.api.chat import ChatRequest, StreamPart

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
-from gateway.config.keys import AgentKeys
+from gateway.config.agents import AgentKeys
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry

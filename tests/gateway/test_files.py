@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.stage import Answer, Model, Stage, breaks, says
-from gateway.config.keys import AgentKeys
+from gateway.config.agents import AgentKeys
 from gateway.conversations.context.request_attachments import AttachmentRenderer, ConversationFiles
 from gateway.models.registry import ModelRegistry
 from plugins.api.chat import ChatRequest, StreamPart

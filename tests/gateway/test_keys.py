@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.config.keys import AgentKeys, CompactionKeys, load_config
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import CompactionKeys, load_config
 from gateway.conversations.context.conversation_config import compaction_rules
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home as GatewayHome

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from benchmarks.stage import Answer, Model, breaks, hangs_after, says
-from gateway.config.keys import AgentKeys, load_config
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import load_config
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.metrics.counters import Counters

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from benchmarks.stage import Model, Stage, says
-from gateway.config.keys import AgentKeys
+from gateway.config.agents import AgentKeys
 from gateway.conversations.channels.reply_delivery import ReplyDelivery
 from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.routing import switchboard

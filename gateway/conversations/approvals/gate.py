@@ -207,7 +207,7 @@ class ApprovalGate:
             transcript = self._recorder.transcript
             await self._rules.add(
                 tool=asked.tool,
-                agent="main",
+                agent=transcript.agent,
                 person=transcript.person,
                 pattern=asked.pattern,
                 session=transcript.session,

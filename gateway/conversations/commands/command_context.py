@@ -19,7 +19,7 @@ from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.commands.undo import UNCERTAIN, TurnChanges, changes_of, told_to_the_model
 from gateway.conversations.context.session_models import TEMPERATURE
 from gateway.conversations.context.session_settings import QUEUE, VERBOSE
-from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.schedules.recurrence import zone_named
 from gateway.conversations.turn.inbox import WaitingCommand
@@ -31,6 +31,7 @@ from gateway.support.errors import GatewayError
 from gateway.support.printable import one_line
 from gateway.support.session_status import SessionStatus, describe, span
 from plugins.api.command import (
+    AgentEntry,
     CommandFailed,
     CommandHelp,
     CompactionEntry,
@@ -50,6 +51,7 @@ from plugins.support.errors import ToolFailed
 from plugins.support.workspace import OWNER
 from sessions.events.codec import decode
 from sessions.events.events import (
+    MAIN_AGENT,
     ChangesUndone,
     CommandAnswered,
     ContextCompacted,
@@ -69,6 +71,9 @@ from sessions.state.transcript import Transcript
 HISTORY_BYTES = 2 * 1024 * 1024
 """Bytes of the journal that `/history` reads backwards at most."""
 
+
+NAMED_CHARACTERS = 64
+"""Maximum characters of an unknown name that an answer repeats."""
 
 UNDO_PAGE = 256
 """Events that `/undo` reads at a time, back to the start of the last turn."""
@@ -104,6 +109,7 @@ class CommandContext(MemoryView):
             settings=services.settings,
             senders=services.senders,
             proposals=services.proposals,
+            agent=self._transcript.agent,
         )
 
     @property
@@ -144,6 +150,7 @@ class CommandContext(MemoryView):
                 model=model,
                 answers=name,
                 key=self.key,
+                agent=transcript.agent,
                 session=self.session,
                 age=time_since(transcript.opened_at, services.clock),
                 turns=transcript.turn,
@@ -414,9 +421,18 @@ class CommandContext(MemoryView):
     async def delete(self, *, facts: bool) -> None:
         self._chat.others.delete_when_idle(self._chat, facts=facts)
 
-    async def start_anew(self) -> str:
+    def agents(self) -> Sequence[AgentEntry]:
+        current = self._transcript.agent
+        names = dict.fromkeys((MAIN_AGENT, *self._services.settings.current.agents, current))
+        return [AgentEntry(name=name, current=name == current) for name in names]
+
+    async def start_anew(self, agent: str | None = None) -> str:
+        chat = self._chat
+        choice = chat.next_agent(self._waiting.message) if agent is None else AgentChoice(agent=agent, by_person=True)
+        if choice.agent not in (MAIN_AGENT, *self._services.settings.current.agents):
+            raise CommandFailed(f"There is no agent {one_line(choice.agent, NAMED_CHARACTERS)!r}.")
         with as_command_failure():
-            successor = await self._chat.start_anew(self._conversation, self._waiting.seq)
+            successor = await chat.start_anew(self._conversation, self._waiting.seq, choice)
         self._services.command_source.end_session(self.session)
         return successor
 

@@ -36,7 +36,7 @@ from gateway.conversations.schedules.schedules import (
 )
 from plugins.api.command import ScheduleEntry, ScheduleOptions
 from plugins.support.workspace import OWNER
-from sessions.events.events import MessageReceived
+from sessions.events.events import MAIN_AGENT, MessageReceived
 
 SHOWN_TIMES = 5
 """The next times of a schedule that are shown."""
@@ -68,6 +68,7 @@ class PersonsSchedules:
         settings: Settings,
         senders: Senders,
         proposals: RuleProposals,
+        agent: str = MAIN_AGENT,
     ) -> None:
         self._schedules = schedules
         self._message = message
@@ -76,6 +77,7 @@ class PersonsSchedules:
         self._settings = settings
         self._senders = senders
         self._proposals = proposals
+        self._agent = agent
 
     @property
     def zone(self) -> str:
@@ -175,6 +177,7 @@ class PersonsSchedules:
             reply_to=place.reply_to,
             thread=place.thread,
             message=message.id,
+            agent=self._agent,
         )
         return msgspec.structs.replace(wanted, within=parse_window(options.within)) if options.within else wanted
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import msgspec
 
-from gateway.config.keys import AgentKeys, CompactionKeys, Config
+from gateway.config.agents import AgentKeys
+from gateway.config.keys import CompactionKeys, Config
 from gateway.config.settings import Settings
 from plugins.api.context import Clock
 from plugins.policies.languages.prompts import language

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from sessions.events.events import MAIN_AGENT
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.protocols import LogReader, Store
 from sessions.store.rewriting import rechained
@@ -27,8 +28,8 @@ class DeletedJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="session_deleted"):
-    """A conversation of a `person` is to be deleted, as requested `by` somebody: its sessions, the attachments named there,
-    and, if `facts` is True, the facts that came from it alone."""
+    """A conversation of a `person` with `agents` is to be deleted, as requested `by` somebody: its sessions, the attachments
+    named there, and, if `facts` is True, the facts that came from it alone."""
 
     deletion: str
     person: str
@@ -36,6 +37,7 @@ class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     sessions: tuple[DeletedJournal, ...]
     attachments: tuple[str, ...] = ()
     facts: bool = False
+    agents: tuple[str, ...] = (MAIN_AGENT,)
 
     @property
     def ids(self) -> tuple[str, ...]:

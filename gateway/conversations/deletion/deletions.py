@@ -81,8 +81,8 @@ class Deletions:
         root: The store of the deletions' log.
         catalog: The catalog of the sessions.
         attachments: The attachments.
-        memory: The memory, whose index has texts of the sessions.
-        facts: The facts, some of which come from sessions.
+        knowledge: Returns the memory of an agent, whose index has texts of the sessions, and its facts, some of which come
+            from sessions.
         search: The search, whose index has the messages of the sessions.
         scheduled: Returns the number of schedules in a person's conversation with a key; may raise Busy.
         note_in_backups: Writes the log beside the backups, and returns what they have, as sentences. Blocks; may raise
@@ -97,8 +97,7 @@ class Deletions:
         catalog: Catalog,
         *,
         attachments: Blobs,
-        memory: Memory,
-        facts: Facts,
+        knowledge: Callable[[str], Awaitable[tuple[Memory, Facts]]],
         search: ConversationSearch,
         scheduled: Callable[[str, str], Awaitable[int]],
         note_in_backups: Callable[[], tuple[str, ...]],
@@ -107,8 +106,7 @@ class Deletions:
         self._store = store
         self._catalog = catalog
         self._attachments = attachments
-        self._memory = memory
-        self._facts = facts
+        self._knowledge = knowledge
         self._search = search
         self._scheduled = scheduled
         self._note_in_backups = note_in_backups
@@ -135,6 +133,7 @@ class Deletions:
         person, sessions = rows[0].person, [row.session for row in rows]
         plan = partial(planned_deletion, self._store, sessions, person=person, by=by, facts=facts)
         event, findings = await asyncio.to_thread(plan)
+        event = msgspec.structs.replace(event, agents=tuple(sorted({row.agent for row in rows})))
         remains = _remains(findings, await self._catalog.every(person), rows) + await self._schedules(person, rows[0].key)
         await (await self._log.writer()).append_durable(event)
         log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
@@ -155,10 +154,11 @@ class Deletions:
                 self._attachments.release, event.person, event.attachments, self._store, others
             )
             documents = [document_of(session) for session in event.ids]
-            chunks = await self._memory.purge(documents)
+            known = [await self._knowledge(agent) for agent in event.agents]
+            chunks = sum([await memory.purge(documents) for memory, _ in known])
             await self._search.remove(event.ids)
             citing = await asyncio.to_thread(sessions_citing, self._store, others, documents)
-            facts = await self._forget_facts(event, remains)
+            facts = sum([await _forget_facts(each, event, remains) for _, each in known])
         except (SessionsError, OSError, IndexUnusable, FactsError, SearchUnavailable) as error:
             self._unfinished += 1
             log.error("deletion_not_finished", deletion=event.deletion, reason=sentence_of(error))
@@ -168,7 +168,7 @@ class Deletions:
             return DeletedConversation(removed=begun.removed(), remains=tuple(remains))
         if citing:
             remains.append(f"Passages of it that the memory found for {_counted(citing, 'other session')}.")
-        if not self._memory.erases:
+        if not all(memory.erases for memory, _ in known):
             remains.append("The backend of the memory decides when removed texts leave its files.")
         await (await self._log.writer()).append_durable(DeletionFinished(deletion=event.deletion))
         remains += await self.in_copies()
@@ -221,23 +221,24 @@ class Deletions:
                 return (f"{_counted(count, 'schedule')} with messages for it; `/schedule` lists them.",)
         return ()
 
-    async def _forget_facts(self, event: SessionDeleted, remains: list[str]) -> int:
-        """Forget the facts that came from the sessions if that was requested, except pinned ones; return their number."""
-        if self._facts.is_empty:
-            return 0
-        facts = (await self._facts.book()).facts.values()
-        own = [fact for fact in facts if fact.origin is not None and fact.origin.session in event.ids]
-        forgotten = 0
-        for fact in own if event.facts else ():
-            if not fact.pinned:
-                with suppress(NoSuchFact):  # forgotten with another one
-                    await self._facts.forget(fact.id, event.by, owner=None)
-                forgotten += 1
-        if kept := len(own) - forgotten:
-            remains.append(f"{_counted(kept, 'fact')} that came from it; `/memory` lists them.")
-        if forgotten:
-            remains.append("The log of the facts keeps the history of those that were forgotten.")
-        return forgotten
+
+async def _forget_facts(known: Facts, event: SessionDeleted, remains: list[str]) -> int:
+    """Forget the facts that came from the sessions if that was requested, except pinned ones; return their number."""
+    if known.is_empty:
+        return 0
+    facts = (await known.book()).facts.values()
+    own = [fact for fact in facts if fact.origin is not None and fact.origin.session in event.ids]
+    forgotten = 0
+    for fact in own if event.facts else ():
+        if not fact.pinned:
+            with suppress(NoSuchFact):  # forgotten with another one
+                await known.forget(fact.id, event.by, owner=None)
+            forgotten += 1
+    if kept := len(own) - forgotten:
+        remains.append(f"{_counted(kept, 'fact')} that came from it; `/memory` lists them.")
+    if forgotten:
+        remains.append("The log of the facts keeps the history of those that were forgotten.")
+    return forgotten
 
 
 def _remains(findings: JournalFindings, every: Sequence[SessionRow], deleted: Sequence[SessionRow]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from gateway.conversations.search.conversation_search import ConversationSearch
@@ -13,21 +13,25 @@ from plugins.memory.sources.transcripts import document_of
 
 
 class OpenIndexes:
-    """The indexes of a running gateway."""
+    """The indexes of a running gateway. `memories` opens and returns those of all agents."""
 
-    def __init__(self, memory: Memory, search: ConversationSearch) -> None:
-        self._memory = memory
+    def __init__(self, memories: Callable[[], Awaitable[Sequence[Memory]]], search: ConversationSearch) -> None:
+        self._memories = memories
         self._search = search
+        self._erase = True
 
     async def purge(self, sessions: Sequence[str], notes: Sequence[str]) -> None:
         """Purge the indexes, which then read the sessions and notes again. Raises IndexUnusable, SearchUnavailable."""
-        await self._memory.purge([*(document_of(session) for session in sessions), *notes])
+        documents = [*(document_of(session) for session in sessions), *notes]
+        for memory in await self._memories():
+            await memory.purge(documents)
+            self._erase = self._erase and memory.erases
         await self._search.remove(sessions)
 
     @property
     def remains(self) -> tuple[str, ...]:
         """What the indexes may keep, as sentences."""
-        return () if self._memory.erases else ("The backend of the memory decides when erased texts leave its files.",)
+        return () if self._erase else ("The backend of the memory decides when erased texts leave its files.",)
 
 
 class ClosedIndexes:

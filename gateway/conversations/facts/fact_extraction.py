@@ -39,6 +39,7 @@ from plugins.support.errors import (
 )
 from sessions.events.codec import InvalidLine, decode, replace_surrogates
 from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 from sessions.store.catalog import SessionRow
 from sessions.store.log_writer import stamp
 from sessions.store.protocols import LogReader
@@ -91,7 +92,7 @@ class Rows(Protocol):
 
 
 class FactExtraction:
-    """The extraction for a home. `logs` are those of the sessions."""
+    """The extraction for an agent. `logs` and `rows` are those of the sessions of all agents."""
 
     def __init__(
         self,
@@ -99,12 +100,14 @@ class FactExtraction:
         logs: LogReader,
         rows: Rows,
         *,
+        agent: str = MAIN_AGENT,
         settings: Settings,
         models: ModelRegistry,
         caller: ModelCaller,
         clock: Clock,
     ) -> None:
         self._facts = facts
+        self._agent = agent
         self._logs = logs
         self._rows = rows
         self._settings = settings
@@ -143,7 +146,8 @@ class FactExtraction:
     async def run(self) -> None:
         """Process due sessions and distillations until cancelled."""
         for row in await self._rows.changed_since(stamp(self._clock.now() - STARTUP_AGE)):
-            self.on_event(row.session)
+            if row.agent == self._agent:
+                self.on_event(row.session)
         check = self._clock.monotonic() + self._keys.quiet_seconds
         while True:
             await self._wait(check)

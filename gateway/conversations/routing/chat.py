@@ -12,13 +12,14 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.config.routes import RouteAddress, agent_of
 from gateway.config.settings import Settings
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import ListedConversation
 from gateway.protocol.slash_commands import TypedCommand
 from gateway.support.errors import Busy, Conflict, DamagedSession
 from sessions.events.errors import JournalDamaged, StorageFailed
-from sessions.events.events import MessageReceived, MessageWithdrawn, Succession
+from sessions.events.events import MAIN_AGENT, MessageReceived, MessageWithdrawn, SettingChanged, Succession
 from sessions.store.catalog import Catalog, Claim
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -40,12 +41,27 @@ COMMANDS_WAITING = 100
 """Maximum commands that wait for an answer at once."""
 
 
+AGENT = "agent"
+"""The setting of a conversation whose person has chosen the agent of its next sessions."""
+
+
 class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The position of a message in its journal. Acknowledge the message only after `Chat.until_durable` has returned."""
 
     session: str
     seq: int
     duplicate: bool
+
+
+class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent of a new session. If a person has chosen it, it answers in the following sessions of the key, too."""
+
+    agent: str
+    by_person: bool = False
+
+    def events(self, person: str) -> tuple[SettingChanged, ...]:
+        """Return the events that record the choice in the new session."""
+        return (SettingChanged(name=AGENT, value=self.agent, by=person),) if self.by_person else ()
 
 
 class Conversations(Protocol):
@@ -70,7 +86,8 @@ class Chat:
         catalog: The catalog of all sessions.
         settings: The configuration in force.
         others: All conversations, for commands about them.
-        begin: Begins a session of this key, optionally as the successor of another, and returns its running conversation.
+        begin: Begins a session of this key with an agent, optionally as the successor of another, and returns its running
+            conversation.
     """
 
     def __init__(
@@ -81,7 +98,7 @@ class Chat:
         store: Store,
         catalog: Catalog,
         settings: Settings,
-        begin: Callable[[Chat, Succession | None], Awaitable[Conversation]],
+        begin: Callable[[Chat, Succession | None, AgentChoice], Awaitable[Conversation]],
         others: Conversations,
     ) -> None:
         self.claim = claim
@@ -169,8 +186,9 @@ class Chat:
         while self._held is not None:
             await asyncio.shield(self._held)
         opens = typed is not None and typed.opens_session
-        if opens and self.damaged is not None and self.receipts.find(message.id) is None:
-            return await self._replace_damaged(self.damaged, message, typed)
+        damaged = self.damaged is not None and self.receipts.find(message.id) is None
+        if damaged and typed is not None and typed.always_opens_session:
+            return await self._replace_damaged(message, typed)
         if receipt := self.receipts.find(message.id):
             return self._repeated(message, receipt)
         if self.damaged is not None:
@@ -256,12 +274,26 @@ class Chat:
             self._held.set_result(None)
         self._held = None
 
-    async def start_anew(self, old: Conversation, seq: int) -> str:
+    def next_agent(self, message: MessageReceived) -> AgentChoice:
+        """Return the agent of a session that begins with a message: the one that the person chose, or else as routes say."""
+        config = self._settings.current
+        chosen = self.current.recorder.transcript.settings.get(AGENT) if self.current is not None else None
+        if chosen is not None and (chosen == MAIN_AGENT or chosen in config.agents):
+            return AgentChoice(agent=chosen, by_person=True)
+        address = RouteAddress(
+            channel=message.channel,
+            person=self.person,
+            chat=message.reply_to,
+            sender=message.client if message.reply_to else "",
+        )
+        return AgentChoice(agent=agent_of(config, address))
+
+    async def start_anew(self, old: Conversation, seq: int, choice: AgentChoice) -> str:
         """Begin the key's next session and return its id. `seq` is that of the `/new` in `old`."""
         if old is not self.current:
             raise Conflict("A newer session has already been started.")
         try:
-            self.current = await self._begin(self, Succession(session=old.session, seq=seq))
+            self.current = await self._begin(self, Succession(session=old.session, seq=seq), choice)
         finally:
             self.release()
         self.earlier[old.session] = old
@@ -269,14 +301,13 @@ class Chat:
         self.notify()
         return self.current.session
 
-    async def _replace_damaged(
-        self, damaged: JournalDamaged, message: MessageReceived, typed: TypedCommand | None
-    ) -> AcceptedMessage:
+    async def _replace_damaged(self, message: MessageReceived, typed: TypedCommand) -> AcceptedMessage:
         """Begin a new session after a damaged one. Its journal also records the `/new`."""
+        assert self.damaged is not None
         self.hold()
         try:
-            succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
-            self.current = current = await self._begin(self, succeeds)
+            succeeds = Succession(session=self.damaged_session, seq=self.damaged.good_seq)
+            self.current = current = await self._begin(self, succeeds, self.next_agent(message))
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
             accepted = self._append(current, message, typed)

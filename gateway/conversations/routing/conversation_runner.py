@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
 import msgspec
 import structlog
 
-from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import error_fields, sentence_of
@@ -47,6 +47,7 @@ class ConversationRunner:
         catalog: The catalog of all sessions.
         clock: The clock.
         build: Returns a new conversation of a chat that writes with a recorder.
+        prepare: Opens an agent before a conversation of it is built. May raise StorageFailed.
         ended: Called after a conversation has ended and is closed, with the error that ended it, if any.
     """
 
@@ -57,11 +58,13 @@ class ConversationRunner:
         clock: Clock,
         *,
         build: Callable[[Chat, Recorder], Conversation],
+        prepare: Callable[[str], Awaitable[None]],
         ended: Callable[[Chat, Conversation, BaseException | None], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._build = build
+        self._prepare = prepare
         self._ended = ended
         self._catalog_writer = CatalogWriter(catalog)
         self._running: dict[str, _Running] = {}
@@ -75,8 +78,9 @@ class ConversationRunner:
         """Return True if the conversation of a session runs or is being closed."""
         return session in self._running
 
-    async def begin(self, chat: Chat, succeeds: Succession | None) -> Conversation:
+    async def begin(self, chat: Chat, succeeds: Succession | None, choice: AgentChoice) -> Conversation:
         """Create a durable journal for a new session of a chat, and run its conversation."""
+        await self._prepare(choice.agent)
         session = new_session_id(self._clock.now())
         recorder = self._recorder(await self._store.create(session), START, Transcript())
         known = chat.current.recorder.transcript.counts.models if chat.current else {}
@@ -86,10 +90,11 @@ class ConversationRunner:
             key=chat.key,
             person=chat.person,
             succeeds=succeeds,
+            agent=choice.agent,
             calibrations={name: tuple(round(factor, 4) for factor in each.factors) for name, each in known.items()},
         )
         former = chat.current.recorder.transcript if chat.current else Transcript()
-        events = (opened, *_carried_over(former, chat.person))
+        events = (opened, *_carried_over(former, chat.person), *choice.events(chat.person))
         try:
             for event in events:
                 recorder.append(event, urgent=event is events[-1])
@@ -105,7 +110,13 @@ class ConversationRunner:
         self._catalog_writer.put(recorder)
         return self._run(chat, recorder)
 
-    def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
+    async def resume(self, chat: Chat, log: Log, position: Position, transcript: Transcript) -> Conversation:
+        """Run the conversation of an existing journal."""
+        try:
+            await self._prepare(transcript.agent)
+        except BaseException:
+            await log.close()
+            raise
         return self._run(chat, self._recorder(log, position, transcript))
 
     async def stop(self, session: str) -> None:

@@ -7,7 +7,7 @@ as after a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -15,12 +15,13 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
+from gateway.config.routes import RouteAddress, agent_of
 from gateway.config.settings import Settings
 from gateway.conversations.deletion.deletion_log import ErasureOrdered
 from gateway.conversations.deletion.deletions import DeletedConversation, Deletions
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, ErasurePlan, Erasures, combined
-from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.chat import AgentChoice, Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.conversation_list import (
     ListedConversation,
@@ -34,7 +35,7 @@ from gateway.support.errors import Conflict, OwnedElsewhere
 from plugins.api.context import Clock
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed, UnknownSession
 from sessions.events.events import Succession
-from sessions.store.catalog import Catalog, Claim, Claims, Elsewhere, Name, SessionRow, listed_fields, portions
+from sessions.store.catalog import WEBSOCKET, Catalog, Claim, Claims, Elsewhere, Name, SessionRow, listed_fields, portions
 from sessions.store.fork import Fork
 from sessions.store.protocols import Store
 from sessions.store.reading import StoredLog
@@ -66,6 +67,10 @@ class SwitchboardLoad(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int
 
 
+async def _do_nothing(agent: str) -> None:
+    """Open no agent."""
+
+
 class Switchboard:
     """All chats of the gateway. Use as an async context manager: leaving it stops and closes every conversation."""
 
@@ -76,6 +81,7 @@ class Switchboard:
         catalog: Catalog,
         claims: Claims,
         build: Callable[[Chat, Recorder], Conversation],
+        prepare: Callable[[str], Awaitable[None]] = _do_nothing,
         clock: Clock,
         settings: Settings,
         deletions: Deletions,
@@ -89,7 +95,7 @@ class Switchboard:
         self._erasures = erasures
         self._deletion_watchers: set[DeletionWatcher] = set()
         self._clock = clock
-        self._runner = ConversationRunner(store, catalog, clock, build=build, ended=self._ended)
+        self._runner = ConversationRunner(store, catalog, clock, build=build, prepare=prepare, ended=self._ended)
         self._forks = Forks(catalog, store, clock)
         self._chats: dict[Name, Chat] = {}
         self._locks = WeakValueDictionary[Name, asyncio.Lock]()
@@ -135,10 +141,20 @@ class Switchboard:
 
     # --- chats --------------------------------------------------------------------------------------------------------
 
-    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
+    async def chat(
+        self, person: str, key: str, *, create: bool, channel: str = WEBSOCKET, chat_id: str = "", sender: str = ""
+    ) -> Chat | None:
         """Return a person's chat, opened from its journal if it is not in memory.
 
         Without `create`, the result is None for an unknown key. Raises StorageFailed.
+
+        Args:
+            person: The person.
+            key: The person's name for the conversation.
+            create: Begin a session if there is none.
+            channel: Where the message came from, by which the agent of a new session is chosen.
+            chat_id: The channel's own name of the chat.
+            sender: The channel's own name of the sender.
         """
         name = (person, key)
         # Looked up again after each wait: the chat may have been unloaded meanwhile.
@@ -146,7 +162,8 @@ class Switchboard:
             if not create and await self._catalog.current(person, key) is None:
                 return None
             # Shielded: if this caller is cancelled, others may still be waiting for the same chat.
-            await asyncio.shield(self._spawn(self._restore(name)))
+            address = RouteAddress(channel=channel, person=person, chat=chat_id, sender=sender)
+            await asyncio.shield(self._spawn(self._restore(name, address)))
         chat.last_activity = self._clock.monotonic()
         return chat
 
@@ -440,7 +457,7 @@ class Switchboard:
         transcript = recorder.durable_transcript
         return msgspec.structs.replace(row, head=recorder.durable, at=transcript.at, **listed_fields(transcript))
 
-    async def _restore(self, name: Name) -> Chat:
+    async def _restore(self, name: Name, address: RouteAddress | None = None) -> Chat:
         """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
         async with self._lock(name):
             chat = self._chats.get(name)
@@ -448,16 +465,21 @@ class Switchboard:
                 chat = self._chats[name] = await self._new_chat(name)
             row = await self._catalog.current(*name)
             if row is None:
-                chat.current = await self._runner.begin(chat, None)
+                chat.current = await self._runner.begin(chat, None, self._routed(name, address))
             elif row.closed and not chat.is_open:
                 # The journal of its successor was lost, and the operator has accepted the loss.
-                chat.current = await self._runner.begin(chat, Succession(session=row.session, seq=row.head))
+                succeeds = Succession(session=row.session, seq=row.head)
+                chat.current = await self._runner.begin(chat, succeeds, self._routed(name, address))
             else:
                 if not chat.is_open:
                     await self._open_current(chat, row)
                 await self._finish_older(chat, row)
             chat.notify()
             return chat
+
+    def _routed(self, name: Name, address: RouteAddress | None) -> AgentChoice:
+        address = address or RouteAddress(channel=WEBSOCKET, person=name[0])
+        return AgentChoice(agent=agent_of(self._settings.current, address))
 
     async def _new_chat(self, name: Name) -> Chat:
         claim = await self._claim(name)
@@ -518,7 +540,7 @@ class Switchboard:
         if not self._claims.holds(chat.claim):
             await opened.log.close()
             self._check_claim(chat.claim)
-        conversation = self._runner.resume(chat, opened.log, opened.position, opened.transcript)
+        conversation = await self._runner.resume(chat, opened.log, opened.position, opened.transcript)
         if successor is not None:
             conversation.retire(successor.seq)
         if not opened.verified:

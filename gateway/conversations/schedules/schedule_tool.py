@@ -153,7 +153,7 @@ class ScheduleTool:
         """Return a schedule of the person, in a group one of this group. Raises ScheduleRefused."""
         found = await self._schedules.find(call.person, id_)
         if not _shows(found, call):
-            raise ScheduleRefused("This schedule was not set in this group.")
+            raise ScheduleRefused("This schedule was not set by this assistant, or not in this group.")
         return found
 
     def _wanted(self, asked: ScheduleArguments, call: ToolContext) -> ScheduleSet:
@@ -181,6 +181,7 @@ class ScheduleTool:
             reply_to=call.reply_to,
             thread=call.thread,
             message=call.call,
+            agent=call.agent,
         )
 
     def _zone(self, asked: ScheduleArguments, call: ToolContext) -> str:
@@ -222,7 +223,7 @@ class ScheduleTools:
 
 
 def _shows(schedule: Schedule, call: ToolContext) -> bool:
-    return not call.group or schedule.made.key == call.chat
+    return schedule.made.agent == call.agent and (not call.group or schedule.made.key == call.chat)
 
 
 def _zone_of(rule: Rule, zone: str) -> str:

@@ -17,6 +17,7 @@ from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, 
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from gateway.support.session_status import span
 from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.log_writer import LogWriter, stamp
@@ -58,7 +59,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     The answer goes to `channel`, `chat`, `reply_to` and `thread`, which are as in `message_received`. Of missed occurrences
     the newest is handed over late with the policy `once`, up to `within` seconds. `client` set it. A `reminder` is a note to
     the person and not a task for the model, and is never too late. `message` is the id of the command's message, which a
-    crash may make the gateway run again; empty for other requests.
+    crash may make the gateway run again; empty for other requests. Only the models of `agent` are told of the schedule.
     """
 
     schedule: str
@@ -75,6 +76,7 @@ class ScheduleSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reply_to: str = ""
     thread: str = ""
     message: str = ""
+    agent: str = MAIN_AGENT
 
 
 class ScheduleRemoved(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="schedule_removed"):

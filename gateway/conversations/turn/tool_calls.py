@@ -4,7 +4,7 @@ log."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import sha256
 from typing import Literal, TypeAlias
@@ -25,7 +25,7 @@ from plugins.support.untrusted import is_own_object
 from plugins.tools.web.provenance import is_named
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
-from sessions.events.events import ChangedFile, Outcome, PluginFailed, ToolCalled, ToolReturned
+from sessions.events.events import MAIN_AGENT, ChangedFile, Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.events.messages import Attachment
 from sessions.state.transcript import OpenCall, open_turn
 from sessions.state.truncation import head_and_tail
@@ -132,6 +132,7 @@ class ToolCalls:
             turn=ordinal,
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
             group=turn.group,
+            agent=transcript.agent,
             channel=turn.reply_to.channel if turn.reply_to is not None else "",
             chat=transcript.key,
             reply_to=turn.reply_to.chat if turn.reply_to is not None else "",
@@ -257,15 +258,23 @@ class ToolCalls:
 class OfferedTools(Mapping[str, Tool]):
     """The tools of plugins and of sources by name, as far as `agent.workspace_access` and the approval rules allow them now:
     a newly allowed tool is offered from the next turn on, a newly forbidden one is refused at once. If two tools have the
-    same name, the plugin's or the first source's counts."""
+    same name, the plugin's or the first source's counts. `offers` returns True for the tools that `agent` may have at all.
+    """
 
     def __init__(
-        self, tools: Mapping[str, Tool], settings: Settings, sources: Sequence[ToolSource] = (), *, agent: str = "main"
+        self,
+        tools: Mapping[str, Tool],
+        settings: Settings,
+        sources: Sequence[ToolSource] = (),
+        *,
+        agent: str = MAIN_AGENT,
+        offers: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._tools = tools
         self._settings = settings
         self._sources = sources
         self._agent = agent
+        self._offers = offers
 
     def __getitem__(self, name: str) -> Tool:
         if self._is_withheld(name):
@@ -288,7 +297,9 @@ class OfferedTools(Mapping[str, Tool]):
 
     def _is_withheld(self, name: str) -> bool:
         current = self._settings.current
-        return name in _WITHHELD[current.agent.workspace_access] or is_withheld(current.approvals, name, self._agent)
+        if name in _WITHHELD[current.agent.workspace_access] or not self._offers(name):
+            return True
+        return is_withheld(current.approvals, name, self._agent)
 
 
 async def _output_or_error(tool: Tool, arguments: dict[str, object], context: ToolContext) -> ToolOutput | BaseException:

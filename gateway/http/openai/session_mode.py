@@ -97,7 +97,7 @@ class SessionMode:
         if not _KEY.fullmatch(key):
             raise bad_request(f"{SESSION} must be {KEY_RULE}.")
         id_ = self._id(person, key, message, headers)
-        chat = await self._switchboard.chat(person, key, create=True)
+        chat = await self._switchboard.chat(person, key, create=True, channel=CHANNEL)
         assert chat is not None
         await self._check_model(model, chat)
         sent = [SentAttachment(data=content) for content in message.pictures]
