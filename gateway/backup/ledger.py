@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.conversations.deletion.deletion_log import DELETIONS, Deletion, SessionDeleted
+from gateway.conversations.deletion.deletion_log import DELETIONS, Deletion, ErasureOrdered, SessionDeleted
 from gateway.support.home import Home
 from gateway.support.storage import journals_in
 from sessions.events.codec import encode_line
@@ -39,11 +39,18 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     last: Position = START
 
 
-def apply_ledgers(home: Home, paths: Iterable[Path]) -> int:
-    """Remove from a home that nobody uses what its own log of deletions, or one of `paths`, says was removed.
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of deletions that were applied, and the erasures that are to be carried out again."""
+
+    deletions: int
+    erasures: tuple[ErasureOrdered, ...]
+
+
+def apply_ledgers(home: Home, paths: Iterable[Path]) -> Applied:
+    """Remove from a home that nobody uses what its own log of deletions, or one of `paths`, says was deleted.
 
     What is derived from it, and what the removal of files does not reach, is removed by the next start before it serves.
-    Returns the number of deletions that were applied. Raises OSError, SessionsError.
+    Raises OSError, SessionsError.
     """
     ledgers = [_read(path) for path in (home.deletions, *paths)]
     newest = max(ledgers, key=_length)
@@ -51,7 +58,8 @@ def apply_ledgers(home: Home, paths: Iterable[Path]) -> int:
     applied = [each for each in deleted.values() if _remove(home, each)]
     if newest.content:
         replace_file(home.deletions, newest.content + _again(newest.last, applied))
-    return len(applied)
+    orders = {each.erasure: each for ledger in ledgers for each in ledger.events if isinstance(each, ErasureOrdered)}
+    return Applied(deletions=len(applied), erasures=tuple(orders.values()))
 
 
 def _length(ledger: Ledger) -> int:

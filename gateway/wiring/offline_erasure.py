@@ -40,11 +40,6 @@ class OfflineErasures:
         await record_end(self._log, order)
         return erased
 
-    async def finish(self, orders: Sequence[ErasureOrdered]) -> None:
-        """Carry out orders again, for example in a home that was restored."""
-        for order in orders:
-            await self.carry_out(order)
-
 
 @asynccontextmanager
 async def open_erasures(home: Home, workspaces: Sequence[Path]) -> AsyncIterator[OfflineErasures]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from gateway.conversations.notes.day_notes import as_section, digest_of
 from gateway.support.home import Home
@@ -49,6 +50,7 @@ from sessions.events.events import (
 from sessions.events.messages import Attachment
 from sessions.store.reading import StoredLog
 from tests.gateway.gateways import TOKEN, Frame, gateway
+from tests.waiting import until
 
 MAIN, FORK, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-100000-cccccc"
 CANARY = "canary"
@@ -337,5 +339,93 @@ async def test_a_running_gateway_erases_a_message_everywhere(tmp_path: Path) -> 
                 assert CANARY not in await response.text()
         await client.chat("And now?")
         assert places(home.root) == set()
+    assert places(home.root) == set()
+    check_rest(home)
+
+
+async def test_a_backup_from_before_is_restored_without_what_was_erased(tmp_path: Path) -> None:
+    home = await a_home(tmp_path / "home")
+    for target in ("one", "two"):
+        done = await asyncio.to_thread(exuvia, "backup", tmp_path / target, "--home", home.root)
+        assert done.returncode == 0, done.stderr
+    erased = await asyncio.to_thread(
+        exuvia, "erase", "message", "main", str(MESSAGE), "--home", home.root, "--yes", "--json"
+    )
+    assert erased.returncode == 0, erased.stderr
+    assert [str(tmp_path / "one") in each for each in json.loads(erased.stdout)["remains"]] == [True, False, False]
+    assert places(tmp_path / "one")
+    restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "one", "--home", tmp_path / "again")
+    assert restored.returncode == 0, restored.stderr
+    assert b" 1 erasures and deletions were applied again" in restored.stdout
+    assert places(tmp_path / "again") == set()
+    check_rest(Home(tmp_path / "again"))
+    (tmp_path / "two/erased.jsonl").unlink()  # as if it had been kept elsewhere
+    ledger = home.deletions
+    restored = await asyncio.to_thread(exuvia, "restore", tmp_path / "two", "--home", tmp_path / "third", "--ledger", ledger)
+    assert restored.returncode == 0, restored.stderr
+    assert places(tmp_path / "third") == set()
+    await asyncio.to_thread(exuvia, "backup", tmp_path / "one", "--home", home.root)
+    assert places(tmp_path / "one") == set()
+
+
+STEPS = (
+    "gateway.conversations.deletion.deletion_log.ErasureFinished",
+    "gateway.conversations.erasure.erasures.Erasures._erase_facts",
+    "gateway.conversations.erasure.erasures.erase_from_notes",
+    "gateway.conversations.erasure.erasures.Erasures._rewrite",
+    "gateway.conversations.erasure.erasures.Erasures._refresh_catalog",
+    "gateway.conversations.erasure.erasures.Erasures._remove_set_aside",
+    "sessions.attachments.store.Attachments.release",
+    "gateway.conversations.erasure.derived_data.ClosedIndexes.purge",
+    "sessions.files.journals.write_new",
+    "sessions.files.journals.sync_folder",
+)
+
+KILLED = """
+import os, signal, sys
+from importlib import import_module
+
+name, calls = sys.argv.pop(1), int(sys.argv.pop(1))
+place = name.split(".")
+for length in range(len(place) - 1, 0, -1):
+    try:
+        owner = import_module(".".join(place[:length]))
+    except ImportError:
+        continue
+    for part in place[length:-1]:
+        owner = getattr(owner, part)
+    break
+original, seen = getattr(owner, place[-1]), 0
+
+
+def killing(*given, **named):
+    global seen
+    seen += 1
+    if seen == calls:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*given, **named)
+
+
+setattr(owner, place[-1], killing)
+from exuvia import main
+main()
+"""
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("call", [1, 2])
+async def test_an_erasure_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, step: str, call: int) -> None:
+    home = await a_home(tmp_path / "home")
+    command = [sys.executable, "-c", KILLED, step, str(call)]
+    arguments = ["erase", "message", "main", str(MESSAGE), "--home", str(home.root), "--yes"]
+    killed = await asyncio.to_thread(subprocess.run, [*command, *arguments], capture_output=True, timeout=60, check=False)
+    assert killed.returncode in {-9, 0}, killed.stderr
+    if killed.returncode == 0:  # it is called once only
+        assert call == 2
+        return
+    async with gateway(home.root, settings=SETTINGS) as running:
+        client = await running.connect()
+        await until(lambda: b"erasure_finished" in home.deletions.read_bytes())
+        await client.chat("And now?", session="new")
     assert places(home.root) == set()
     check_rest(home)

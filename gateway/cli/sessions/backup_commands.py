@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from gateway.backup.ledger import apply_ledgers
 from gateway.backup.manifest import BackupRefused, Manifest
 from gateway.backup.restoring import RestoreResult, new_home, newest_ledger, unpack_archive, unpack_folder, verify_backup
 from gateway.cli.options import PROBLEM, SUCCESS, Invocation, print_json
+from gateway.conversations.deletion.deletion_log import ErasureOrdered
+from gateway.support import logs
 from gateway.support.home import Home
 from gateway.support.printable import one_line
 
@@ -69,7 +72,8 @@ def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Seq
     with new_home(home) as root:
         beside = newest_ledger(folder if folder.is_dir() else folder.parent) if source != "-" else None
         manifest = _unpack(source, root, identity)
-        erased = apply_ledgers(Home(root), [*ledgers, *([beside] if beside else [])])
+        applied = apply_ledgers(Home(root), [*ledgers, *([beside] if beside else [])])
+        erased = applied.deletions + _erase_again(Home(root), applied.erasures)
     result = RestoreResult(
         home=str(home.root),
         began=manifest.began,
@@ -89,6 +93,21 @@ def restore_home(home: Home, source: str, *, identity: Path | None, ledgers: Seq
         f"{again}{missing}\n"
     )
     return SUCCESS
+
+
+def _erase_again(home: Home, orders: Sequence[ErasureOrdered]) -> int:
+    """Carry out erasures again in a home that nobody uses; return how many of them found something."""
+    if not orders:
+        return 0
+    from gateway.wiring.offline_erasure import open_erasures  # noqa: PLC0415 - only where something was erased
+
+    logs.configure("error", "auto")  # the catalog of a restored home is always rebuilt
+
+    async def again() -> int:
+        async with open_erasures(home, [home.workspace("workspace")]) as erasures:
+            return sum([(await erasures.carry_out(order)).events > 0 for order in orders])
+
+    return asyncio.run(again())
 
 
 def _unpack(source: str, root: Path, identity: Path | None) -> Manifest:

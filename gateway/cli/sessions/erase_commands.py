@@ -14,7 +14,7 @@ from gateway.cli.sessions.session_changes import PATIENCE, delete_sessions
 from gateway.conversations.deletion.deletions import UNKNOWN_COPIES
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased, combined
-from gateway.support import instance_address
+from gateway.support import instance_address, logs
 from gateway.support.printable import one_line
 from gateway.support.storage import session_logs
 from gateway.support.stored_sessions import SessionUnknown, find_session, session_listings
@@ -56,6 +56,7 @@ async def _erase(call: Invocation, person: str, parts: Sequence[tuple[str, Chose
     from gateway.wiring.offline_erasure import open_erasures  # noqa: PLC0415 - the writers, for files only
 
     home, config = call.home, call.config()
+    logs.configure("error", "auto")  # the receipt says what was done
     async with open_erasures(home, [home.workspace(config.agent.workspace)]) as erasures:
         receipts = [await erasures.erase(person, session, chosen, person) for session, chosen in parts]
     if delete:

@@ -55,13 +55,14 @@ class ErasedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 class ErasureOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="erasure_ordered"):
     """Content of a `person`'s sessions is to be erased, as ordered `by` somebody. The `attachments` are those that the
-    events named."""
+    events named, the `facts` the ids of those that came from them."""
 
     erasure: str
     person: str
     by: str
     sessions: tuple[ErasedSession, ...]
     attachments: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
 
 class ErasureFinished(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="erasure_finished"):

@@ -1,8 +1,8 @@
 """Carries out erasures: the order is recorded durably, then everything that it reaches is erased, in steps that can be
 repeated after an interruption at any moment.
 
-What was chosen is read from the journals, and they are rewritten last: until then, a repetition finds the same again. The
-indexes are purged after them, since they would be filled from the journals.
+What was chosen is read from the journals, of which those with it are rewritten last, and the facts after them, whose ids are
+in the order: so a repetition finds everything again. The indexes are purged after that, since they are filled from these.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ class Erasures:
 
     def _order(self, rows: Sequence[SessionRow], person: str, session: str, chosen: Chosen, by: str) -> ErasureOrdered:
         parts = family(self._store, [row.session for row in rows], session, chosen)
-        attachments = set[str]()
+        attachments, reached = set[str](), dict[str, Reached]()
         for name, part in parts.items():
-            found = reached_in(self._store, name, part)
+            found = reached[name] = reached_in(self._store, name, part)
             if missing := sorted(part.messages - found.messages):
                 raise UnknownSession(f"Event {missing[0]} of {name} is no message of a person.")
             attachments |= found.attachments
@@ -167,6 +167,7 @@ class Erasures:
                 for name, part in parts.items()
             ),
             attachments=tuple(sorted(attachments)),
+            facts=tuple(sorted(facts_to_erase(self._root, reached).ids)),
         )
 
     async def plan(self, order: ErasureOrdered) -> ErasurePlan:
@@ -182,7 +183,7 @@ class Erasures:
                 found = reached_in(self._store, each.session, chosen)
                 if found.seqs:
                     reached[each.session] = found
-        plan = ErasurePlan(order=order, reached=reached, facts=facts_to_erase(self._root, reached))
+        plan = ErasurePlan(order=order, reached=reached, facts=facts_to_erase(self._root, reached, order.facts))
         scrubber = plan.scrubber
         # The sessions that were named are last: until they are rewritten, everything can be found again.
         others = [session for session in sessions if session not in reached]
@@ -194,7 +195,6 @@ class Erasures:
         """Erase everything that a plan reaches. Its sessions, and those that change, are closed. Raises SessionsError,
         OSError, or an error of an index; then it can be repeated."""
         order, scrubber = plan.order, plan.scrubber
-        await self._erase_facts(plan.facts)
         sections = [section for found in plan.reached.values() for section in found.sections]
         notes = sorted(
             {
@@ -206,6 +206,7 @@ class Erasures:
         events = 0
         for session in plan.changing:
             events += await self._rewrite(session, order, plan.eraser(session, scrubber))
+        await self._erase_facts(plan.facts)
         touched = tuple(dict.fromkeys([*plan.changing, *(each.session for each in order.sessions)]))
         await self._refresh_catalog(touched, order.person)
         await asyncio.to_thread(self._remove_set_aside, touched)

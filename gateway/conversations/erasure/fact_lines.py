@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -25,8 +25,8 @@ class ErasedFacts(msgspec.Struct, frozen=True, kw_only=True):
     texts: tuple[str, ...] = ()
 
 
-def facts_to_erase(logs: LogReader, reached: Mapping[str, Reached], *, owner: str | None = None) -> ErasedFacts:
-    """Return the facts that came from events that are reached, and, if given, those of an `owner`; forgotten ones included.
+def facts_to_erase(logs: LogReader, reached: Mapping[str, Reached], known: Collection[str] = ()) -> ErasedFacts:
+    """Return the facts that came from events that are reached, and those with a `known` id; forgotten ones included.
 
     Raises StorageFailed, JournalDamaged.
     """
@@ -47,7 +47,7 @@ def facts_to_erase(logs: LogReader, reached: Mapping[str, Reached], *, owner: st
     except InvalidLine as error:
         raise JournalDamaged(LOG, 0, str(error)) from error
     chosen = {fact.id for fact in facts_from(entries.values(), reached)}
-    chosen |= {fact.id for fact in entries.values() if owner is not None and fact.owner == owner}
+    chosen |= entries.keys() & set(known)
     texts = [entries[each].content for each in sorted(chosen)]
     return ErasedFacts(ids=frozenset(chosen), texts=(*texts, *(edit.content for edit in edits if edit.id in chosen)))
 
