@@ -25,6 +25,7 @@ Benchmarks of components, without a gateway process:
 - `web`: the time and memory of reading a page of the web, and of looking for a URL in a conversation.
 - `facts`: extraction and recall of facts in scripted conversations (`dialogues`).
 - `misbehaving_plugins`: the responsiveness of the event loop while plugins sleep, raise, leak tasks and flood the log.
+- `cluster`: several gateways on one PostgreSQL, in a package of its own.
 - `memory_month`: what the final requests contain after months of conversation.
 
 `figures` holds the results, `setting` the sizes. `languages` is not a benchmark: it generates the directions that are

@@ -36,6 +36,7 @@ from benchmarks import (
     tokens,
     web,
 )
+from benchmarks.cluster import measured as cluster
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
 from benchmarks.setting import Setting
@@ -64,6 +65,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "misbehaving-plugins": misbehaving_plugins.run,
     "sandbox": sandbox.run,
     "console": console.run,
+    "cluster": cluster.run,
 }
 
 
@@ -88,14 +90,19 @@ def code(figures: Iterable[Figure]) -> int:
 
 def _arguments() -> tuple[list[str], Setting]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the gateway; print a table.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"one of {', '.join(BENCHMARKS)} (default: all but cluster, which takes half an hour)",
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="directory for temporary homes")
     parser.add_argument("--cache", type=Path, default=Setting(folder=Path()).cache, help="directory for cached vectors")
     for field in msgspec.structs.fields(Setting):
         if field.type == "int" or field.type is int:
             parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default {field.default}")
     arguments = vars(parser.parse_args())
-    names = arguments.pop("names") or list(BENCHMARKS)
+    names = arguments.pop("names") or [name for name in BENCHMARKS if name != "cluster"]
     if unknown := set(names) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     return names, Setting(**arguments)

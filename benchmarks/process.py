@@ -33,7 +33,7 @@ def await_rest(pid: int) -> None:
 
 def resident_mb(pid: int) -> float:
     """Return the resident memory (VmRSS) of a process and its descendants in units of 10^6 bytes."""
-    return sum(_resident(each) for each in [pid, *_descendants(pid)]) / 1e6
+    return sum(_resident(each) for each in [pid, *descendants(pid)]) / 1e6
 
 
 def file_system(path: Path) -> str:
@@ -63,7 +63,8 @@ def _resident(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes that a process has started, and of those that they have."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -41,5 +41,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Skills."""
     transcript: int = 5000
     """Turns of the transcript in the console, with two messages each."""
+    cluster_seconds: int = 1800
+    """Seconds of the history of a cluster."""
+    cluster_messages: int = 20_000
+    """Messages of that history."""
+    cluster_faults: int = 70
+    """Faults of that history."""
+    cluster_persons: int = 50
+    """Persons who talk to the cluster."""
     pieces: int = 1000
     """Pieces of the answer that streams in the console, of 40 characters."""

@@ -84,7 +84,7 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
     return start
 
 
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "memory-month"])
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in ("memory-month", "cluster")])
 def test_each_benchmark_runs_at_its_smallest(
     name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,4 +13,5 @@ faults             What happens to a cluster
 run                Persons and faults together, and the check
 balancer           HAProxy, or a small balancer of our own
 demonstration      `make cluster`
+measured           The benchmark `cluster`
 """

@@ -5,6 +5,7 @@
 - `database`: no gateway can connect to the database, and connections are reset.
 - `link`: all bytes between a gateway and the database are dropped.
 - `failover`: the primary is killed with all its processes, the standby is promoted, and the former primary joins as standby.
+- `restart`: a gateway is stopped as a service manager does, and started again.
 - `door`: connections of clients to a gateway are reset, halved or paused.
 """
 
@@ -52,6 +53,7 @@ class Faults:
             "database": self._database,
             "link": self._link,
             "failover": self._failover,
+            "restart": self._restart,
             "door": self._door,
         }
 
@@ -118,6 +120,13 @@ class Faults:
         promoted = time.monotonic()
         await asyncio.to_thread(pair.join)
         return pair.primary, promoted
+
+    async def _restart(self) -> tuple[str, float]:
+        gateway = self._gateway()
+        if code := await gateway.stop():
+            raise RuntimeError(f"{gateway.name} ended with {code}: {gateway.log.read_text()[-3000:]}")
+        await self._cluster.start(gateway)
+        return gateway.name, 0.0
 
     async def _door(self) -> tuple[str, float]:
         gateway = self._gateway()

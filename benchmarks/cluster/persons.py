@@ -181,8 +181,10 @@ class Watcher(Reader):
                 await self.connect()
                 if not self.session:
                     await self._begin()
-            self.arrived.clear()
-            await self.arrived.wait()
+            elif self.arrived.is_set():
+                self.arrived.clear()
+            else:
+                await self.arrived.wait()
 
     async def _begin(self) -> None:
         """Subscribe to a key of which nothing was seen; it may not exist yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter
@@ -27,9 +28,9 @@ STORY: list[dict[str, Any]] = [
     {"text": "It is done.", "deltas": 2, "delay_ms": 5},
     {"text": "An answer that takes a while to write, word by word.", "deltas": 10, "delay_ms": 50},
     _CALL,
-    {"text": "Done, and told slowly.", "deltas": 5, "delay_ms": 60},
+    {"text": "Done, and told slowly.", "deltas": 20, "delay_ms": 100},
 ]
-"""Replies of the scripted model: five turns of four kinds."""
+"""Replies of the scripted model, for four turns: two call the unrepeatable tool, and one takes two seconds."""
 
 
 def script(turns: int) -> list[dict[str, Any]]:
@@ -52,7 +53,9 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run found. `takeovers` and `recoveries` are seconds."""
+    """The findings and figures of a run. `takeovers` are the seconds from a fault to the resumption of each turn that was
+    running, `recoveries` those from a promotion to the next answer. `refused` counts the codes of errors, `closed` the
+    reasons for which connections ended."""
 
     findings: list[str]
     logs: list[SessionLog]
@@ -63,6 +66,7 @@ class Outcome:
     takeovers: list[float] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
 
 
@@ -155,9 +159,10 @@ class Run:
         )
         for reader in [person.reader for person in self._persons] + list(self._watchers):
             outcome.closed.update(reader.closed)
-        for fault in self.faults.made:
+        outcome.refused.update(each.outcome for each in self.history.attempts if each.outcome not in (None, "accepted"))
+        for fault, upto in zip(self.faults.made, [*(each.began for each in self.faults.made[1:]), math.inf], strict=True):
             if fault.kind in ("kill", "freeze", "link"):
-                outcome.takeovers += [at - fault.began for at in self._resumed.values() if fault.began < at < fault.ended]
+                outcome.takeovers += [at - fault.began for at in self._resumed.values() if fault.began < at < upto]
             elif fault.kind == "failover":
                 with suppress(ValueError):
                     outcome.recoveries.append(min(at for at in answers if at > fault.promoted) - fault.promoted)
