@@ -35,7 +35,7 @@ from sessions.events.events import (
 from sessions.events.pruning import Edit
 from sessions.state.context import Context, Gauge, assemble, canonical
 from sessions.state.transcript import Transcript
-from sessions.store.protocols import START
+from sessions.store.protocols import START, Position
 from sessions.store.recorder import Recorder
 
 BEGAN = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -83,6 +83,9 @@ class _NullLog:
         self._settled = durable
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        return []
+
+    async def catch_up(self, after: Position) -> list[bytes]:
         return []
 
     async def close(self) -> None:

@@ -134,6 +134,9 @@ class MemoryLog:
                 break
         return lines
 
+    async def catch_up(self, after: Position) -> list[bytes]:
+        return []
+
     async def close(self) -> None:
         self._commit()
 

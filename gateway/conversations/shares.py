@@ -116,7 +116,7 @@ class Shares:
 
         It expires after a number of days, or never. Raises SessionsError.
         """
-        secret, writer = secrets.token_urlsafe(SECRET_BYTES), await self._log.writer()
+        secret = secrets.token_urlsafe(SECRET_BYTES)
         made = ConversationShared(
             share=random_suffix() + random_suffix(),
             person=rows[0].person,
@@ -128,7 +128,8 @@ class Shares:
             tools=tools,
             files=files,
         )
-        await writer.append_durable(made)
+        async with self._log.writing() as writer:
+            await writer.append_durable(made)
         return made, secret
 
     async def of_key(self, person: str, key: str) -> list[Share]:
@@ -140,7 +141,8 @@ class Shares:
         """Revoke a link durably; return False if the conversation has none with this id. Raises SessionsError."""
         if not any(each.made.share == share for each in await self.of_key(person, key)):
             return False
-        await (await self._log.writer()).append_durable(ShareRevoked(share=share, by=person))
+        async with self._log.writing() as writer:
+            await writer.append_durable(ShareRevoked(share=share, by=person))
         return True
 
     async def find(self, secret: str) -> ConversationShared | None:

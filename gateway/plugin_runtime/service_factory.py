@@ -160,18 +160,20 @@ class DurablePluginLog:
         """Append an entry and wait until it is durable, see `PluginLog.append`. A cancelled wait does not remove the
         entry."""
         raw = _encoded(entry)
-        writer = await self._opened()
-        if writer.log.end + len(raw) > FULL:
-            raise LogUnusable(f"The plugin's log is full: it has {writer.log.end:,} bytes, and {FULL:,} at most.")
         try:
-            return await writer.append_durable(_Logged(msgspec.Raw(raw)))
+            async with self._store.exclusive(NAME):
+                writer = await self._opened()
+                if writer.log.end + len(raw) > FULL:
+                    raise LogUnusable(f"The plugin's log is full: it has {writer.log.end:,} bytes, and {FULL:,} at most.")
+                return await writer.append_durable(_Logged(msgspec.Raw(raw)))
         except StorageFailed as error:
             raise LogUnusable(f"The entry could not be written: {error}") from error
 
     async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
         """Return entries in order, see `PluginLog.entries`."""
-        log, found = (await self._opened()).log, list[LogEntry]()
+        found = list[LogEntry]()
         try:
+            log = (await self._opened_to_read()).log
             while len(found) < limit and (lines := await log.lines(after + len(found) + 1, limit=ENTRY)):
                 found += [_decoded(line) for line in lines]
         except (SessionsError, msgspec.MsgspecError) as error:
@@ -183,13 +185,21 @@ class DurablePluginLog:
         if self._writer is not None:
             await self._writer.close()
 
+    async def _opened_to_read(self) -> LogWriter[_Logged, None]:
+        if self._writer is not None and self._writer.failure is None:
+            return await self._opened()
+        async with self._store.exclusive(NAME):  # which may create it
+            return await self._opened()
+
     async def _opened(self) -> LogWriter[_Logged, None]:
+        """Return the writer, which continues after what other processes have appended."""
         async with self._opening:
             if self._writer is None or self._writer.failure is not None:  # entries that were not durable are lost
                 try:
                     self._writer = LogWriter(*await self._open(), None, self._now, _ignore)
                 except (JournalDamaged, StorageFailed) as error:
                     raise LogUnusable(f"The plugin's log cannot be used: {error}") from error
+            await self._writer.catch_up(_ignore_line)
             return self._writer
 
     async def _open(self) -> tuple[Log, Position]:
@@ -200,6 +210,10 @@ class DurablePluginLog:
 
 def _ignore(state: None, event: _Logged, *, seq: int, at: str, turn: int | None, size: int) -> None:
     """Fold nothing: the gateway does not interpret entries."""
+
+
+def _ignore_line(state: None, line: bytes) -> None:
+    """Fold nothing, as `_ignore` does."""
 
 
 def _encoded(entry: Any) -> bytes:

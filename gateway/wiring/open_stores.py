@@ -98,9 +98,9 @@ async def _open_database(
             await stack.enter_async_context(member)
         yield LogStores(
             sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
-            facts=PostgresStore(database, HOME, home.quarantine, committer),
-            of_agent=lambda agent: PostgresStore(database, store_of_agent(agent), home.quarantine, committer),
-            of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer),
+            facts=PostgresStore(database, HOME, home.quarantine, committer, shared=True),
+            of_agent=lambda agent: PostgresStore(database, store_of_agent(agent), home.quarantine, committer, shared=True),
+            of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer, shared=True),
             claims=SoleClaims if member is None else partial(RowClaims, database, member),
             cluster=member,
         )

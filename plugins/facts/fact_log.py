@@ -59,6 +59,10 @@ class FactLog(LogWriter[FactEvent, FactBook]):
     def __init__(self, log: Log, position: Position, book: FactBook, now: Callable[[], datetime]) -> None:
         super().__init__(log, position, book, now, _apply)
 
+    async def follow(self) -> None:
+        """Apply what other processes have appended, if the log is shared. Raises StorageFailed."""
+        await self.catch_up(_apply_line)
+
     async def events(self, seqs: Iterable[int]) -> list[LoggedFactEvent]:
         """Return the events with these sequence numbers, once they are durable. Raises StorageFailed, JournalDamaged and
         InvalidLine."""
@@ -72,6 +76,11 @@ class FactLog(LogWriter[FactEvent, FactBook]):
 
 def _apply(book: FactBook, event: FactEvent, *, seq: int, at: str, turn: int | None, size: int) -> FactBook:
     book.apply(LoggedFactEvent(seq=seq, at=at, event=event))
+    return book
+
+
+def _apply_line(book: FactBook, line: bytes) -> FactBook:
+    book.apply(decode(line))
     return book
 
 

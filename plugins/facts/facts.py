@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -56,8 +57,9 @@ from plugins.facts.retention import (
 )
 from plugins.facts.scoring import superseded_importance
 from sessions.events.codec import InvalidLine
-from sessions.events.errors import JournalDamaged, SessionsError
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.messages import Usage
+from sessions.store.lazy_log import FRESH_SECONDS
 from sessions.store.log_writer import LineTooLong, stamp
 
 RETRY_AFTER = timedelta(minutes=1)
@@ -82,6 +84,8 @@ class Facts:
         workspace: Returns the folder that new facts are tied to.
         now: Returns the current time in UTC.
         exists: Returns True if there is a log.
+        shared: Whether other processes append to the log too.
+        exclusive: Excludes them for the time of a context.
     """
 
     def __init__(
@@ -92,12 +96,18 @@ class Facts:
         workspace: Callable[[], Path],
         now: Callable[[], datetime],
         exists: Callable[[], bool] = lambda: True,
+        shared: bool = False,
+        exclusive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self._opener = opener
         self._keys = keys
         self._workspace = workspace
         self._now = now
         self._exists = exists
+        self._shared = shared
+        self._exclusive = exclusive
+        self._as_of = 0.0
+        """When the log was read last, on the monotonic clock, if it is shared."""
         self._opening = asyncio.Lock()
         self._log: FactLog | None = None
         self._recaller: Recaller | None = None
@@ -116,12 +126,14 @@ class Facts:
     @property
     def is_empty(self) -> bool:
         """True if it is certain, without opening the log, that there are no facts."""
+        if self._shared:
+            return False
         return not self._exists() if self._log is None else not self._log.state.facts
 
     def listed_if_open(self, owner: str) -> list[Fact] | None:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
-            return None if self._exists() else []
+            return None if self._shared or self._exists() else []
         return self._visible(self._log.state, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
@@ -278,26 +290,27 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        there = log.state.facts
-        if any(fact.id not in there or there[fact.id].edited != fact.edited for fact in (*taken, *known)):
-            raise FactConflict("A fact of the request was forgotten or edited meanwhile.")
-        owner = taken[0].owner if taken else ""
-        entries = self._new_facts(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
-        entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
-        sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
-        origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
-        entries = tuple(
-            msgspec.structs.replace(entry, origin=origin) for entry, origin in zip(entries, origins, strict=True)
-        )
-        less = tuple(
-            Superseded(id=old.id, newer=entries[index].id, importance=superseded_importance(old))
-            for named, index in superseded
-            for each in (named, *(there[named].made_of if named in there else ()))
-            if (old := there.get(each)) is not None and not old.pinned and not old.edited
-        )
-        ids = tuple(fact.id for fact in taken)
-        event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
-        await self._append(log, msgspec.structs.replace(event, failed=failed))
+        async with self._turn(log):
+            there = log.state.facts
+            if any(fact.id not in there or there[fact.id].edited != fact.edited for fact in (*taken, *known)):
+                raise FactConflict("A fact of the request was forgotten or edited meanwhile.")
+            owner = taken[0].owner if taken else ""
+            entries = self._new_facts(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
+            entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
+            sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
+            origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
+            entries = tuple(
+                msgspec.structs.replace(entry, origin=origin) for entry, origin in zip(entries, origins, strict=True)
+            )
+            less = tuple(
+                Superseded(id=old.id, newer=entries[index].id, importance=superseded_importance(old))
+                for named, index in superseded
+                for each in (named, *(there[named].made_of if named in there else ()))
+                if (old := there.get(each)) is not None and not old.pinned and not old.edited
+            )
+            ids = tuple(fact.id for fact in taken)
+            event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
+            await self._append_now(log, msgspec.structs.replace(event, failed=failed))
         await self._enforce_limits()
         return entries
 
@@ -306,7 +319,11 @@ class Facts:
         log = await self._open()
         known = tuple(each for each in ids if each in log.state.facts)
         if known and not log.state.has_used(recalled.session, recalled.seq):
-            log.append(FactsUsed(ids=known, recalled=recalled))
+            used = FactsUsed(ids=known, recalled=recalled)
+            if self._shared:
+                await self._append(log, used)
+            else:
+                log.append(used)
 
     async def pin(self, named: str, by: str, *, owner: str | None, pinned: bool = True) -> Fact:
         """Pin or unpin a fact.
@@ -346,28 +363,29 @@ class Facts:
             FactsUnavailable: The log cannot be written.
         """
         log = await self._open()
-        fact = self._existing(log.state, named, owner)
-        if not fact.owner and not shared:
-            raise FactNotEditable("This fact is shared with everybody; only the owner of the gateway can edit it.")
-        if revision not in (None, log.state.text_seq(fact.id)):
-            raise FactConflict("This fact was edited meanwhile.")
-        try:
-            edited = change.applied(fact, self.workspace_tag())
-        except InvalidFact as error:
-            raise FactNotEditable(str(error)) from error
-        if edited == fact:
-            return fact
-        alone = (each for each in log.state.distilled_from(fact.id) if each.made_of == (fact.id,))
-        event = FactEdited(
-            id=fact.id,
-            content=edited.content,
-            type=edited.type,
-            tags=edited.tags,
-            importance=edited.importance,
-            by=by,
-            replaced=tuple(each.id for each in alone if not each.pinned and not each.edited),
-        )
-        await self._append(log, event)
+        async with self._turn(log):
+            fact = self._existing(log.state, named, owner)
+            if not fact.owner and not shared:
+                raise FactNotEditable("This fact is shared with everybody; only the owner of the gateway can edit it.")
+            if revision not in (None, log.state.text_seq(fact.id)):
+                raise FactConflict("This fact was edited meanwhile.")
+            try:
+                edited = change.applied(fact, self.workspace_tag())
+            except InvalidFact as error:
+                raise FactNotEditable(str(error)) from error
+            if edited == fact:
+                return fact
+            alone = (each for each in log.state.distilled_from(fact.id) if each.made_of == (fact.id,))
+            event = FactEdited(
+                id=fact.id,
+                content=edited.content,
+                type=edited.type,
+                tags=edited.tags,
+                importance=edited.importance,
+                by=by,
+                replaced=tuple(each.id for each in alone if not each.pinned and not each.edited),
+            )
+            await self._append_now(log, event)
         await self._enforce_limits()
         return log.state.facts.get(fact.id, edited)
 
@@ -420,6 +438,7 @@ class Facts:
     async def _open(self) -> FactLog:
         async with self._opening:
             if self._log is not None and self._log.failure is None:
+                await self._follow(self._log)
                 return self._log
             if self._log is not None:
                 await self._log.close()
@@ -437,15 +456,50 @@ class Facts:
 
             self._recaller = Recaller(book)
             await asyncio.to_thread(self._recaller.update)  # slow for many facts; the lock excludes writers
-            if not self._log.head:
-                self._log.append(FactsOpened(format=FORMAT))
+            await self._begin(self._log)
             return self._log
+
+    async def _follow(self, log: FactLog) -> None:
+        """Apply what other gateways have appended, unless that was done a moment ago."""
+        now = time.monotonic()
+        if self._shared and now - self._as_of >= FRESH_SECONDS:
+            try:
+                await log.follow()
+            except SessionsError as error:
+                raise FactsUnavailable(f"The facts cannot be read: {error}") from error
+            self._as_of = now
+
+    async def _begin(self, log: FactLog) -> None:
+        """Write the first line of a new log."""
+        if log.head:
+            return
+        if not self._shared:
+            log.append(FactsOpened(format=FORMAT))
+            return
+        async with self._exclusive():
+            await log.follow()
+            if not log.head:
+                await self._append_now(log, FactsOpened(format=FORMAT))
 
     async def _record(self, event: FactEvent) -> None:
         await self._append(await self._open(), event)
 
     async def _append(self, log: FactLog, event: FactEvent) -> None:
-        """Append an event without an await before it, and wait until it is durable."""
+        """Append an event, without waiting before unless the log is shared, and wait until it is durable."""
+        async with self._turn(log):
+            await self._append_now(log, event)
+
+    @asynccontextmanager
+    async def _turn(self, log: FactLog) -> AsyncIterator[None]:
+        """Have the facts up to date, and exclude other gateways from changing them."""
+        try:
+            async with self._exclusive():
+                await log.follow()
+                yield
+        except (StorageFailed, InvalidLine) as error:
+            raise FactsUnavailable(f"The facts cannot be stored: {error}") from error
+
+    async def _append_now(self, log: FactLog, event: FactEvent) -> None:
         try:
             await log.append_durable(event)
         except (SessionsError, LineTooLong) as error:

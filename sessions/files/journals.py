@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 
@@ -73,6 +74,8 @@ class Journals(JournalFolder):
     created with the first journal.
     """
 
+    shared = False
+
     def __init__(self, folder: Path, quarantine: Path, committer: Committer, *, essential: bool = True) -> None:
         super().__init__(folder)
         self._essential = essential
@@ -80,6 +83,9 @@ class Journals(JournalFolder):
         self._committer = committer
         self._open_logs = OpenLogs(committer)
         self._copying = 0
+
+    def exclusive(self, session: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     @property
     def pending(self) -> int:

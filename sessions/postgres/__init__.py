@@ -2,6 +2,7 @@
 
 It needs psycopg (`exuvia[postgres]`), which is imported only when such a store is opened.
 
+advisory_lock   Turns of processes that append to the same log
 connections     Connections with deadlines, and what must hold for each of them
 group_commit    The thread that commits the lines of all logs, several logs in one statement
 membership      This process among the gateways of a database: beats, and the declaration of deaths

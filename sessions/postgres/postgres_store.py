@@ -7,13 +7,16 @@ under way, and rejects those that arrive later; with synchronous replication, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import psycopg
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.repair import report_damage
+from sessions.postgres.advisory_lock import AdvisoryLock
 from sessions.postgres.connections import Database
 from sessions.postgres.group_commit import GroupCommitter, RowLog
 from sessions.postgres.membership import FENCE, Membership
@@ -29,7 +32,8 @@ _CREATE = f"""
 """
 
 _OPEN = f"""
-    UPDATE log SET epoch = epoch + 1 WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE})
+    UPDATE log SET epoch = epoch + %(step)s
+    WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE})
     RETURNING id, epoch, changed, head, size
 """  # noqa: S608 - a fragment of ours
 
@@ -68,9 +72,29 @@ class StoredRowLog(RowLog):
         committer: GroupCommitter,
         released: Callable[[], None],
         owner: str,
+        shared: bool,
     ) -> None:
         super().__init__(name, row, last, committer=committer, released=released, owner=owner)
         self._database = database
+        self._shared = shared
+
+    async def catch_up(self, after: Position) -> list[bytes]:
+        if not self._shared or not self._ends_at(after):
+            return []
+        found = await asyncio.to_thread(self._next, self.head)
+        if not found or not self._ends_at(after):
+            return []
+        self.head, end, _ = found[-1]
+        self.move(end)
+        return [line for _, _, line in found]
+
+    def _ends_at(self, position: Position) -> bool:
+        return (self.durable, self.end, self.head) == (position.offset, position.offset, position.seq)
+
+    def _next(self, head: int) -> list[tuple[int, int, bytes]]:
+        with self._database.connection() as connection:
+            query = "SELECT seq, ends, line FROM line WHERE log = %s AND seq > %s ORDER BY seq LIMIT 1000"
+            return connection.execute(query, (self.id, head), binary=True).fetchall()
 
     def stamp(self) -> Stamp:
         return Stamp(size=self.committed, changed=self.changed, identity=self.id)
@@ -85,7 +109,8 @@ class StoredRowLog(RowLog):
 
 class PostgresStore(RowReader):
     """The logs of one kind in a database, a `Store`. Reports on damage go to `quarantine`. With a `membership`, only the
-    incarnation of this gateway that opens or creates a log may write it."""
+    incarnation of this gateway that opens or creates a log may write it. If it is `shared`, several processes append to its
+    logs in turns, and opening one takes it from nobody."""
 
     def __init__(
         self,
@@ -94,9 +119,13 @@ class PostgresStore(RowReader):
         quarantine: Path,
         committer: GroupCommitter,
         membership: Membership | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         super().__init__(database, store)
+        self.shared = shared
         self._membership = membership
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._quarantine = quarantine
         self._committer = committer
         self._open_logs = OpenLogs(committer)
@@ -112,6 +141,18 @@ class PostgresStore(RowReader):
     @property
     def failure(self) -> asyncio.Future[StorageFailed]:
         return self._committer.failure
+
+    @asynccontextmanager
+    async def exclusive(self, session: str) -> AsyncIterator[None]:
+        if not self.shared:
+            yield
+            return
+        async with self._turns.setdefault(session, asyncio.Lock()):  # one of this process competes with the others
+            turn = await AdvisoryLock.acquire(self._database, f"{self._store}/{session}")
+            try:
+                yield
+            finally:
+                await asyncio.shield(asyncio.to_thread(turn.release))
 
     def is_open(self, session: str) -> bool:
         """Return True if this process writes a log."""
@@ -153,7 +194,13 @@ class PostgresStore(RowReader):
         return self._membership.id
 
     def _given(self, session: str, owner: str) -> dict[str, object]:
-        return {"store": self._store, "name": session, "owner": owner, "gateways": [owner]}
+        return {
+            "store": self._store,
+            "name": session,
+            "owner": owner,
+            "gateways": [owner],
+            "step": 0 if self.shared else 1,
+        }
 
     async def open(
         self,
@@ -263,7 +310,14 @@ class PostgresStore(RowReader):
 
         try:
             return StoredRowLog(
-                session, row, last, database=self._database, committer=self._committer, released=released, owner=owner
+                session,
+                row,
+                last,
+                database=self._database,
+                committer=self._committer,
+                released=released,
+                owner=owner,
+                shared=self.shared,
             )
         except StorageFailed:
             released()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Generic
 
@@ -14,6 +16,9 @@ from sessions.events.errors import SessionsError, StorageFailed, UnknownSession
 from sessions.store.log_writer import Event, Fold, LogWriter, State
 from sessions.store.protocols import START, Lines, LogReader, Store
 from sessions.store.reading import verify_lines
+
+FRESH_SECONDS = 1.0
+"""Seconds for which the state of a shared log is taken for up to date when it is read."""
 
 
 class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True):
@@ -63,6 +68,8 @@ class LazyLog(Generic[Event, State]):
         self._opening = asyncio.Lock()
         self._writer: LogWriter[Event, State] | None = None
         self._missing = False
+        self._as_of = -FRESH_SECONDS
+        """When the state was up to date, on the monotonic clock."""
         self.problem = ""
         """Why the log cannot be used, as a sentence; empty if it can."""
 
@@ -81,25 +88,59 @@ class LazyLog(Generic[Event, State]):
                 await self._store.rewrite(self._form.name, rewritten)
 
     async def durable_state(self) -> State:
-        """Return the durable state. Raises StorageFailed if the log cannot be read."""
-        if self._writer is None or self._writer.failure is not None:
+        """Return the durable state. Raises StorageFailed if the log cannot be read.
+
+        In a shared store, what another process has appended is included FRESH_SECONDS later.
+        """
+        if self._writer is None or self._writer.failure is not None or self._is_stale:
             async with self._opening:
                 await self._open(create=False)
+                if self._is_stale:
+                    await self._catch_up()
         return self._writer.durable_state if self._writer is not None else self._form.empty
 
-    async def writer(self) -> LogWriter[Event, State]:
-        """Return the writer of the log, which is created if it does not exist. Raises StorageFailed."""
-        async with self._opening:
-            await self._open(create=True)
-        assert self._writer is not None
-        return self._writer
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[LogWriter[Event, State]]:
+        """Lend the writer of the log, which is created if it does not exist. Its state is up to date, and no other process
+        appends meanwhile: decide and append inside, with `append_durable` at the end. Raises StorageFailed."""
+        async with self._store.exclusive(self._form.name):
+            async with self._opening:
+                await self._open(create=True)
+                await self._catch_up()
+            assert self._writer is not None
+            yield self._writer
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        """Return durable lines, see `Log.lines`. Raises StorageFailed."""
+        await self.durable_state()
+        return await self._writer.log.lines(first, limit=limit) if self._writer is not None else []
+
+    @property
+    def _is_stale(self) -> bool:
+        return self._store.shared and time.monotonic() - self._as_of >= FRESH_SECONDS
+
+    async def _catch_up(self) -> None:
+        if not self._store.shared:
+            return
+        now = time.monotonic()
+        if self._writer is not None:
+            await self._writer.catch_up(self._fold)
+        self._as_of = now
+
+    def _fold(self, state: State, line: bytes) -> State:
+        folded = _Folded(self._form, state)
+        folded(line)
+        return folded.state
 
     async def _open(self, *, create: bool) -> None:
         """Open the log if it is not open, or its writer has failed."""
-        if (self._writer is not None and self._writer.failure is None) or (self._missing and not create):
+        if self._writer is not None and self._writer.failure is None:
+            return
+        if self._missing and not create and not self._is_stale:
             return
         store, form = self._store, self._form
         try:
+            self._as_of = time.monotonic()
             self._missing = await asyncio.to_thread(store.stamp, form.name) is None
             if self._missing and not create:
                 return
@@ -127,8 +168,8 @@ _envelope = msgspec.json.Decoder(_Envelope).decode
 class _Folded(Generic[Event, State]):
     """The state after the lines that were applied."""
 
-    def __init__(self, form: LogFormat[Event, State]) -> None:
-        self.state = form.empty
+    def __init__(self, form: LogFormat[Event, State], state: State | None = None) -> None:
+        self.state = form.empty if state is None else state
         self._fold = form.fold
         self._decoders: dict[Any, msgspec.json.Decoder[Event]] = {
             event.__struct_config__.tag: msgspec.json.Decoder(event) for event in form.events

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from sessions.events.codec import encode_line
+from sessions.events.codec import InvalidLine, encode_line, verify
 from sessions.events.errors import StorageFailed
 from sessions.store.protocols import LONGEST_LINE, Log, Position
 
@@ -106,6 +106,27 @@ class LogWriter(Generic[Event, State]):
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((seq, waiter))
         await waiter
+
+    async def catch_up(self, fold: Callable[[State, bytes], State]) -> None:
+        """Fold the lines that other processes have appended, if the log is shared.
+
+        Args:
+            fold: Returns the state after one more line. Raises InvalidLine.
+
+        Raises:
+            StorageFailed: The log cannot be read, or is damaged; then it must be opened again.
+        """
+        while self.failure is None and (lines := await self.log.catch_up(self.position)):
+            try:
+                for line in lines:
+                    verify(line, self._sum, self.head + 1)
+                    self.state = fold(self.state, line)
+                    self.position = self.position.after(line)
+                    self.head, self._sum = self.position.seq, self.position.sum
+            except InvalidLine as error:
+                self._fail(StorageFailed(f"The log has a line that does not follow: {error}."))
+                raise self.failure from error
+            self.durable, self.durable_state = self.head, self.state
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""

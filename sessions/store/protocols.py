@@ -7,7 +7,7 @@ store does not interpret events. So another store (a database, a remote log) onl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -151,6 +151,12 @@ class Log(Protocol):
         """Return the durable lines from seq `first` on, about `limit` bytes of them and at least one if there is one."""
         ...
 
+    async def catch_up(self, after: Position) -> list[bytes]:
+        """Return the next lines that other processes have appended after the position, which is the last one known here, and
+        continue after them. Empty if there are none, while a line of ours is not durable, and in a store that is not shared.
+        Raises StorageFailed."""
+        ...
+
     async def close(self) -> None:
         """Commit what was appended, then release the log. A failure is reported to the `on_commit` callback, not raised."""
         ...
@@ -159,9 +165,18 @@ class Log(Protocol):
 class Store(LogReader, Protocol):
     """All logs of one home, with the right to write them."""
 
+    shared: bool
+    """True if other processes may append to the same logs. Then append only inside `exclusive`, after `Log.catch_up`, and
+    wait there until it is durable."""
+
     @property
     def pending(self) -> int:
         """Bytes of all logs that are waiting to become durable."""
+        ...
+
+    def exclusive(self, session: str) -> AbstractAsyncContextManager[None]:
+        """Exclude other processes from appending to a log. Entering raises StorageFailed. It does nothing in a store that is
+        not shared."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from sessions.events.errors import StorageFailed
+from sessions.store.protocols import Position
 
 CHUNK = 256 * 1024
 """Maximum bytes of one commit of a log, unless a single line is longer."""
@@ -85,6 +86,10 @@ class QueuedLog:
         """Set the callbacks; see `Log.on_commit`."""
         self._on_durable, self._on_failed = durable, failed
 
+    async def catch_up(self, after: Position) -> list[bytes]:
+        """Return no lines: nobody else appends; see `Log.catch_up`."""
+        return []
+
     async def close(self) -> None:
         """Commit what was appended, then release the log; see `Log.close`."""
         if self._closed is None:
@@ -92,6 +97,10 @@ class QueuedLog:
             self._commit()
             self._release_when_done()
         await asyncio.shield(self._closed)  # cancelling the wait does not stop the commit
+
+    def move(self, end: int) -> None:
+        """Go on after lines that another process has appended. Nothing may be waiting."""
+        self.end = self.durable = self.committed = self._due = end
 
     def take(self) -> list[bytes]:
         """Return the next lines, as many as fit into a chunk. Called on a committer's thread."""

@@ -209,7 +209,8 @@ async def delete_sessions(home: Home, sessions: Sequence[str], person: str, *, f
     async with open_log_stores(home) as stores:
         event, _ = planned_deletion(stores.sessions, sessions, person=person, by=person, facts=facts)
         log = LazyLog(DELETIONS, stores.facts, lambda: datetime.now(UTC), unusable="No conversation can be deleted")
-        await (await log.writer()).append_durable(event)
+        async with log.writing() as writer:
+            await writer.append_durable(event)
         await log.close()
         await finish_removals(fact_logs(home), stores.sessions, partial(remove_from_catalog, home))
 

@@ -81,24 +81,24 @@ class RememberedRules:
         self, *, tool: str, agent: str, person: str, pattern: ActionPattern, session: str, approval: str
     ) -> RememberedRule:
         """Set a rule, unless this answer has set it before, and return it once it is durable. Raises SessionsError."""
-        writer = await self._log.writer()
-        if known := next((each for each in writer.state.values() if each.answer == (session, approval)), None):
-            await writer.until_durable(writer.head)
-            return known
-        rule = new_rule_id(writer.state)
-        event = ApprovalRuleSet(
-            rule=rule, tool=tool, agent=agent, person=person, session=session, approval=approval, pattern=pattern
-        )
-        await writer.append_durable(event)
-        return writer.durable_state[rule]
+        async with self._log.writing() as writer:
+            if known := next((each for each in writer.state.values() if each.answer == (session, approval)), None):
+                await writer.until_durable(writer.head)
+                return known
+            rule = new_rule_id(writer.state)
+            event = ApprovalRuleSet(
+                rule=rule, tool=tool, agent=agent, person=person, session=session, approval=approval, pattern=pattern
+            )
+            await writer.append_durable(event)
+            return writer.durable_state[rule]
 
     async def revoke(self, rule: str, person: str) -> bool:
         """Revoke a rule of a person durably; return False if there is none with this id. Raises SessionsError."""
         known = (await self._log.durable_state()).get(rule)
         if known is None or known.person != person:
             return False
-        writer = await self._log.writer()
-        await writer.append_durable(ApprovalRuleRevoked(rule=rule, by=person))
+        async with self._log.writing() as writer:
+            await writer.append_durable(ApprovalRuleRevoked(rule=rule, by=person))
         return True
 
 

@@ -96,8 +96,8 @@ class Pairings:
 
     async def _append(self, event: PairingEvent) -> None:
         try:
-            writer = await self._log.writer()
-            await writer.append_durable(event)
+            async with self._log.writing() as writer:
+                await writer.append_durable(event)
         except SessionsError as error:
             raise PairingsUnusable(sentence_of(error)) from error
 

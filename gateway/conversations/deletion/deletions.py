@@ -135,7 +135,8 @@ class Deletions:
         event, findings = await asyncio.to_thread(plan)
         event = msgspec.structs.replace(event, agents=tuple(sorted({row.agent for row in rows})))
         remains = _remains(findings, await self._catalog.every(person), rows) + await self._schedules(person, rows[0].key)
-        await (await self._log.writer()).append_durable(event)
+        async with self._log.writing() as writer:
+            await writer.append_durable(event)
         log.info("conversation_deleted", deletion=event.deletion, sessions=len(rows), by=by)
         return BegunDeletion(event=event, findings=findings, remains=remains)
 
@@ -170,7 +171,8 @@ class Deletions:
             remains.append(f"Passages of it that the memory found for {_counted(citing, 'other session')}.")
         if not all(memory.erases for memory, _ in known):
             remains.append("The backend of the memory decides when removed texts leave its files.")
-        await (await self._log.writer()).append_durable(DeletionFinished(deletion=event.deletion))
+        async with self._log.writing() as writer:
+            await writer.append_durable(DeletionFinished(deletion=event.deletion))
         remains += await self.in_copies()
         removed = begun.removed(size, attachments=attachments, chunks=chunks, facts=facts)
         return DeletedConversation(removed=removed, remains=tuple(remains))

@@ -21,7 +21,7 @@ LOG = "facts"
 
 
 def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Facts:
-    """Return the facts of a home that this process has locked; they follow changes of the settings. The log is opened on
+    """Return the facts of a home that this process may change; they follow changes of the settings. The log is opened on
     first use."""
 
     @cache  # every turn asks, and only this process creates it
@@ -30,20 +30,21 @@ def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Fact
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
         try:
-            if await asyncio.to_thread(store.stamp, LOG) is None:
-                return await store.create(LOG), START
-            return await store.open(LOG, fold=fold)
+            async with store.exclusive(LOG):
+                if await asyncio.to_thread(store.stamp, LOG) is None:
+                    return await store.create(LOG), START
+                return await store.open(LOG, fold=fold)
         finally:
             exists.cache_clear()
 
-    if home.database is not None:
-        exists()  # before the event loop serves anybody
     return Facts(
         opened,
         keys=lambda: settings.current.memory.facts,
         workspace=lambda: home.workspace(settings.current.agent.workspace),
         now=clock.now,
         exists=exists,
+        shared=store.shared,
+        exclusive=lambda: store.exclusive(LOG),
     )
 
 

@@ -20,7 +20,7 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import MAIN_AGENT
 from sessions.store.header import random_suffix
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.log_writer import LogWriter, stamp
+from sessions.store.log_writer import stamp
 from sessions.store.protocols import Store
 
 PER_PERSON = 200
@@ -358,10 +358,10 @@ class Schedules:
 
     async def _append(self, *events: ScheduleEvent) -> None:
         try:
-            writer: LogWriter[ScheduleEvent, Known] = await self._log.writer()
-            for event in events[:-1]:
-                writer.append(event)
-            await writer.append_durable(events[-1])
+            async with self._log.writing() as writer:
+                for event in events[:-1]:
+                    writer.append(event)
+                await writer.append_durable(events[-1])
         except SessionsError as error:
             raise SchedulesUnusable(sentence_of(error)) from error
 

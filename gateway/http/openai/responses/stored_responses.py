@@ -89,8 +89,7 @@ class StoredResponses:
         row = (await self._log.durable_state()).rows.get(id_)
         if row is None or row.person != person:
             return None
-        writer = await self._log.writer()
-        lines = await writer.log.lines(row.seq, limit=1)
+        lines = await self._log.lines(row.seq, limit=1)
         return _decode(lines[0])
 
     async def conversation(self, person: str, id_: str) -> StoredConversation | None:
@@ -126,7 +125,8 @@ class StoredResponses:
 
     async def add(self, stored: ResponseStored) -> None:
         """Store a response durably. Raises StorageFailed, LineTooLong."""
-        await (await self._log.writer()).append_durable(stored)
+        async with self._log.writing() as writer:
+            await writer.append_durable(stored)
 
 
 def digest_of(before: str, messages: Sequence[Message]) -> str:
