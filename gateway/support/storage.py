@@ -97,6 +97,11 @@ def examine_database(url: Secret) -> ServerReport:
 
 def attachments_of(home: Home) -> Blobs:
     """Return the attachments."""
+    if home.database is not None:
+        database = database_at(home.database)
+        from sessions.attachments.row_attachments import PostgresAttachments  # noqa: PLC0415 - only where it is configured
+
+        return PostgresAttachments(database, home.attachments)
     from sessions.attachments.store import Attachments  # noqa: PLC0415 - imports asyncio, which most commands do not need
 
     return Attachments(home.attachments)

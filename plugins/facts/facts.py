@@ -126,14 +126,14 @@ class Facts:
     @property
     def is_empty(self) -> bool:
         """True if it is certain, without opening the log, that there are no facts."""
-        if self._shared:
-            return False
-        return not self._exists() if self._log is None else not self._log.state.facts
+        if self._log is None:
+            return not self._exists()
+        return not self._log.state.facts and not self._shared
 
     def listed_if_open(self, owner: str) -> list[Fact] | None:
         """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
-            return None if self._shared or self._exists() else []
+            return None if self._exists() else []
         return self._visible(self._log.state, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -95,6 +96,12 @@ class Owners:
         """Return the hashes with any record."""
         return {path.name.removesuffix(NEW) for path in self._folder.glob("*/*") if not path.name.startswith(".")}
 
+    def records(self) -> Iterator[tuple[str, Attachment, bool]]:
+        """Yield each person with an attachment, and whether an event refers to it, in the order of the files."""
+        for path in sorted(self._folder.glob("*/*")):
+            if is_digest(path.name.removesuffix(NEW)) and (attachment := _read(path)) is not None:
+                yield _person_of(path.parent.name), attachment, not path.name.endswith(NEW)
+
     def is_owned(self, digest: str) -> bool:
         """Return True if anybody has a record of this hash."""
         return any(self._folder.glob(f"*/{digest}*"))
@@ -111,6 +118,11 @@ def is_digest(text: str) -> bool:
 def folder_name(person: str) -> str:
     """Return a folder name for a person, unique even on file systems that ignore case."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in person.encode("utf-8", "surrogatepass"))
+
+
+def _person_of(folder: str) -> str:
+    """Return the person with a folder name."""
+    return unquote_to_bytes(folder).decode("utf-8", "surrogatepass")
 
 
 def _read(place: Path) -> Attachment | None:

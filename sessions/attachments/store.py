@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from hashlib import file_digest, sha256
 from mmap import ACCESS_READ, mmap
@@ -131,6 +131,9 @@ class Attachments:
             sync_folder(self.folder)
         return removed, size
 
+    def records(self) -> Iterator[tuple[str, Attachment, bool]]:
+        return self.owners.records()
+
     def path(self, digest: str) -> Path:
         """Return the path of the content of a hash."""
         return self.folder / digest
@@ -163,13 +166,13 @@ class Attachments:
 
     def _record_again(self, lines: Lines, unknown: set[str]) -> None:
         """Restore the missing records of the owner of a log."""
-        person = _person(lines)
+        person = owner_of(lines)
         for named in references_in(lines) if person else ():
             if named.attachment.sha256 in unknown:
                 self.owners.record(person, named.attachment, named=True)
 
 
-def _person(lines: Lines) -> str:
+def owner_of(lines: Lines) -> str:
     """Return the owner of a log; empty if its first line is invalid."""
     try:
         event = decode(next(lines.forward(START), b"")).event
@@ -178,21 +181,20 @@ def _person(lines: Lines) -> str:
     return event.person if isinstance(event, SessionOpened) else ""
 
 
-class Draft:
-    """A file that is being written. All methods block and raise StorageFailed; `close`, or leaving the context, removes it
-    unless it was kept."""
+class DraftFile:
+    """A content that is being written to a file. All methods block and raise StorageFailed; `close`, or leaving the context,
+    removes it."""
 
-    def __init__(self, attachments: Attachments) -> None:
-        self._attachments = attachments
-        self.path = attachments.folder / f"{DRAFT}{secrets.token_hex(8)}"
-        self._hash = sha256()
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"{DRAFT}{secrets.token_hex(8)}"
         self.size = 0
+        self._hash = sha256()
         try:
-            make_folder(attachments.folder)
+            make_folder(folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = open(os.open(self.path, flags, 0o600), "r+b", buffering=0)  # noqa: SIM115 - by close
         except OSError as error:
-            raise _failed(error) from error
+            raise storage_failed(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -210,9 +212,25 @@ class Draft:
             while written < len(piece):
                 written += self._file.write(piece[written:])
         except OSError as error:
-            raise _failed(error) from error
+            raise storage_failed(error) from error
         self._hash.update(piece)
         self.size += len(piece)
+
+    def described(self, claimed: str, name: str) -> Attachment:
+        """Return the attachment that the content is, with its stated media type and name. Raises OSError."""
+        digest = self._hash.hexdigest()
+        if not self.size:  # an empty file cannot be mapped
+            return _description(b"", digest, claimed, name)
+        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as content:
+            return _description(content, digest, claimed, name)
+
+
+class Draft(DraftFile):
+    """A file of the folder that is being written, and removed unless it is kept."""
+
+    def __init__(self, attachments: Attachments) -> None:
+        super().__init__(attachments.folder)
+        self._attachments = attachments
 
     def keep(self, person: str, *, claimed: str, name: str, named: bool = False) -> Attachment:
         """Turn the file into an attachment of this person, durably.
@@ -222,20 +240,13 @@ class Draft:
         """
         try:
             sync_content(self._file.fileno())
-            attachment = self._described(claimed, name)
+            attachment = self.described(claimed, name)
             os.replace(self.path, self._attachments.path(attachment.sha256))
             sync_folder(self._attachments.folder)
             self._attachments.owners.record(person, attachment, named=named)
         except OSError as error:
-            raise _failed(error) from error
+            raise storage_failed(error) from error
         return attachment
-
-    def _described(self, claimed: str, name: str) -> Attachment:
-        digest = self._hash.hexdigest()
-        if not self.size:  # an empty file cannot be mapped
-            return _description(b"", digest, claimed, name)
-        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as content:
-            return _description(content, digest, claimed, name)
 
 
 def _description(content: Content, digest: str, claimed: str, name: str) -> Attachment:
@@ -252,5 +263,6 @@ def _description(content: Content, digest: str, claimed: str, name: str) -> Atta
     )
 
 
-def _failed(error: OSError) -> StorageFailed:
+def storage_failed(error: OSError) -> StorageFailed:
+    """Return the failure to store an attachment, as a sentence."""
     return StorageFailed(f"an attachment could not be stored: {error.strerror}")

@@ -104,6 +104,38 @@ MIGRATIONS = (
     );
     COMMENT ON TABLE receipts IS 'digests of the message ids of a session up to a seq; later ones are in the log';
     """,
+    """
+    CREATE TABLE blob (
+        sha256 text COLLATE "C" PRIMARY KEY,
+        size bigint NOT NULL,
+        at timestamptz NOT NULL DEFAULT now()
+    );
+    COMMENT ON COLUMN blob.at IS 'when it was stored last';
+    CREATE TABLE blob_part (
+        sha256 text COLLATE "C" NOT NULL REFERENCES blob ON DELETE CASCADE,
+        part integer NOT NULL,
+        bytes bytea NOT NULL,
+        PRIMARY KEY (sha256, part)
+    );
+    ALTER TABLE blob_part ALTER COLUMN bytes SET STORAGE EXTERNAL;
+    CREATE TABLE owner (
+        person bytea NOT NULL,
+        sha256 text COLLATE "C" NOT NULL REFERENCES blob ON DELETE CASCADE,
+        record bytea NOT NULL,
+        named boolean NOT NULL,
+        at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (person, sha256)
+    );
+    COMMENT ON TABLE owner IS 'who has sent an attachment; only who has may read or use it';
+    COMMENT ON COLUMN owner.named IS 'true if an event refers to it; others are removed after a day';
+    CREATE INDEX owner_sha256 ON owner (sha256);
+    CREATE INDEX owner_unused ON owner (at) WHERE NOT named;
+    CREATE TABLE lease (
+        name text COLLATE "C" PRIMARY KEY,
+        holder text COLLATE "C" NOT NULL
+    );
+    COMMENT ON TABLE lease IS 'what one gateway at a time does; it ends with the incarnation that holds it';
+    """,
 )
 """The statements of each version of the tables, from 1."""
 

@@ -124,8 +124,9 @@ class LogWriter(Generic[Event, State]):
                     self.position = self.position.after(line)
                     self.head, self._sum = self.position.seq, self.position.sum
             except InvalidLine as error:
-                self._fail(StorageFailed(f"The log has a line that does not follow: {error}."))
-                raise self.failure from error
+                failure = StorageFailed(f"The log has a line that does not follow: {error}.")
+                self._fail(failure)
+                raise failure from error
             self.durable, self.durable_state = self.head, self.state
 
     async def close(self) -> None:

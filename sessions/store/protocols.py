@@ -320,6 +320,11 @@ class Blobs(Protocol):
         """Return what is wrong with the content of a hash, to follow "it"; empty if nothing is. Blocks."""
         ...
 
+    def records(self) -> Iterator[tuple[str, Attachment, bool]]:
+        """Yield each person with an attachment that the person has, and True if it was marked as used. Blocks; raises
+        OSError or a SessionsError."""
+        ...
+
     def release(self, person: str, digests: Collection[str], logs: LogReader, sessions: Iterable[str]) -> tuple[int, int]:
         """Remove those attachments of a person that none of the person's other `sessions` refers to.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from functools import cache
 
 from gateway.config.settings import Settings
 from gateway.support.home import Home
@@ -13,6 +13,7 @@ from plugins.facts.fact_book import FactBook
 from plugins.facts.fact_log import decode
 from plugins.facts.facts import Facts
 from sessions.events.errors import UnknownSession
+from sessions.store.lazy_log import FRESH_SECONDS
 from sessions.store.protocols import START, Log, LogReader, Position, Store
 from sessions.store.reading import verify_lines
 
@@ -20,29 +21,49 @@ LOG = "facts"
 """The id of the log in its store."""
 
 
+class _Existence:
+    """Whether there is a log, asked by every turn. In a shared store another process may create it: then it is looked for
+    again in a thread, at most once in FRESH_SECONDS."""
+
+    def __init__(self, store: Store) -> None:
+        self.found: bool | None = None
+        self._store = store
+        self._as_of = 0.0
+
+    def __call__(self) -> bool:
+        if self.found is None:
+            self._find()
+        elif not self.found and self._store.shared and time.monotonic() - self._as_of >= FRESH_SECONDS:
+            self._as_of = time.monotonic()
+            asyncio.get_running_loop().run_in_executor(None, self._find)
+        return self.found is True
+
+    def _find(self) -> None:
+        self.found = self._store.stamp(LOG) is not None
+        self._as_of = time.monotonic()
+
+
 def facts_of(store: Store, home: Home, settings: Settings, clock: Clock) -> Facts:
     """Return the facts of a home that this process may change; they follow changes of the settings. The log is opened on
     first use."""
 
-    @cache  # every turn asks, and only this process creates it
-    def exists() -> bool:
-        return store.stamp(LOG) is not None
+    existence = _Existence(store)
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
-        try:
-            async with store.exclusive(LOG):
-                if await asyncio.to_thread(store.stamp, LOG) is None:
-                    return await store.create(LOG), START
-                return await store.open(LOG, fold=fold)
-        finally:
-            exists.cache_clear()
+        async with store.exclusive(LOG):
+            exists = await asyncio.to_thread(store.stamp, LOG) is not None
+            opened = await store.open(LOG, fold=fold) if exists else (await store.create(LOG), START)
+        existence.found = True
+        return opened
 
+    if store.shared:
+        existence()  # before the event loop serves anybody
     return Facts(
         opened,
         keys=lambda: settings.current.memory.facts,
         workspace=lambda: home.workspace(settings.current.agent.workspace),
         now=clock.now,
-        exists=exists,
+        exists=existence,
         shared=store.shared,
         exclusive=lambda: store.exclusive(LOG),
     )
