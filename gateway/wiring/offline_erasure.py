@@ -31,7 +31,8 @@ class OfflineErasures:
     async def erase(self, person: str, session: str, chosen: Chosen, by: str) -> Erased:
         """Erase something of a session. Raises SessionsError, OSError."""
         order = await self._erasures.order(person, session, chosen, by)
-        await (await self._log.writer()).append_durable(order)
+        async with self._log.writing() as writer:
+            await writer.append_durable(order)
         return await self.carry_out(order)
 
     async def carry_out(self, order: ErasureOrdered) -> Erased:

@@ -57,7 +57,7 @@ from plugins.facts.retention import (
 )
 from plugins.facts.scoring import superseded_importance
 from sessions.events.codec import InvalidLine
-from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.events.errors import JournalDamaged, LogReplaced, SessionsError, StorageFailed
 from sessions.events.messages import Usage
 from sessions.store.lazy_log import FRESH_SECONDS
 from sessions.store.log_writer import LineTooLong, stamp
@@ -439,7 +439,8 @@ class Facts:
         async with self._opening:
             if self._log is not None and self._log.failure is None:
                 await self._follow(self._log)
-                return self._log
+                if self._log.failure is None:
+                    return self._log
             if self._log is not None:
                 await self._log.close()
                 self._log = None
@@ -465,6 +466,8 @@ class Facts:
         if self._shared and now - self._as_of >= FRESH_SECONDS:
             try:
                 await log.follow()
+            except LogReplaced:
+                return
             except SessionsError as error:
                 raise FactsUnavailable(f"The facts cannot be read: {error}") from error
             self._as_of = now

@@ -3,6 +3,7 @@
 SessionsError
 ├── HomeLocked       another gateway uses this home; stop it, or choose another home
 ├── StorageFailed    bytes could not be made durable; nothing of that batch was acknowledged
+│   └── LogReplaced  another process has rewritten or removed a shared log; it is read again
 ├── StorageBusy      too many bytes are waiting for the disk; try again shortly
 ├── JournalDamaged   a journal does not verify or is missing; its file is left unchanged
 └── UnknownSession   no journal has this id
@@ -29,6 +30,10 @@ class StorageFailed(SessionsError):
     def __init__(self, sentence: str, *, fatal: bool = False) -> None:
         super().__init__(sentence)
         self.fatal = fatal
+
+
+class LogReplaced(StorageFailed):
+    """A log that is shared was rewritten or removed by another process, and must be opened again."""
 
 
 class StorageBusy(SessionsError):

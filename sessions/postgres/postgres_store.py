@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import psycopg
 
-from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.events.errors import JournalDamaged, LogReplaced, StorageFailed, UnknownSession
 from sessions.files.repair import report_damage
 from sessions.postgres.advisory_lock import AdvisoryLock
 from sessions.postgres.connections import Database
@@ -36,6 +36,11 @@ _OPEN = f"""
     WHERE store = %(store)s AND name = %(name)s AND (%(owner)s = '' OR EXISTS {FENCE})
     RETURNING id, epoch, changed, head, size
 """  # noqa: S608 - a fragment of ours
+
+_NEXT = """
+    SELECT log.epoch, line.seq, line.ends, line.line
+    FROM log LEFT JOIN line ON line.log = log.id AND line.seq > %s WHERE log.id = %s ORDER BY line.seq LIMIT 1000
+"""
 
 _REMOVE = """
     WITH gone AS (DELETE FROM log WHERE store = %s AND name = %s RETURNING id)
@@ -93,8 +98,10 @@ class StoredRowLog(RowLog):
 
     def _next(self, head: int) -> list[tuple[int, int, bytes]]:
         with self._database.connection() as connection:
-            query = "SELECT seq, ends, line FROM line WHERE log = %s AND seq > %s ORDER BY seq LIMIT 1000"
-            return connection.execute(query, (self.id, head), binary=True).fetchall()
+            found = connection.execute(_NEXT, (head, self.id), binary=True).fetchall()
+        if not found or found[0][0] != self.epoch:
+            raise LogReplaced(f"{self.name} was rewritten or removed by another process; it is read again.")
+        return [(seq, ends, line) for _, seq, ends, line in found if seq is not None]
 
     def stamp(self) -> Stamp:
         return Stamp(size=self.committed, changed=self.changed, identity=self.id)

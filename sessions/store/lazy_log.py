@@ -12,13 +12,17 @@ from typing import Any, Generic
 import msgspec
 
 from sessions.events.codec import InvalidLine
-from sessions.events.errors import SessionsError, StorageFailed, UnknownSession
+from sessions.events.errors import LogReplaced, SessionsError, StorageFailed, UnknownSession
 from sessions.store.log_writer import Event, Fold, LogWriter, State
 from sessions.store.protocols import START, Lines, LogReader, Store
 from sessions.store.reading import verify_lines
 
 FRESH_SECONDS = 1.0
 """Seconds for which the state of a shared log is taken for up to date when it is read."""
+
+
+TURNS, RETRY_SECONDS = 30, 1.0
+"""Attempts to append what nobody waits for to a shared log, and the seconds between them; the next event tries again."""
 
 
 class LogFormat(msgspec.Struct, Generic[Event, State], frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class LazyLog(Generic[Event, State]):
         self._opening = asyncio.Lock()
         self._writer: LogWriter[Event, State] | None = None
         self._missing = False
+        self._queued: list[Event] = []
+        self._appending: asyncio.Task[None] | None = None
         self._as_of = -FRESH_SECONDS
         """When the state was up to date, on the monotonic clock."""
         self.problem = ""
@@ -75,6 +81,8 @@ class LazyLog(Generic[Event, State]):
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""
+        if self._appending is not None:
+            await self._appending
         if self._writer is not None:
             await self._writer.close()
 
@@ -106,9 +114,45 @@ class LazyLog(Generic[Event, State]):
         async with self._store.exclusive(self._form.name):
             async with self._opening:
                 await self._open(create=True)
-                await self._catch_up()
+                await self._catch_up(create=True)
             assert self._writer is not None
             yield self._writer
+
+    async def appender(self) -> Callable[[Event], None]:
+        """Return a function that appends an event without waiting, and raises StorageFailed. To a shared log it is appended
+        in the next turn; if that fails, `problem` says so. Raises StorageFailed if the log cannot be used."""
+        if self._store.shared:
+            return self._queue_event
+        async with self._opening:
+            await self._open(create=True)
+        writer = self._writer
+        assert writer is not None
+
+        def append(event: Event) -> None:
+            writer.append(event, urgent=True)
+
+        return append
+
+    def _queue_event(self, event: Event) -> None:
+        self._queued.append(event)
+        if self._appending is None or self._appending.done():
+            self._appending = asyncio.create_task(self._append_queued())
+
+    async def _append_queued(self) -> None:
+        failures = 0
+        while self._queued and failures < TURNS:
+            events = tuple(self._queued)
+            try:
+                async with self.writing() as writer:
+                    for event in events:
+                        writer.append(event, urgent=event is events[-1])
+                    await writer.until_durable(writer.head)
+            except StorageFailed as error:
+                self.problem, failures = f"{self._unusable}: {error}", failures + 1
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                del self._queued[: len(events)]
+                failures, self.problem = 0, ""
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         """Return durable lines, see `Log.lines`. Raises StorageFailed."""
@@ -119,12 +163,15 @@ class LazyLog(Generic[Event, State]):
     def _is_stale(self) -> bool:
         return self._store.shared and time.monotonic() - self._as_of >= FRESH_SECONDS
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, *, create: bool = False) -> None:
         if not self._store.shared:
             return
         now = time.monotonic()
         if self._writer is not None:
-            await self._writer.catch_up(self._fold)
+            try:
+                await self._writer.catch_up(self._fold)
+            except LogReplaced:
+                await self._open(create=create)
         self._as_of = now
 
     def _fold(self, state: State, line: bytes) -> State:

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from sessions.events.codec import InvalidLine, encode_line, verify
-from sessions.events.errors import StorageFailed
+from sessions.events.errors import LogReplaced, StorageFailed
 from sessions.store.protocols import LONGEST_LINE, Log, Position
 
 Event = TypeVar("Event", bound=msgspec.Struct)
@@ -116,18 +116,19 @@ class LogWriter(Generic[Event, State]):
         Raises:
             StorageFailed: The log cannot be read, or is damaged; then it must be opened again.
         """
-        while self.failure is None and (lines := await self.log.catch_up(self.position)):
-            try:
+        try:
+            while self.failure is None and (lines := await self.log.catch_up(self.position)):
                 for line in lines:
                     verify(line, self._sum, self.head + 1)
                     self.state = fold(self.state, line)
                     self.position = self.position.after(line)
                     self.head, self._sum = self.position.seq, self.position.sum
-            except InvalidLine as error:
-                failure = StorageFailed(f"The log has a line that does not follow: {error}.")
-                self._fail(failure)
-                raise failure from error
-            self.durable, self.durable_state = self.head, self.state
+                self.durable, self.durable_state = self.head, self.state
+        except (LogReplaced, InvalidLine) as error:
+            replaced = LogReplaced(f"The log was changed by another process: {error}")
+            self._fail(replaced)
+            await self.log.close()
+            raise replaced from error
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""

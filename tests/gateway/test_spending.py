@@ -210,7 +210,7 @@ async def months(home: Path, times: Sequence[datetime]) -> None:
         kept = Ledger(Journals(home, home / "quarantine", committer), clock.now, lambda: UTC_ZONES)
         for time in times:
             clock.move((time - clock.now()).total_seconds())
-            await (await kept.writer()).append_durable(charged())
+            (await kept.appender())(charged())
         await kept.close()
 
 

@@ -22,6 +22,7 @@ from sessions.postgres.postgres_store import PostgresStore
 from sessions.store import lazy_log
 from sessions.store.lazy_log import LazyLog, LogFormat
 from sessions.store.reading import StoredLog
+from sessions.store.rewriting import rechained
 from tests.servers.postgres_server import postgres_server
 from tests.stories import AT
 
@@ -135,3 +136,24 @@ async def test_a_cancelled_wait_leaves_no_lock(url: str, tmp_path: Path) -> None
             await asyncio.wait([waiting])
         assert await take(here, "here") == 0
         assert await take(there, "there") == 1
+
+
+async def test_a_log_that_another_gateway_has_rewritten_is_read_again(url: str, tmp_path: Path) -> None:
+    async with one_of_several(url, tmp_path) as (_, here), one_of_several(url, tmp_path) as (_, there):
+        await take(here, "here")
+        await take(there, "there")
+        await here.rewrite(lambda lines: rechained(lines, lambda line: line.replace(b'"by":"there"', b'"by":"nobody"')))
+        assert await take(there, "there") == 2
+        assert await here.durable_state() == {0: "here", 1: "nobody", 2: "there"}
+
+
+async def test_what_nobody_waits_for_is_appended_in_the_next_turn(url: str, tmp_path: Path) -> None:
+    async with one_of_several(url, tmp_path) as (_, here), one_of_several(url, tmp_path) as (_, there):
+        append = await there.appender()
+        async with here.writing() as writer:
+            append(Taken(7, "there"))
+            await writer.append_durable(Taken(0, "here"))
+        append(Taken(8, "there"))
+        await there.close()
+        async with here.writing() as writer:
+            assert writer.state == {0: "here", 7: "there", 8: "there"}

@@ -99,7 +99,8 @@ DELETIONS: LogFormat[Deletion, Unfinished] = LogFormat(
 async def record_end(log: LazyLog[Deletion, Unfinished], order: ErasureOrdered) -> None:
     """Record the end of an erasure durably, and remove the hashes of its attachments from the log: whoever guesses a short
     content could confirm it by them. Raises StorageFailed."""
-    await (await log.writer()).append_durable(ErasureFinished(erasure=order.erasure))
+    async with log.writing() as writer:
+        await writer.append_durable(ErasureFinished(erasure=order.erasure))
     if order.attachments:
         await log.rewrite(lambda lines: rechained(lines, partial(_without_attachments, order.erasure)))
 

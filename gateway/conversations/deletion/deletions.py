@@ -187,7 +187,8 @@ class Deletions:
 
     async def record(self, order: ErasureOrdered) -> None:
         """Record the order of an erasure durably. Raises StorageFailed."""
-        await (await self._log.writer()).append_durable(order)
+        async with self._log.writing() as writer:
+            await writer.append_durable(order)
 
     async def erasure_finished(self, order: ErasureOrdered) -> None:
         """Record the end of an erasure durably. Raises StorageFailed."""

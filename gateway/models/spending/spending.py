@@ -15,14 +15,13 @@ from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
 from gateway.models.spending.prices import CURRENCY, Price, Rate, micros_of, price_of, rate_of
 from gateway.models.spending.report import MonthReport, month_report
-from gateway.models.spending.spending_log import Ledger, LedgerEvent, RequestCharged, Sums, Zones
+from gateway.models.spending.spending_log import Ledger, LedgerEvent, RequestCharged, Zones
 from plugins.api.chat import ChatProvider
 from plugins.api.command import CommandFailed, SpendingSummary
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
 from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
-from sessions.store.log_writer import LogWriter
 
 REMEMBERED = 10_000
 """Sessions whose payer is remembered; that of another one is looked up."""
@@ -54,7 +53,7 @@ class Charge:
         request: The request.
         payer: Who pays.
         rate: Its price in the configured currency; None if unknown.
-        writer: The ledger; None while it cannot be written.
+        append: Appends to the ledger; None while it cannot be written.
     """
 
     def __init__(
@@ -64,13 +63,13 @@ class Charge:
         payer: Payer,
         *,
         rate: Rate | None,
-        writer: LogWriter[LedgerEvent, Sums] | None,
+        append: Callable[[LedgerEvent], None] | None,
     ) -> None:
         self._spending = spending
         self._request = request
         self._payer = payer
         self._rate = rate
-        self._writer = writer
+        self._append = append
         self._open = True
         self._id = token_hex(8)
 
@@ -102,7 +101,7 @@ class Charge:
                 reported=named is not None,
                 estimated=usage is None and named is None,
             ),
-            self._writer,
+            self._append,
         )
         return micros
 
@@ -168,11 +167,11 @@ class Spending:
         """Begin a request, which must not have been sent."""
         payer = self._payers.get(request.session) or await self._looked_up(request.session)
         try:
-            writer = await self.ledger.writer()
+            append = await self.ledger.appender()
         except (SessionsError, InvalidLine) as error:
             log.error("ledger_unusable", reason=str(error))
-            writer = None
-        return Charge(self, request, payer, rate=self._rate(request.price), writer=writer)
+            append = None
+        return Charge(self, request, payer, rate=self._rate(request.price), append=append)
 
     async def summary(self, person: str, session: str) -> SpendingSummary:
         """Return what a person has spent, and what one of their sessions has cost. Raises CommandFailed."""
@@ -205,13 +204,13 @@ class Spending:
     def _now(self, person: str) -> datetime:
         return self.ledger.now().astimezone(Zones.of(self._settings.current).zone(person))
 
-    def record(self, charged: RequestCharged, writer: LogWriter[LedgerEvent, Sums] | None) -> None:
+    def record(self, charged: RequestCharged, append: Callable[[LedgerEvent], None] | None) -> None:
         """Append a charge to the ledger and count it."""
         self._counters.cost.add(charged.purpose, charged.model, by=charged.micros)
-        if writer is None:
+        if append is None:
             return
         try:
-            writer.append(charged, urgent=True)
+            append(charged)
         except SessionsError as error:
             log.error("request_not_charged", session=charged.session, model=charged.model, reason=str(error))
 

@@ -23,7 +23,6 @@ from gateway.models.spending.prices import Rate
 from gateway.support.home import SPENDING
 from sessions.events.messages import Usage
 from sessions.store.lazy_log import LazyLog, LogFormat
-from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import LogReader, Store
 
 
@@ -207,9 +206,9 @@ class Ledger:
         """Return why the ledger cannot be used, as a sentence; empty if it can."""
         return self._log.problem if self._log is not None else ""
 
-    async def writer(self) -> LogWriter[LedgerEvent, Sums]:
-        """Return the writer of this month's log. Raises StorageFailed."""
-        return await (await self._current()).writer()
+    async def appender(self) -> Callable[[LedgerEvent], None]:
+        """Return a function that appends to this month's log, see `LazyLog.appender`. Raises StorageFailed."""
+        return await (await self._current()).appender()
 
     async def sums(self) -> Sums:
         """Return the sums of this month and the one before. Raises StorageFailed."""
