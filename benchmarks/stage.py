@@ -33,7 +33,7 @@ from gateway.conversations.routing.chat import Chat, Conversations
 from gateway.conversations.routing.session_updates import SessionUpdates
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.schedules import Schedules
-from gateway.conversations.titles import TitleMaker
+from gateway.conversations.turn.titles import TitleMaker
 from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.providers import open_chats

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 KINDS = ("provider", "embedding", "tool", "command", "channel", "policy")
 """The kinds of `plugins new`, as in `plugins.testing.templates.packages`; that is not imported here, for quick help."""
 
+IMPORTED = ("chatgpt", "claude", "llm")
+"""The programs of `exuvia import`, as in its module `programs`, which is not imported here, for quick help."""
+
 
 @click.group()
 def plugins() -> None:
@@ -698,6 +701,28 @@ def run_schedule(schedule_id: str, home: Path | None) -> None:
     from gateway.cli.sessions import schedule_commands as commands
 
     end(lambda: commands.run(invocation(existing_home(home), None, as_json=False), schedule_id))
+
+
+@cli.command("import")
+@click.argument("program", metavar="KIND", type=click.Choice(IMPORTED))
+@click.argument("path", type=click.Path(path_type=Path, exists=True))
+@home_option
+@config_option
+@click.option("--person", metavar="NAME", help="The person for whom it is imported [the owner].")
+@click.option("--dry-run", is_flag=True, help="Only report what would be imported and what is left out.")
+@json_option
+def import_source(
+    program: str, path: Path, home: Path | None, file: Path | None, *, person: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Import conversations, notes, facts, schedules and skills of another program.
+
+    KIND is the program, and PATH its folder, its database, or its export, which may be a .zip file. PATH is only read. The
+    same import again adds only what is new. A gateway may be running."""
+    from gateway.cli.sessions import import_command as commands
+    from plugins.support.workspace import OWNER
+
+    call = invocation(home_at(home), file, as_json=as_json)
+    end(lambda: commands.import_source(call, program, path, person=person or OWNER, dry_run=dry_run))
 
 
 @cli.group()

@@ -17,7 +17,15 @@ import msgspec
 
 from gateway.protocol.slash_commands import parse_command
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.events import MessageReceived, ModelReplied, Recorded, ToolReturned, TurnEnded
+from sessions.events.events import (
+    MessageImported,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    ReplyImported,
+    ToolReturned,
+    TurnEnded,
+)
 from sessions.events.messages import Attachment
 from sessions.store.catalog import SessionRow
 from sessions.store.header import random_suffix
@@ -198,18 +206,26 @@ def _files_of(recorded: Recorded, made: ConversationShared) -> tuple[Attachment,
     match recorded.event:
         case MessageReceived(text=text, attachments=files) if parse_command(text) is None:
             return files
+        case MessageImported(attachments=files):
+            return files
         case ToolReturned(attachments=files) if made.tools:
             return files
         case _:
             return ()
 
 
-def _shown(recorded: Recorded, made: ConversationShared) -> dict[str, Any] | None:
+def _shown(  # noqa: PLR0911 - one arm for each kind
+    recorded: Recorded, made: ConversationShared
+) -> dict[str, Any] | None:
     event, tools = recorded.event, made.tools
     files = [_file(each, with_hash=made.files) for each in _files_of(recorded, made)]
     match event:
         case MessageReceived() as message if parse_command(message.text) is None:
             return {"kind": "message_received", "text": message.text, "attachments": files}
+        case MessageImported() as imported:
+            return {"kind": "message_imported", "text": imported.text, "attachments": files}
+        case ReplyImported() as imported_reply:
+            return {"kind": "reply_imported", "model": imported_reply.model, "text": imported_reply.text}
         case ModelReplied() as reply if reply.text or (tools and reply.calls):
             calls = [{"id": call.id, "tool": call.tool, "arguments": call.arguments} for call in reply.calls]
             return {

@@ -20,9 +20,11 @@ from sessions.events.errors import SessionsError
 from sessions.events.events import (
     AttachmentsWithheld,
     CommandAnswered,
+    MessageImported,
     MessageReceived,
     ModelReplied,
     Recorded,
+    ReplyImported,
     RequestSent,
     SessionForked,
     ToolReturned,
@@ -103,6 +105,10 @@ def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for ea
     match event.event:
         case MessageReceived(text=text, client=client, attachments=attachments):
             return _entry(event, "person", text_with_attachments(text, attachments), client)
+        case MessageImported(text=text, attachments=attachments):
+            return _entry(event, "person", text_with_attachments(text, attachments), "imported")
+        case ReplyImported(text=text):
+            return _entry(event, "assistant", text)
         case ModelReplied(text=text, calls=calls) if text or calls:
             return _entry(event, "assistant", text, "\n".join(map(call_line, calls)))
         case ToolReturned(output=output, outcome=outcome):

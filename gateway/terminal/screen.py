@@ -29,6 +29,7 @@ from sessions.events.events import (
     JournalErased,
     MemoryFlushed,
     MemoryRecalled,
+    MessageImported,
     MessageReceived,
     MessageWithdrawn,
     ModelReplied,
@@ -36,6 +37,7 @@ from sessions.events.events import (
     PluginFailed,
     Recorded,
     ReplyDelivered,
+    ReplyImported,
     RequestRepeated,
     RequestSent,
     SessionArchived,
@@ -228,15 +230,16 @@ class Screen:
 
     def _show_earlier(self, signal: Earlier) -> None:
         """Show the last exchanges of the conversation: what was asked, and how it was answered."""
-        shown = [each for each in signal.events if isinstance(each.event, MessageReceived | ModelReplied | CommandAnswered)]
-        asked = [at for at, each in enumerate(shown) if isinstance(each.event, MessageReceived)]
+        kinds = MessageReceived | MessageImported | ModelReplied | ReplyImported | CommandAnswered
+        shown = [each for each in signal.events if isinstance(each.event, kinds)]
+        asked = [at for at, each in enumerate(shown) if isinstance(each.event, MessageReceived | MessageImported)]
         for each in shown[asked[-EARLIER_EXCHANGES:][0] :] if asked else ():
             match each.event:
-                case MessageReceived():
+                case MessageReceived() | MessageImported():
                     self._renderer.dim(f"{PROMPT}{_shortened(printable(each.event.text), EARLIER_LINES)}")
                     for file in files_of(each.event):
                         self._renderer.dim(file.caption)
-                case ModelReplied() if each.event.text.strip():
+                case ModelReplied() | ReplyImported() if each.event.text.strip():
                     self._renderer.document(_shortened(captioned(each.event.text), EARLIER_LINES))
                 case CommandAnswered():
                     self._renderer.document(_shortened(each.event.answer, EARLIER_LINES))
@@ -309,6 +312,8 @@ class Screen:
                 | MessageWithdrawn()
                 | DeliveryAttempted()
                 | ChangesUndone()
+                | MessageImported()
+                | ReplyImported()
                 | UnknownEvent()
             ):
                 # Nothing to show during a chat; `exuvia sessions export` has it all.

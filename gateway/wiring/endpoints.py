@@ -19,6 +19,7 @@ from gateway.http.web import Admitted, Endpoint, owner_only
 from gateway.http.websocket_connection import ConnectionServices
 from gateway.status.instruments import GatewayContext
 from gateway.status.overview import Overview
+from gateway.support.storage import fact_logs
 from gateway.wiring.app import Application
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.http.console.composer_endpoints import ComposerEndpoints
     from gateway.http.console.config_endpoints import ConfigEndpoints
     from gateway.http.console.context_endpoints import ContextEndpoints
-    from gateway.http.console.conversation_endpoints import ConversationEndpoints, ScheduleEndpoints
+    from gateway.http.console.conversation_endpoints import ConversationEndpoints, ImportEndpoint, ScheduleEndpoints
     from gateway.http.console.gateway_endpoints import HealthEndpoints, Recipients, UsageEndpoint
     from gateway.http.console.memory_endpoints import MemoryEndpoints
     from gateway.http.console.share_endpoints import ShareEndpoints
@@ -179,6 +180,23 @@ class _LazyEndpoints:
         return ScheduleEndpoints(self._gateway.dependencies.command_services)
 
     @cached_property
+    def imports(self) -> ImportEndpoint:
+        from gateway.conversations.imports.import_service import ImportService  # noqa: PLC0415
+        from gateway.conversations.imports.journal_import import JournalImport  # noqa: PLC0415
+        from gateway.http.console.conversation_endpoints import ImportEndpoint  # noqa: PLC0415 - not at the start
+
+        gateway, services = self._gateway, self._gateway.dependencies.command_services
+        service = ImportService(
+            JournalImport(gateway.store, gateway.catalog, gateway.switchboard),
+            fact_logs(self._context.home),
+            facts=services.facts,
+            schedules=services.schedules,
+            now=services.clock.now,
+            zone=services.settings.zone_of,
+        )
+        return ImportEndpoint(service)
+
+    @cached_property
     def doctor(self) -> SelfExamination:
         from gateway.wiring.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
 
@@ -241,6 +259,7 @@ def console_endpoints(
         Endpoint("POST", SCHEDULE + "/pause", _later(lambda: of.schedules.pause)),
         Endpoint("POST", SCHEDULE + "/resume", _later(lambda: of.schedules.resume)),
         Endpoint("DELETE", SCHEDULE, _later(lambda: of.schedules.remove)),
+        Endpoint("POST", "/api/imports", _later(lambda: of.imports.add)),
         Endpoint("GET", "/api/config", owner_only(_later(lambda: of.configuration.config))),
         Endpoint("POST", "/api/config/check", owner_only(_later(lambda: of.configuration.check))),
         Endpoint("POST", "/api/config", owner_only(_later(lambda: of.configuration.write))),

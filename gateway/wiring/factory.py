@@ -26,11 +26,11 @@ from gateway.conversations.notes.workspace_memory import IndexTrigger
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.routing.conversation import Conversation
 from gateway.conversations.routing.session_updates import SessionUpdates
-from gateway.conversations.titles import TitleMaker
 from gateway.conversations.turn.answering import ReplyRequester
 from gateway.conversations.turn.inbox import Inbox, WaitingCommand
 from gateway.conversations.turn.recalling import Recall
 from gateway.conversations.turn.streaming_reply import StreamingReplies
+from gateway.conversations.turn.titles import TitleMaker
 from gateway.conversations.turn.tool_calls import ToolCalls
 from gateway.conversations.turn.turn import Turn, TurnPreparation
 from gateway.metrics.counters import Counters

@@ -19,7 +19,7 @@ from gateway.conversations.facts.fact_extraction import FactExtraction
 from gateway.conversations.facts.fact_store import facts_of
 from gateway.conversations.notes.day_notes import DayNotes
 from gateway.conversations.notes.workspace_memory import open_memory
-from gateway.conversations.titles import TitleMaker
+from gateway.conversations.turn.titles import TitleMaker
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.plugin_loading import OpenedPlugins
 from gateway.plugin_runtime.service_factory import PluginServiceFactory

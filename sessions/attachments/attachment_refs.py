@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sessions.events.codec import InvalidLine, decode
-from sessions.events.events import Event, MessageReceived, ToolReturned, UnknownEvent
+from sessions.events.events import Event, MessageImported, MessageReceived, ToolReturned, UnknownEvent
 from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
 from sessions.store.protocols import START, Blobs, Lines
@@ -38,7 +38,7 @@ def references_in(lines: Lines) -> Iterator[AttachmentReference]:
 def attachments_of_event(event: Event | UnknownEvent) -> Iterator[Attachment]:
     """Yield the attachments that an event refers to."""
     match event:
-        case MessageReceived(attachments=attachments):
+        case MessageReceived(attachments=attachments) | MessageImported(attachments=attachments):
             yield from attachments
         case ToolReturned():
             yield from _kept_by(event)

@@ -59,11 +59,19 @@ class CallRef(msgspec.Struct, frozen=True, kw_only=True, order=True):
     index: int
 
 
+class ImportOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The program that an imported conversation comes from, and the conversation's id there."""
+
+    program: str
+    conversation: str
+
+
 class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     """The first event of every journal.
 
     `key` is the `person`'s name for the conversation. `calibrations` holds what the previous session learned about each
-    `provider:model`, in the order of `Calibration.factors`. `agent` answers in this session; it never changes.
+    `provider:model`, in the order of `Calibration.factors`. `agent` answers in this session; it never changes. `imported` is
+    where an imported conversation comes from.
     """
 
     format: int
@@ -73,6 +81,7 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
     succeeds: Succession | None = None
     calibrations: dict[str, tuple[float, ...]] = {}
     agent: str = MAIN_AGENT
+    imported: ImportOrigin | None = None
 
 
 class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
@@ -93,6 +102,26 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     reply_to: str = ""
     thread: str = ""
     edits: str = ""
+
+
+class MessageImported(_Kind, tag="message_imported", frozen=True, kw_only=True):
+    """A person's message was imported from another program, where its id is `id`. The event's time is that of the message,
+    and no turn takes it: it is in the view from here on."""
+
+    id: str
+    sender: str
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ReplyImported(_Kind, tag="reply_imported", frozen=True, kw_only=True):
+    """A reply was imported from another program, where its id is `id`. The event's time is that of the reply. `model` is as
+    named there, empty if it is not known; `reasoning` is shown to people and is not part of the view."""
+
+    id: str
+    model: str
+    text: str
+    reasoning: str = ""
 
 
 class MessageWithdrawn(_Kind, tag="message_withdrawn", frozen=True, kw_only=True):
@@ -575,6 +604,8 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
 Event: TypeAlias = (
     SessionOpened
     | MessageReceived
+    | MessageImported
+    | ReplyImported
     | MessageWithdrawn
     | InstructionsSet
     | TurnStarted

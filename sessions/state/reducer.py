@@ -29,6 +29,7 @@ from sessions.events.events import (
     JournalErased,
     MemoryFlushed,
     MemoryRecalled,
+    MessageImported,
     MessageReceived,
     MessageWithdrawn,
     ModelReplied,
@@ -36,6 +37,7 @@ from sessions.events.events import (
     PluginFailed,
     Recorded,
     ReplyDelivered,
+    ReplyImported,
     RequestRepeated,
     RequestSent,
     SessionArchived,
@@ -98,7 +100,7 @@ def evolve(transcript: Transcript, recorded: Recorded, size: int = 0) -> Transcr
     return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, bytes=transcript.bytes + size, **changes)
 
 
-def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
+def _changes(  # noqa: PLR0911, PLR0912, PLR0915 - one arm for each kind
     t: Transcript, recorded: Recorded, event: Event | UnknownEvent
 ) -> dict[str, object]:
     match event:
@@ -114,9 +116,14 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             }
         case MessageReceived():
             waiting = tuple(w for w in t.waiting if not (event.edits and event.edits in (w.message.id, w.message.edits)))
-            message = WaitingMessage(seq=recorded.seq, message=event)
+            received = WaitingMessage(seq=recorded.seq, message=event)
             named = {"channel": t.channel or event.channel, "beginning": t.beginning or _beginning(event.text)}
-            return {"waiting": (*waiting, message), "used": recorded.at, **named}
+            return {"waiting": (*waiting, received), "used": recorded.at, **named}
+        case MessageImported():
+            message = UserMessage(text=event.text, attachments=event.attachments)
+            return {**_imported(t, recorded, message), "beginning": t.beginning or _beginning(event.text)}
+        case ReplyImported():
+            return _imported(t, recorded, AssistantMessage(text=event.text))
         case MessageWithdrawn():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.of)}
         case InstructionsSet():
@@ -229,6 +236,11 @@ def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, obje
         if (message := taken.get(seq)) and _is_kept(t, placed):
             view = view.grown(UserMessage(text=message.text, attachments=message.attachments), placed, seq)
     return {"view": view, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
+
+
+def _imported(t: Transcript, recorded: Recorded, message: UserMessage | AssistantMessage) -> dict[str, object]:
+    """Add an imported message to the view. It counts as read: `replied` stays as it is."""
+    return {"used": recorded.at, **({"view": t.view.grown(message, recorded.seq)} if _is_kept(t, recorded.seq) else {})}
 
 
 def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[str, object]:

@@ -14,7 +14,8 @@ from sessions.store.protocols import START, Lines
 FIRST_LINE = 64 * 1024
 """Maximum length in bytes of such a line, which holds only a few short names."""
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""The characters of the last part of a session's id: without those that look alike."""
 
 
 def new_session_id(now: datetime) -> str:
@@ -24,7 +25,7 @@ def new_session_id(now: datetime) -> str:
 
 def random_suffix() -> str:
     """Return six random characters of an id that a person may type."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(6))
+    return "".join(secrets.choice(ALPHABET) for _ in range(6))
 
 
 class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):

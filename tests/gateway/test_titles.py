@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.titles import TitleMaker, clean_title
+from gateway.conversations.turn.titles import TitleMaker, clean_title
 from gateway.models.call import ModelCaller
 from plugins.api.plugin_services import ModelAnswer
 from plugins.testing.servers.faulty_server import Fault, Json

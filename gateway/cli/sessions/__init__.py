@@ -1,7 +1,8 @@
-"""`exuvia sessions`, `exuvia schedule`, `exuvia store`, `exuvia backup` and `exuvia restore`.
+"""`exuvia sessions`, `exuvia schedule`, `exuvia store`, `exuvia import`, `exuvia backup` and `exuvia restore`.
 
 backup_commands    `exuvia backup` and `exuvia restore`
 erase_commands     `exuvia erase`
+import_command     `exuvia import`, through the running gateway or in the files
 main_backup        `exuvia backup`, `exuvia restore` and `exuvia erase` as click commands
 schedule_commands  The commands about schedules, which ask the running gateway
 session_changes    The commands that change conversations, in the running gateway or in the files

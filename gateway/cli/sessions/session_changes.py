@@ -148,7 +148,7 @@ async def _ask(call: Invocation, person: str, kind: str, answer: type[T], *, ses
         ChangeRefused: The gateway refuses.
         ClientError: The gateway does not answer.
     """
-    endpoint = find_gateway(call.home, call.environment, url=None, token=_token(call, person))
+    endpoint = find_gateway(call.home, call.environment, url=None, token=person_token(call, person))
     async with aiohttp.ClientSession() as http:
         connection = await Connection.open(http, endpoint.url, endpoint.token, "exuvia sessions")
         try:
@@ -174,7 +174,7 @@ async def _answer_to(frame_id: str, connection: Connection) -> GatewayFrame:
     raise NotConnected("The gateway ended the connection; `exuvia sessions list` shows whether it was done.")
 
 
-def _token(call: Invocation, person: str) -> str | None:
+def person_token(call: Invocation, person: str) -> str | None:
     """Return the token in the configuration that belongs to a person; None for the owner, whose token `find_gateway`
     finds. Raises SessionUnknown if the person may not use the gateway."""
     if person == OWNER:

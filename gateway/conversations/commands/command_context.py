@@ -55,9 +55,11 @@ from sessions.events.events import (
     ChangesUndone,
     CommandAnswered,
     ContextCompacted,
+    MessageImported,
     MessageReceived,
     ModelReplied,
     Recorded,
+    ReplyImported,
     SessionForked,
     ToolReturned,
     TurnStarted,
@@ -480,7 +482,10 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
             said = text_with_attachments(text, attachments)
             typed = parse_command(text) is not None
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said, of_command=typed)
-        case ModelReplied(text=text) if text:
+        case MessageImported(text=text, attachments=attachments):
+            said = text_with_attachments(text, attachments)
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said)
+        case ModelReplied(text=text) | ReplyImported(text=text) if text:
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="assistant", text=text)
         case CommandAnswered(answer=text) if text:
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="gateway", text=text, of_command=True)

@@ -24,11 +24,13 @@ from sessions.events.events import (
     ContextCompacted,
     MemoryFlushed,
     MemoryRecalled,
+    MessageImported,
     MessageReceived,
     ModelReplied,
     NoteAppended,
     RecalledHit,
     Recorded,
+    ReplyImported,
     SessionForked,
     SessionOpened,
     SessionTitled,
@@ -128,6 +130,8 @@ class _Search:
         self._messages = set(chosen.messages)
         self._ids = set[str]()
         self._turns = set[int]()
+        self._imported = False
+        """True while replies belong to an imported message that is reached."""
         self._covered = 0
         self._key = ""
         self._sections = dict[int, NoteSection]()
@@ -149,6 +153,11 @@ class _Search:
                     self._messages.add(seq)
                     self._ids.add(id_)
                     self.reached.messages.add(seq)
+            case MessageImported():
+                self._imported = seq in self._messages
+                self.reached.messages |= {seq} if self._imported else set()
+            case ReplyImported() if self._imported:
+                return True
             case TurnStarted(takes=takes) | TurnJoined(takes=takes) if self._messages.intersection(takes):
                 self._turns.add(recorded.turn or 0)
             case CommandAnswered(answers=answers) | ChangesUndone(answers=answers) if answers in self._messages:
@@ -183,9 +192,9 @@ class _Search:
 def _texts_of(recorded: Recorded) -> Iterator[str]:
     """Yield the texts of an event that others may quote."""
     match recorded.event:
-        case MessageReceived(text=text) | MemoryFlushed(text=text):
+        case MessageReceived(text=text) | MessageImported(text=text) | MemoryFlushed(text=text):
             yield text
-        case ModelReplied(text=text, reasoning=reasoning):
+        case ModelReplied(text=text, reasoning=reasoning) | ReplyImported(text=text, reasoning=reasoning):
             yield text
             yield reasoning
         case ToolReturned(output=output):

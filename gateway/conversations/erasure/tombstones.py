@@ -22,10 +22,12 @@ from sessions.events.events import (
     Event,
     MemoryFlushed,
     MemoryRecalled,
+    MessageImported,
     MessageReceived,
     ModelReplied,
     PluginFailed,
     ReplyDelivered,
+    ReplyImported,
     RequestRepeated,
     RequestSent,
     SessionTitled,
@@ -74,6 +76,16 @@ def without_content(event: Event) -> Event:
 def _(event: MessageReceived) -> Event:
     command = _COMMAND.match(event.text)
     return _replace(event, text=f"{command[1]} {ERASED}" if command else ERASED, attachments=())
+
+
+@without_content.register
+def _(event: MessageImported) -> Event:
+    return _replace(event, text=ERASED, attachments=())
+
+
+@without_content.register
+def _(event: ReplyImported) -> Event:
+    return _replace(event, text=ERASED, reasoning="")
 
 
 @without_content.register

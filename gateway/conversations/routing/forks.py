@@ -48,11 +48,18 @@ class Forks:
 
         The name must not be in use. Raises ForkRefused, StorageFailed, JournalDamaged.
         """
+        now = self._clock.now()
+        made = await self.copy(parent, new_session_id(now), name[1], now=now, at=upto, exactly=False)
+        self._catalog.put(_row(name, made, now, await self._catalog.find(parent)))
+        return made
+
+    async def copy(
+        self, parent: str, session: str, key: str, *, now: datetime, at: int | None, exactly: bool = True
+    ) -> Fork:
+        """Copy a session up to an event into a new one with these names, which the caller adds to the catalog. Arguments and
+        errors as for `sessions.store.fork.fork`."""
         async with self._one:
-            now = self._clock.now()
-            made = await fork(self._store, parent, new_session_id(now), name[1], now, at=upto, exactly=False)
-            self._catalog.put(_row(name, made, now, await self._catalog.find(parent)))
-            return made
+            return await fork(self._store, parent, session, key, now, at=at, exactly=exactly)
 
 
 def _row(name: Name, made: Fork, now: datetime, parent: SessionRow | None) -> SessionRow:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -245,6 +246,25 @@ class Switchboard:
                 # While this waited for the lock, a message may have begun a session under this key.
                 if await self._catalog.current(*name) is None:
                     return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
+
+    @asynccontextmanager
+    async def importing(self, person: str, key: str) -> AsyncIterator[None]:
+        """Keep a conversation, which need not exist, closed for as long as the block runs; new messages wait.
+
+        Raises Conflict if it is in use, OwnedElsewhere if another gateway has it.
+        """
+        name = person, key
+        async with self._lock(name):
+            if (chat := self._chats.get(name)) is not None:
+                if chat.subscribers or not chat.idle:
+                    raise Conflict("it is open in a client; close it and import again")
+                await self._close(chat)
+            async with self._claimed(name):
+                yield
+
+    async def copy(self, parent: str, session: str, key: str, *, now: datetime, at: int) -> Fork:
+        """Copy a session up to an event into a new one, whose conversation is being imported. See `Forks.copy`."""
+        return await self._forks.copy(parent, session, key, now=now, at=at)
 
     def on_deleted(self, watcher: DeletionWatcher) -> Callable[[], None]:
         """Call `watcher` when a conversation was closed in order to be deleted. Returns a function that removes it."""

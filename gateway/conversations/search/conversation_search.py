@@ -24,7 +24,7 @@ from gateway.support.errors import GatewayError, sentence_of
 from sessions.catalog.sqlite import Error, lacks_full_text
 from sessions.events.codec import InvalidLine, decode, seq_of
 from sessions.events.errors import SessionsError
-from sessions.events.events import MessageReceived, ModelReplied, Recorded, kind_of
+from sessions.events.events import MessageImported, MessageReceived, ModelReplied, Recorded, ReplyImported, kind_of
 from sessions.store.catalog import SessionRow
 from sessions.store.protocols import LogReader
 from sessions.store.reading import StoredLog
@@ -35,7 +35,8 @@ STEP_SECONDS = 0.2
 PAGE_BYTES = 1024 * 1024
 """Bytes of a journal that are read at once."""
 
-_MARKS = tuple(b'"kind":"%s"' % kind_of(kind).encode() for kind in (MessageReceived, ModelReplied))
+_KINDS = (MessageReceived, ModelReplied, MessageImported, ReplyImported)
+_MARKS = tuple(b'"kind":"%s"' % kind_of(kind).encode() for kind in _KINDS)
 _HEAD = 128
 """Bytes at the start of a line that contain its kind."""
 
@@ -201,7 +202,9 @@ def _message(recorded: Recorded) -> IndexedMessage | None:
     match recorded.event:
         case MessageReceived(text=text) if text.strip() and parse_command(text) is None:
             return IndexedMessage(seq=recorded.seq, at=recorded.at, role="person", text=text)
-        case ModelReplied(text=text) if text.strip():
+        case MessageImported(text=text) if text.strip():
+            return IndexedMessage(seq=recorded.seq, at=recorded.at, role="person", text=text)
+        case ModelReplied(text=text) | ReplyImported(text=text) if text.strip():
             return IndexedMessage(seq=recorded.seq, at=recorded.at, role="assistant", text=text)
         case _:
             return None

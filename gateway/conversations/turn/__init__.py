@@ -6,6 +6,7 @@ live_output      The output of a running tool.
 recalling        Recall of relevant passages of the memory.
 scrubbing        Removal of secrets from events.
 streaming_reply  The answer and the tool output that are being streamed.
+titles           Titles made by a model.
 tool_calls       The tools of a turn, and the calls of them.
 turn             The turn itself, and its preparation.
 typed_commands   The slash commands of a conversation.

@@ -13,6 +13,8 @@ POST   /api/schedules/{id}/run      put the text into the conversation now
 POST   /api/schedules/{id}/pause    nothing of it is due until it is resumed
 POST   /api/schedules/{id}/resume   resume it
 DELETE /api/schedules/{id}          remove one
+
+POST   /api/imports              a conversation, facts or a schedule of another program, from `exuvia import`
 """
 
 from __future__ import annotations
@@ -29,10 +31,15 @@ from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.schedule_view import PersonsSchedules
 from gateway.conversations.erasure.erasure_plan import Chosen
 from gateway.conversations.erasure.erasures import Erased
+from gateway.conversations.imports.branches import ImportSource
+from gateway.conversations.imports.import_report import ImportedItems
+from gateway.conversations.imports.import_service import ImportRequest, ImportService
+from gateway.conversations.imports.journal_import import ConversationOutcome
 from gateway.conversations.routing.switchboard import Switchboard
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
-from gateway.http.request_bodies import BodyRefused, read_body
+from gateway.http.concurrency import Quota
+from gateway.http.request_bodies import BodyRefused, BodyShare, read_body
 from gateway.http.responses import HEADERS, answer, refusal
 from gateway.support.errors import Conflict, GatewayError, sentence_of
 from gateway.support.session_export import MEDIA, SUFFIXES, ExportFormat, exported
@@ -40,6 +47,7 @@ from plugins.api.command import CommandFailed, ScheduleOptions
 from plugins.api.fact_values import FactsError
 from plugins.api.plugin_services import IndexUnusable
 from plugins.support.workspace import OWNER
+from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import MessageReceived
 from sessions.store.reading import StoredLog
@@ -266,3 +274,45 @@ async def _answered(asked: Awaitable[object]) -> web.Response:
         return answer(200, await asked)
     except CommandFailed as failed:
         return refusal(422, "refused", str(failed))
+
+
+IMPORT_BYTES, IMPORT_SECONDS = 64 * 1024 * 1024, 300.0
+"""The maximum size of a part of an import in bytes, and the seconds for it."""
+
+IMPORTS_BYTES = 96 * 1024 * 1024
+"""Maximum bytes of all parts of imports in progress."""
+
+
+class ImportEndpoint:
+    """The endpoint for a person's own imports."""
+
+    def __init__(self, service: ImportService) -> None:
+        self._service = service
+        self._bodies = Quota(IMPORT_BYTES, IMPORTS_BYTES)
+
+    async def add(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Import one part."""
+        with BodyShare.of(self._bodies, admission.person.id) as share:
+            try:
+                body = await read_body(request, IMPORT_BYTES, IMPORT_SECONDS, share)
+                wanted = msgspec.json.decode(body, type=ImportRequest)
+            except BodyRefused as refused:
+                return refused.response
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                return refusal(400, "bad_request", f"The request is not valid: {str(error)[:200]}.")
+            try:
+                outcome = await self._import(ImportSource(person=admission.person.id, program=wanted.program), wanted)
+            except (SessionsError, InvalidLine) as error:
+                return refusal(503, "storage_failed", sentence_of(error))
+        if outcome is None:
+            return refusal(400, "bad_request", "The request has no conversation with messages, no facts and no schedule.")
+        return answer(200, outcome)
+
+    async def _import(self, source: ImportSource, wanted: ImportRequest) -> ConversationOutcome | ImportedItems | None:
+        if wanted.conversation is not None and wanted.conversation.messages:
+            return await self._service.conversation(source, wanted.conversation)
+        if wanted.facts is not None:
+            return await self._service.facts(source, wanted.facts)
+        if wanted.schedule is not None:
+            return await self._service.schedule(source, wanted.schedule)
+        return None

@@ -18,7 +18,7 @@ from gateway.support.printable import one_line
 from gateway.terminal.client.connection import ClientError
 from gateway.terminal.pictures.picture_encoding import LARGEST_BYTES, encoded
 from gateway.terminal.pictures.terminal_graphics import Graphics
-from sessions.events.events import Event, MessageReceived, ModelReplied, ToolReturned, UnknownEvent
+from sessions.events.events import Event, MessageImported, MessageReceived, ModelReplied, ToolReturned, UnknownEvent
 from sessions.events.file_types import detect_picture
 from sessions.events.messages import Attachment
 
@@ -63,7 +63,7 @@ class ShownFile(msgspec.Struct, frozen=True):
 def files_of(event: Event | UnknownEvent) -> list[ShownFile]:
     """Return the files of an event, and the pictures in the text of an answer."""
     match event:
-        case MessageReceived(attachments=files) | ToolReturned(attachments=files):
+        case MessageReceived(attachments=files) | MessageImported(attachments=files) | ToolReturned(attachments=files):
             return [ShownFile(file) for file in files]
         case ModelReplied(text=text):
             return _data_pictures(text)

@@ -16,9 +16,11 @@ import msgspec
 from plugins.api.memory.chunks import OVERLAP, TOKENS, Chunk, cut, own_lines
 from sessions.events.events import (
     CommandAnswered,
+    MessageImported,
     MessageReceived,
     ModelReplied,
     Recorded,
+    ReplyImported,
     SessionClosed,
     SessionForked,
     TurnEnded,
@@ -46,6 +48,8 @@ EVENT_KINDS = frozenset(
     kind_of(kind)
     for kind in (
         MessageReceived,
+        MessageImported,
+        ReplyImported,
         TurnStarted,
         TurnJoined,
         ModelReplied,
@@ -99,6 +103,10 @@ def messages_in(events: Iterable[Recorded]) -> tuple[list[Utterance], bool]:
             case MessageReceived() as message:
                 group = message.chat == "group"
                 waiting[recorded.seq] = _utterance(recorded, message.sender, message.text, group)
+            case MessageImported(sender=sender, text=text):
+                said.append(_utterance(recorded, sender, text, group=False))
+            case ReplyImported(text=text):
+                said.append(_utterance(recorded, ASSISTANT, text, group=False))
             case TurnStarted(takes=takes):
                 said += _unanswered(asked)
                 asked = {seq: taken for seq in takes if (taken := waiting.pop(seq, None))}

@@ -20,7 +20,16 @@ from plugins.api.memory.source import Listing, Reading, WatchedFolders
 from plugins.memory.sources.dialogue import ASSISTANT, EVENT_KINDS, Conversation, Utterance, chunks_of_dialogue, messages_in
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.events.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
+from sessions.events.events import (
+    ContextCompacted,
+    MessageImported,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    ReplyImported,
+    SessionClosed,
+    kind_of,
+)
 from sessions.state.truncation import head_and_tail
 from sessions.store.header import read_header
 from sessions.store.protocols import START, Lines, LogReader, Position, Stamp
@@ -49,7 +58,9 @@ _KIND = re.compile(rb'"kind":"([a-z_]+)"')
 _STAMP = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
-def _mark(kind: type[MessageReceived | ModelReplied | SessionClosed | ContextCompacted]) -> bytes:
+def _mark(
+    kind: type[MessageReceived | ModelReplied | SessionClosed | ContextCompacted | MessageImported | ReplyImported],
+) -> bytes:
     """Return the kind field of an event as on its line. Inside a text the quotation marks would be escaped."""
     return b'"kind":"%s"' % kind_of(kind).encode()
 
@@ -57,6 +68,8 @@ def _mark(kind: type[MessageReceived | ModelReplied | SessionClosed | ContextCom
 _MESSAGES = (_mark(MessageReceived), _mark(ModelReplied))
 _ENDS = (_mark(SessionClosed), _mark(ContextCompacted))
 """After these events, earlier messages are no longer shown to the model."""
+_IMPORTED = (_mark(MessageImported), _mark(ReplyImported))
+"""Imported messages are found at once: their conversation may never be continued."""
 
 
 class _ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,15 +146,15 @@ class Transcripts:
         return now if self._has_enough_new(session, size) else before
 
     def _has_enough_new(self, session: str, start: int) -> bool:
-        """Return True if the lines after an offset contain enough messages, or an event after which messages left the
-        view."""
+        """Return True if the lines after an offset contain enough messages, an imported one, or an event after which
+        messages left the view."""
         messages = 0
         with suppress(SessionsError), self._logs.read(session) as lines:
             for line, end in lines.backward():
                 if end <= start:
                     break
                 messages += any(mark in line for mark in _MESSAGES)
-                if messages >= NEW_MESSAGES or any(mark in line for mark in _ENDS):
+                if messages >= NEW_MESSAGES or any(mark in line for mark in (*_ENDS, *_IMPORTED)):
                     return True
         return False
 
@@ -307,7 +320,7 @@ def _messages(events: Iterable[Recorded]) -> Iterator[Utterance]:
         event = recorded.event
         if isinstance(event, MessageReceived):
             group = event.chat == "group"
-        if isinstance(event, MessageReceived | ModelReplied) and event.text.strip():
-            speaker = event.sender if isinstance(event, MessageReceived) else ASSISTANT
+        if isinstance(event, MessageReceived | MessageImported | ModelReplied | ReplyImported) and event.text.strip():
+            speaker = event.sender if isinstance(event, MessageReceived | MessageImported) else ASSISTANT
             at = datetime.fromisoformat(recorded.at)
             yield Utterance(seq=recorded.seq, at=at, speaker=speaker, text=event.text, group=group)

@@ -234,7 +234,7 @@ class Person extends Entry {
     this.entry = entry;
     this.element.classList.toggle("command", Boolean(entry.command));
     const waits = STATES[entry.state];
-    const editable = this.acts.edit && entry.seq !== null && !waits && !entry.command;
+    const editable = this.acts.edit && entry.seq !== null && !waits && !entry.command && !entry.imported;
     fill(this.below, waits ? h("span", { class: "waits" }, waits) : this.time(),
       entry.versions ? pager(entry.versions, this.element) : null, editable ? h("span", { class: "acts" }, this.edit()) : null);
   }
@@ -325,6 +325,7 @@ class Assistant extends Entry {
   }
 
   actions() {
+    if (this.entry.imported) return h("span", { class: "acts" }, this.copying(), this.act("fork", t("Fork after this"), "fork"));
     return h("span", { class: "acts" }, this.copying(), this.act("again", t("Answer again"), "again"),
       this.act("fork", t("Fork after this"), "fork"), this.act("whatIf", t("What if…"), "think"));
   }

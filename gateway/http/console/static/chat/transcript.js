@@ -209,6 +209,7 @@ const REDUCERS = {
   session_opened(event) {
     this.succeeds = event.succeeds ?? null;
     if (event.succeeds) this.aside(event, "A new session", { tone: "mark" });
+    if (event.imported) this.aside(event, t("Imported from {program}", { program: event.imported.program }), { tone: "mark" });
   },
   session_forked(event) {
     this.succeeds = null;
@@ -225,6 +226,13 @@ const REDUCERS = {
     if (event.edits) this.withdraw((entry) => event.edits === entry.client || event.edits === entry.edits);
     const entry = this.put(event, "person", { ...fields, client: event.id, edits: event.edits });
     if (!command) entry.place = 1e12 + event.seq; // last, until a turn takes it
+  },
+  message_imported(event) {
+    this.put(event, "person", { text: event.text, attachments: event.attachments ?? [], state: "taken", command: false, turn: null, imported: true });
+  },
+  reply_imported(event) {
+    const fields = { text: event.text, model: event.model, calls: [], reasoning: event.reasoning ?? "", reasoningMillis: 0, live: false };
+    this.put(event, "assistant", { ...fields, turn: null, imported: true });
   },
   message_withdrawn(event) {
     this.withdraw((entry) => entry.seq === event.of);

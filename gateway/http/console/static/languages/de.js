@@ -170,6 +170,7 @@ export default {
   "I have to decide between two offers. Ask me one question at a time until we know.": "Ich muss mich zwischen zwei Angeboten entscheiden. Stell mir eine Frage nach der anderen, bis wir es wissen.",
   "Identifiers missing from the summary: {names}": "In der Zusammenfassung fehlende Bezeichner: {names}",
   "Importance": "Wichtigkeit",
+  "Imported from {program}": "Importiert aus {program}",
   "In": "Ein",
   "In messages": "In Nachrichten",
   "Install as an application": "Als Anwendung installieren",

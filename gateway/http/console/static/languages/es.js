@@ -170,6 +170,7 @@ export default {
   "I have to decide between two offers. Ask me one question at a time until we know.": "Tengo que decidir entre dos ofertas. Hazme las preguntas de una en una hasta que lo sepamos.",
   "Identifiers missing from the summary: {names}": "Identificadores que faltan en el resumen: {names}",
   "Importance": "Importancia",
+  "Imported from {program}": "Importado de {program}",
   "In": "Entrada",
   "In messages": "En mensajes",
   "Install as an application": "Instalar como aplicación",

@@ -170,6 +170,7 @@ export default {
   "I have to decide between two offers. Ask me one question at a time until we know.": "Je dois choisir entre deux offres. Pose-moi une question à la fois jusqu’à ce que nous sachions.",
   "Identifiers missing from the summary: {names}": "Identifiants absents du résumé : {names}",
   "Importance": "Importance",
+  "Imported from {program}": "Importé de {program}",
   "In": "Entrée",
   "In messages": "Dans les messages",
   "Install as an application": "Installer comme application",

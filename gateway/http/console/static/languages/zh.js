@@ -170,6 +170,7 @@ export default {
   "I have to decide between two offers. Ask me one question at a time until we know.": "我要在两个机会之间做选择。请每次只问我一个问题，直到我们有答案。",
   "Identifiers missing from the summary: {names}": "摘要中缺少的标识符：{names}",
   "Importance": "重要性",
+  "Imported from {program}": "从 {program} 导入",
   "In": "入",
   "In messages": "在消息中",
   "Install as an application": "安装为应用",

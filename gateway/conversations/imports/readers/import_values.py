@@ -1,0 +1,124 @@
+"""The values that the readers of other programs yield."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+
+class SourceInvalid(Exception):
+    """The source cannot be imported at all; `str(error)` is a sentence."""
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or picture of a message: its name, media type and content."""
+
+    name: str
+    media: str
+    content: bytes
+
+
+class SourceMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message of a person or a reply.
+
+    Attributes:
+        id: The program's own id, unique in the conversation.
+        reply: True for a reply of the assistant.
+        text: The text. It has no lone surrogates.
+        at: When it was written (RFC 3339, UTC); empty if unknown.
+        parent: The id of the message before it; empty for the first one.
+        model: The model of a reply.
+        reasoning: The visible reasoning of a reply.
+    """
+
+    id: str
+    reply: bool
+    text: str
+    at: str = ""
+    parent: str = ""
+    model: str = ""
+    reasoning: str = ""
+
+
+class SourceConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation as a tree of messages.
+
+    Attributes:
+        id: The program's own id, which is the same in a newer export.
+        messages: The messages, each after its parent.
+        leaf: The id of the last message of the branch that the program shows; empty for that of the last message.
+        title: The title; empty if there is none.
+        name: A name for people where it has no title, such as the key that the program uses.
+        at: When it began (RFC 3339, UTC); empty for the time of its first message.
+        archived: It is archived there.
+    """
+
+    id: str
+    messages: tuple[SourceMessage, ...]
+    leaf: str = ""
+    title: str = ""
+    name: str = ""
+    at: str = ""
+    archived: bool = False
+
+
+class SourceNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A note in Markdown. `path` is relative to the workspace and has been checked: it stays inside."""
+
+    path: str
+    text: str
+
+
+class SourceFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact as an entry of a facts document (`plugins.facts.fact_export`), without validation."""
+
+    entry: dict[str, object]
+
+
+class SourceSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduled text. `rule` is as a person types it: `every 30m`, a cron line, or a time. `zone` is the name of its time
+    zone; empty for that of the gateway."""
+
+    id: str
+    rule: str
+    text: str
+    zone: str = ""
+    name: str = ""
+
+
+class SourceSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill: the name of its folder, and its files by their paths inside."""
+
+    name: str
+    files: dict[str, bytes]
+
+
+class SourceRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """A route of messages to an agent: of a channel, and of one chat or sender if they are not empty."""
+
+    agent: str
+    channel: str
+    chat: str = ""
+    sender: str = ""
+
+
+Kind: TypeAlias = Literal[
+    "conversations", "messages", "notes", "facts", "schedules", "skills", "routes", "files", "settings"
+]
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not imported. `reason` completes "left out: "; `count` items share it, and `name` is one of them."""
+
+    kind: Kind
+    reason: str
+    name: str = ""
+    count: int = 1
+
+
+SourceItem: TypeAlias = SourceConversation | SourceNote | SourceFact | SourceSchedule | SourceSkill | SourceRoute | LeftOut
+
+Reader: TypeAlias = Callable[[Path], Iterator[SourceItem]]

@@ -1,0 +1,112 @@
+"""Texts and times as other programs write them. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from sessions.events.codec import replace_surrogates
+from sessions.store.log_writer import stamp
+
+T = TypeVar("T")
+
+LONGEST_TEXT = 1024 * 1024
+"""Maximum characters of a message: a line of a journal has at most 2 MiB. Escapes can double a text, so such a text is
+measured in bytes when it is written."""
+
+_EARLIEST, _LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+_FRACTION = re.compile(r"(\.\d{6})\d+")
+
+
+def moment(value: object) -> str:
+    """Return a time in RFC 3339 and UTC, or "" if it is unknown or absurd.
+
+    Args:
+        value: Seconds, milliseconds, microseconds or nanoseconds since the epoch as a number or its text, or ISO 8601, in
+            UTC where it names no zone.
+    """
+    found = _of_text(value) if isinstance(value, str) else _of_number(value)
+    return stamp(found) if found is not None and _EARLIEST <= found < _LATEST else ""
+
+
+def _of_text(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(_FRACTION.sub(r"\1", text.strip()))
+    except ValueError:
+        try:
+            return _of_number(float(text))
+        except ValueError:
+            return None
+    try:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except OverflowError:
+        return None
+
+
+def _of_number(value: object) -> datetime | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    seconds = float(value)
+    for _ in range(3):
+        if seconds < 1e11:  # the year 5138 in seconds, 1973 in milliseconds
+            break
+        seconds /= 1000
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def clean(value: object, limit: int = LONGEST_TEXT) -> str:
+    """Return a text without lone surrogates, NULs and surrounding blank lines, cut to a length; "" for anything else."""
+    if not isinstance(value, str):
+        return ""
+    return replace_surrogates(value[:limit]).replace("\0", "").strip()
+
+
+def decoded(data: bytes, type_: type[T]) -> T:
+    """Decode JSON as a type. Lone surrogates are replaced. Raises ValueError with a sentence's end."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it has not the known form ({str(error)[:120]})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _leniently(data, type_)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _leniently(data: bytes, type_: type[T]) -> T:
+    """Decode JSON with what msgspec refuses: lone surrogates, NaN, and bytes that are not UTF-8."""
+    try:
+        return msgspec.convert(json.loads(data.decode("utf-8", "replace"), object_pairs_hook=_object), type_)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it has not the known form ({str(error)[:120]})") from error
+    except ValueError as error:
+        raise ValueError("it is not valid JSON") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {replace_surrogates(name): value for name, value in pairs}
+
+
+def texts_of(content: object) -> list[str]:
+    """Return the texts of a message's content in the form of the OpenAI and Anthropic APIs: a text, or a list of blocks of
+    which those of type `text` count."""
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else []
+    return [
+        block["text"]
+        for block in blocks
+        if isinstance(block, dict)
+        and block.get("type") in ("text", "input_text", "output_text", None)
+        and isinstance(block.get("text"), str)
+    ]
