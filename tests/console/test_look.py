@@ -71,7 +71,7 @@ async def test_every_page_fits_its_window(tmp_path: Path, browser: Browser, widt
         client = await running.connect()
         await client.chat("# A title\n\n`" + "x" * 300 + "`\n\n| a | b |\n|---|---|\n| " + "wide " * 40 + " | b |")
         await visit.sign_in()
-        for place in ("chat/~", "chat/main", "context/main", "memory", "health"):
+        for place in ("chat/~", "chat/main", "context/main", "memory", "schedules", "health"):
             await page.goto(f"{visit.url}/#/{place}")
             await expect(page.locator(f"main.{place.partition('/')[0]} > *").first).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
@@ -127,7 +127,7 @@ async def test_every_text_of_every_page_has_a_size_of_the_scale(tmp_path: Path, 
         page = visit.page
         await (await running.connect()).chat("# A title\n\n## Another\n\ntext `code`\n\n| a |\n|---|\n| b |\n\n- c")
         await visit.sign_in()
-        for place in ("chat/~", "chat/main", "context/main", "memory", "health", "settings/models", "settings/browsers"):
+        for place in ("chat/~", "chat/main", "context/main", "memory", "schedules", "health", "settings/models", "settings/browsers"):
             await page.goto(f"{visit.url}/#/{place}")
             await expect(page.locator(f"main.{place.partition('/')[0]} > *").first).to_be_visible()
             found = await page.evaluate(SIZES)

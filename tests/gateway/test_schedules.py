@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,18 @@ from gateway.cli.sessions import schedule_commands
 from gateway.conversations.channels import channel_runner
 from gateway.conversations.routing.chat import Chat
 from gateway.conversations.schedules import recurrence, scheduler
+from gateway.conversations.schedules.calendar import calendar_of
 from gateway.conversations.schedules.parsing import parse_rule
-from gateway.conversations.schedules.recurrence import Cron, Every, Once, Rule, described, occurrences, stamp_seconds
+from gateway.conversations.schedules.recurrence import (
+    Cron,
+    Every,
+    Once,
+    Rule,
+    described,
+    occurrences,
+    stamp_seconds,
+    zone_named,
+)
 from gateway.conversations.schedules.scheduler import AT_ONCE, Scheduler, missed_and_due
 from gateway.conversations.schedules.schedules import (
     WINDOW_SECONDS,
@@ -762,3 +772,47 @@ async def test_a_deletion_says_that_schedules_remain(tmp_path: Path) -> None:
         await client.say("delete", id="d", session="main")
         deleted = await client.until_type("deleted", id="d")
         assert deleted["remains"][0] == "1 schedule with messages for it; `/schedule` lists them."
+
+
+# --- the calendar -----------------------------------------------------------------------------------------------------
+
+
+def scheduled(rule: Rule, id_: str = "s", last: str = "2026-10-01T00:00:00Z", *, paused: bool = False) -> Schedule:
+    made = ScheduleSet(schedule=id_, person="owner", client="c", key="main", text="Do.", rule=rule)
+    return Schedule(made=made, at=last, last=last, paused=paused)
+
+
+def test_a_calendar_has_what_is_due_on_each_day_of_its_zone() -> None:
+    daily, dense = scheduled(Cron("30 23 * * *", "UTC"), "a"), scheduled(Every(60, "2026-10-01T00:00:00Z"), "b")
+    days = calendar_of([dense, daily], date(2026, 10, 24), 3, zone_named(BERLIN))
+    assert [each.day for each in days] == ["2026-10-24", "2026-10-25", "2026-10-26"]
+    # 23:30 UTC is 01:30 of the next day in Berlin before the change of the clock, and 00:30 after it
+    assert [(each.id, each.time, each.more) for each in days[1].due] == [
+        ("b", "00:00", False),
+        ("b", "00:01", False),
+        ("b", "00:02", True),
+        ("a", "01:30", False),
+    ]
+    assert [each.time for each in days[2].due if each.id == "a"] == ["00:30"]
+
+
+def test_a_calendar_has_no_past_and_nothing_that_is_paused() -> None:
+    done = scheduled(Cron("0 9 * * *", "UTC"), last="2026-10-25T09:00:00Z")
+    paused = scheduled(Cron("0 9 * * *", "UTC"), "p", paused=True)
+    days = calendar_of([done, paused], date(2026, 10, 1), 28, UTC)
+    assert [each.day for each in days] == ["2026-10-26", "2026-10-27", "2026-10-28"]
+    assert all(len(each.due) == 1 for each in days)
+
+
+async def test_the_calendar_of_a_person_is_asked_for_by_its_days(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"agent.timezone": BERLIN}) as running:
+        made = await shown(running, text="2027-02-03 09:00 Look.")
+        url, headers = f"{running.url}/api/schedules/calendar", {"Authorization": f"Bearer {TOKEN}"}
+        async with running.http.get(f"{url}?from=2027-02-01&days=28", headers=headers) as response:
+            found = await response.json()
+        assert found["zone"] == BERLIN
+        entry = {"id": made["id"], "at": "2027-02-03T08:00:00Z", "time": "09:00", "more": False}
+        assert found["days"] == [{"day": "2027-02-03", "due": [entry]}]
+        for query in ("from=yesterday", "days=0", "days=1000", "days=x", "from=9999-12-31"):
+            async with running.http.get(f"{url}?{query}", headers=headers) as response:
+                assert response.status == 400, query

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ from gateway.config.settings import Settings
 from gateway.conversations.channels.channel_inbox import conversation_key
 from gateway.conversations.channels.senders import Senders
 from gateway.conversations.commands.memory_view import as_command_failure
+from gateway.conversations.schedules.calendar import CalendarDay, calendar_of
 from gateway.conversations.schedules.proposals import RuleProposals
 from gateway.conversations.schedules.recurrence import (
     Cron,
@@ -53,6 +55,15 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     chat: Literal["private", "group"] = "private"
     reply_to: str = ""
     thread: str = ""
+
+
+class Calendar(msgspec.Struct, frozen=True, kw_only=True):
+    """The days on which something is due, in a time zone (empty for the system's); `today` and `first` are days, too."""
+
+    zone: str
+    today: str
+    first: str
+    days: list[CalendarDay]
 
 
 class PersonsSchedules:
@@ -137,6 +148,16 @@ class PersonsSchedules:
         with as_command_failure():
             await self._find(id_)
             return self._entry(await self._schedules.resume(self._message.sender, id_))
+
+    async def calendar(self, first: date | None, days: int) -> Calendar:
+        """Return the days on which something is due, from the first one, by default the beginning of this month."""
+        zone = zone_named(self.zone)
+        today = self._now().astimezone(zone).date()
+        first = first or today.replace(day=1)
+        with as_command_failure():
+            found = [each for each in await self._schedules.of_person(self._message.sender) if self._shows(each)]
+        listed = await asyncio.to_thread(calendar_of, found, first, days, zone)
+        return Calendar(zone=self.zone, today=today.isoformat(), first=first.isoformat(), days=listed)
 
     async def _find(self, id_: str) -> Schedule:
         """Return a schedule of the sender, in a group one of this group. Raises ScheduleRefused."""

@@ -1,6 +1,7 @@
 """Schedules: messages that the gateway puts into a conversation at set times.
 
 recurrence     When a schedule is due.
+calendar       The next occurrences, day by day.
 parsing        Times as people write them.
 proposals      Rules that the model proposes for a person's own words.
 schedules      The log `HOME/schedules.jsonl` and its state.

@@ -8,6 +8,7 @@ POST /api/erasures                     erase `{"session", "message"?, "person"?}
 
 GET    /api/schedules               all of them
 POST   /api/schedules               `{"text", "session"?, …}`: set one; `text` begins with the time
+GET    /api/schedules/calendar      what is due on each day: `?from=2026-12-01&days=42`
 GET    /api/schedules/{id}          one, with its next times
 POST   /api/schedules/{id}/run      put the text into the conversation now
 POST   /api/schedules/{id}/pause    nothing of it is due until it is resumed
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from datetime import date
 from typing import Annotated, get_args
 
 import msgspec
@@ -36,6 +38,7 @@ from gateway.conversations.imports.import_report import ImportedItems
 from gateway.conversations.imports.import_service import ImportRequest, ImportService
 from gateway.conversations.imports.journal_import import ConversationOutcome
 from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.schedules.calendar import LONGEST as LONGEST_CALENDAR
 from gateway.conversations.search.conversation_search import ConversationSearch, SearchUnavailable
 from gateway.conversations.search.message_index import MessageHit
 from gateway.http.concurrency import Quota
@@ -57,6 +60,9 @@ HITS, MOST = 20, 100
 
 LONGEST = 500
 """Characters of a query that are used."""
+
+FIRST_YEAR, LAST_YEAR = 2000, 2099
+"""The years of a calendar."""
 
 PIECE = 256 * 1024
 """Bytes of an export that are read and sent at once."""
@@ -216,6 +222,17 @@ class ScheduleEndpoints:
     async def listed(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """Return the schedules, the next one first."""
         return await _answered(self._view(admission).entries())
+
+    async def calendar(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Return what is due on each of some days."""
+        try:
+            first = date.fromisoformat(text) if (text := request.query.get("from", "")) else None
+            days = int(request.query.get("days", "42"))
+        except ValueError:
+            return refusal(400, "bad_request", "`from` must be a day such as 2026-12-24, and `days` a number.")
+        if not 1 <= days <= LONGEST_CALENDAR or (first is not None and not FIRST_YEAR <= first.year <= LAST_YEAR):
+            return refusal(400, "bad_request", f"The days must be 1 to {LONGEST_CALENDAR}, within this century.")
+        return await _answered(self._view(admission).calendar(first, days))
 
     async def add(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """Set a schedule."""

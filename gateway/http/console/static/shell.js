@@ -9,6 +9,7 @@ const PLACES = [
   ["chat", t("Chat")],
   ["context", t("Context")],
   ["memory", t("Memory")],
+  ["schedules", t("Schedules")],
   ["health", t("Health")],
   ["settings", t("Settings")],
 ];
