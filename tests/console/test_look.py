@@ -127,7 +127,16 @@ async def test_every_text_of_every_page_has_a_size_of_the_scale(tmp_path: Path, 
         page = visit.page
         await (await running.connect()).chat("# A title\n\n## Another\n\ntext `code`\n\n| a |\n|---|\n| b |\n\n- c")
         await visit.sign_in()
-        for place in ("chat/~", "chat/main", "context/main", "memory", "schedules", "health", "settings/models", "settings/browsers"):
+        for place in (
+            "chat/~",
+            "chat/main",
+            "context/main",
+            "memory",
+            "schedules",
+            "health",
+            "settings/models",
+            "settings/browsers",
+        ):
             await page.goto(f"{visit.url}/#/{place}")
             await expect(page.locator(f"main.{place.partition('/')[0]} > *").first).to_be_visible()
             found = await page.evaluate(SIZES)

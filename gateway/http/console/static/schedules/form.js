@@ -23,7 +23,7 @@ export class ScheduleForm {
     this.session = h("input", { id: "schedule-session", autocomplete: "off", spellcheck: false, placeholder: "main" });
     this.to = h("input", { id: "schedule-to", autocomplete: "off", spellcheck: false, placeholder: "telegram:1234" });
     this.problem = h("p", { class: "fault", role: "alert" });
-    const field = (label, input) => h("div", { class: "field" }, h("label", { for: input.id }, label), input);
+    const field = (label, input) => h("div", { class: "schedule-field" }, h("label", { for: input.id }, label), input);
     this.element = h(
       "form",
       { class: "schedule-form card", "aria-label": t("New schedule"), on: { submit: (event) => (event.preventDefault(), this.set()), keydown: (event) => this.onKeydown(event) } },
