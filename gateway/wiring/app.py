@@ -211,7 +211,7 @@ class ApplicationBuilder:
                 erasures=erasures,
             )
         )
-        scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person))
+        scheduler = await opened(Scheduler(schedules, switchboard, clock, self._is_person, stores.leases))
         self.stack.push_async_callback(delivery.close)
         self.stack.push_async_callback(dependencies.activity.close)
         return Application(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from sessions.files.committer import Committer
 from sessions.files.journals import Journals
 from sessions.store.catalog import Catalog, Claims, SoleClaims
 from sessions.store.cluster import Cluster
+from sessions.store.leases import Leases, SoleLeases
 from sessions.store.protocols import Store
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class LogStores:
     """Returns the claims of this gateway on conversations."""
     cluster: Cluster | None = None
     """This gateway among those that share a database."""
+    leases: Leases = field(default_factory=SoleLeases)
+    """What this gateway alone does among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +93,15 @@ async def _open_database(
         from sessions.postgres.membership import Membership  # noqa: PLC0415 - as above
         from sessions.postgres.postgres_store import PostgresStore  # noqa: PLC0415
         from sessions.postgres.row_claims import RowClaims  # noqa: PLC0415
+        from sessions.postgres.row_leases import RowLeases  # noqa: PLC0415
 
         committer = await stack.enter_async_context(GroupCommitter(database, committed))
-        member = None
+        member: Membership | None = None
+        leases: Leases = SoleLeases()
         if gateway is not None:
             member = Membership(database, version=gateway.version, config_digest=gateway.config_digest)
             await stack.enter_async_context(member)
+            leases = await stack.enter_async_context(RowLeases(database, member))
         yield LogStores(
             sessions=PostgresStore(database, SESSIONS, home.quarantine, committer, member),
             facts=PostgresStore(database, HOME, home.quarantine, committer, shared=True),
@@ -103,6 +109,7 @@ async def _open_database(
             of_plugin=lambda plugin: PostgresStore(database, f"{PLUGINS}{plugin}", home.quarantine, committer, shared=True),
             claims=SoleClaims if member is None else partial(RowClaims, database, member),
             cluster=member,
+            leases=leases,
         )
 
 

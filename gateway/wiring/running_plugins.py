@@ -92,7 +92,7 @@ async def open_plugins(
     context, hooks, main = shared.context, shared.hooks, agents.main
     make_context = partial(plugin_context, shared, context, main.knowledge)
     lifecycle = Lifecycle(hooks, make_context)
-    channels = ChannelRunner(_channel_contexts(shared, main), context.clock.now)
+    channels = ChannelRunner(_channel_contexts(shared, main), context.clock.now, shared.stores.leases)
     await channels.reconfigure(channel_instances(context.config, hooks, log_warning))
 
     async def reloaded(name: str) -> None:

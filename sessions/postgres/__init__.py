@@ -8,6 +8,7 @@ group_commit    The thread that commits the lines of all logs, several logs in o
 membership      This process among the gateways of a database: beats, and the declaration of deaths
 postgres_store  The store: opening, creating, copying and removing logs
 row_claims      The claims of one gateway among several
+row_leases      The leases of one gateway
 row_lines       Reading the lines of a log
 schema          The tables, and the migrations that create them
 server_check    An examination of the server

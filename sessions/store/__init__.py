@@ -5,6 +5,7 @@ cluster     The protocol of a gateway among those that share a store
 fork        Forks of sessions
 header      The header of a session's log, and session ids
 lazy_log    A log that is opened when it is first needed
+leases      The protocol of leases on what one gateway at a time does
 log_writer  The writer of any log
 protocols   Protocols of a store of logs (lines in, lines out) and of a store of attachments
 queued_log  Logs whose lines wait in a queue until a committer's thread takes them

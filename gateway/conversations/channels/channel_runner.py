@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from plugins.api.channel import Channel, ChannelInbox, HandlesHooks
 from plugins.api.context import PluginContext
 from plugins.support.errors import PluginError, SettingsRefused
 from plugins.support.untrusted import call_failure, error_text, reraise_cancellation
+from sessions.store.leases import Leases, SoleLeases
 
 log = structlog.get_logger("exuvia.channels")
 
@@ -36,7 +38,8 @@ PROBLEM_CHARS = 300
 """Maximum characters of a problem that a channel reports."""
 
 
-Connection: TypeAlias = Literal["opening", "connected", "disconnected", "closed"]
+Connection: TypeAlias = Literal["opening", "connected", "disconnected", "closed", "elsewhere"]
+"""`elsewhere` if another gateway of the same database has the channel open."""
 
 
 class ChannelState(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +57,18 @@ class ChannelRunner:
     Args:
         context: Returns the context of one.
         now: Returns the current time in UTC.
+        leases: One gateway at a time has a channel open.
     """
 
-    def __init__(self, context: Callable[[ChannelInstance], PluginContext], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        context: Callable[[ChannelInstance], PluginContext],
+        now: Callable[[], datetime],
+        leases: Leases | None = None,
+    ) -> None:
         self._context = context
         self._now = now
+        self._leases = leases or SoleLeases()
         self._wanted: dict[str, ChannelInstance] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._inbox: Callable[[str], ChannelInbox] | None = None
@@ -66,6 +76,8 @@ class ChannelRunner:
         self._changing = asyncio.Lock()
         self._open: dict[str, Channel] = {}
         self._states: dict[str, ChannelState] = {}
+        self._keepers: dict[str, asyncio.Task[None] | None] = {}
+        """The task that keeps each channel open while this gateway has its lease."""
 
     def states(self) -> Mapping[str, ChannelState]:
         """Return the state of each channel by its name."""
@@ -136,12 +148,15 @@ class ChannelRunner:
             if (inbox := self._inbox) is not None:
                 for name, channel in self._wanted.items():
                     if name not in self._tasks:
-                        self._note(name, "opening")
-                        self._tasks[name] = asyncio.create_task(self._keep_open(channel, inbox(name)))
+                        lease = f"channel/{name}"
+                        self._note(name, "opening" if self._leases.holds(lease) else "elsewhere")
+                        keep_open = partial(self._keep_open, channel, inbox(name))
+                        self._tasks[name] = asyncio.create_task(self._leases.hold(lease, keep_open))
 
     async def _close(self, names: Collection[str]) -> None:
         tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
-        for task in tasks.values():
+        for name, task in tasks.items():
+            self._keepers.pop(name, None)
             task.cancel()
         if tasks:
             _, late = await asyncio.wait(tasks.values(), timeout=CLOSE_SECONDS)
@@ -151,7 +166,17 @@ class ChannelRunner:
             self._states.pop(name, None)
 
     async def _keep_open(self, channel: ChannelInstance, inbox: ChannelInbox) -> None:
+        name = channel.name
+        self._keepers[name] = asyncio.current_task()
+        try:
+            await self._reopen(channel, inbox)
+        finally:
+            if self._is_current(name):
+                self._note(name, "elsewhere")
+
+    async def _reopen(self, channel: ChannelInstance, inbox: ChannelInbox) -> None:
         loop, failures, name = asyncio.get_running_loop(), 0, channel.name
+        self._note(name, "opening")
         while True:
             began = loop.time()
             pauses: tuple[float, ...] = PAUSES
@@ -184,7 +209,7 @@ class ChannelRunner:
 
     def _is_current(self, name: str) -> bool:
         """Return False in the task of a channel that did not close in time."""
-        return self._tasks.get(name) is asyncio.current_task()
+        return self._keepers.get(name) is asyncio.current_task()
 
 
 def _problem(name: str, state: ChannelState) -> str:
@@ -194,5 +219,5 @@ def _problem(name: str, state: ChannelState) -> str:
             return f"The channel {name!r} is closed and will be opened again: {state.problem.rstrip('.')}."
         case "disconnected":
             return f"The channel {name!r} is not connected: {state.problem}"
-        case "opening" | "connected":
+        case "opening" | "connected" | "elsewhere":
             return ""

@@ -32,6 +32,11 @@ from plugins.api.context import Clock
 from sessions.events.errors import SessionsError
 from sessions.events.events import MessageReceived
 from sessions.store.catalog import Name
+from sessions.store.lazy_log import FRESH_SECONDS
+from sessions.store.leases import Leases, SoleLeases
+
+LEASE = "schedules"
+"""The name of the lease that the gateway has which hands over what is due."""
 
 LONGEST_SLEEP = 20.0
 """Seconds after which the wall clock is read again, because it may have been set."""
@@ -61,13 +66,22 @@ class Scheduler:
         switchboard: The conversations.
         clock: The clock.
         persons: Returns True if there is a person with an id.
+        leases: One gateway at a time hands over what is due.
     """
 
-    def __init__(self, schedules: Schedules, switchboard: Switchboard, clock: Clock, persons: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        schedules: Schedules,
+        switchboard: Switchboard,
+        clock: Clock,
+        persons: Callable[[str], bool],
+        leases: Leases | None = None,
+    ) -> None:
         self._schedules = schedules
         self._switchboard = switchboard
         self._clock = clock
         self._persons = persons
+        self._leases = leases or SoleLeases()
         self._changed = asyncio.Event()
         self._failures = 0
         self._waiting = set[Name]()
@@ -87,12 +101,14 @@ class Scheduler:
 
     def start(self) -> None:
         """Begin to hand over what is due."""
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._leases.hold(LEASE, self._run))
 
     async def _run(self) -> None:
         while True:
             self._changed.clear()
             pause = await self._round()
+            if self._schedules.shared:  # another gateway may set one
+                pause = FRESH_SECONDS if pause is None else min(pause, FRESH_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._changed.wait()

@@ -253,6 +253,8 @@ class Schedules:
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._log = LazyLog(SCHEDULES, store, now, unusable="Nothing scheduled happens")
+        self.shared = store.shared
+        """True if other gateways may set schedules too."""
         self._now = now
         self._watchers: list[Callable[[], None]] = []
 
