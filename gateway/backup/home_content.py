@@ -17,7 +17,7 @@ from sessions.store.reading import StoredLog
 
 _DERIVED = {"lock", "address", "held_up.json", "jobs", "models.json"}
 _DERIVED_PREFIXES = ("catalog.sqlite", "messages.sqlite", "memory.")
-_SECRETS = {"token", "secrets", "mcp_logins"}
+_SECRETS = {"token", "secrets", "mcp_logins", "export_key"}
 _CHANNEL_SECRETS = ("login.json", "token.json")
 _LEFT_BY_SQLITE = ("-wal", "-shm", "-journal")
 SQLITE = ".sqlite"

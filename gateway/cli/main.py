@@ -317,15 +317,50 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 
 
 @sessions.command("export")
-@click.argument("session")
+@click.argument("session", required=False)
 @home_option
 @person_option
 @click.option("--format", "form", type=click.Choice(["jsonl", "json", "markdown"]), default="jsonl", show_default=True)
-def export_session(session: str, home: Path | None, person: str | None, form: ExportFormat) -> None:
-    """Export SESSION to standard output. The formats are that of the journal, JSON and Markdown."""
-    from gateway.cli.sessions import session_commands
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write journals, attachments and the program that verifies them to this tar archive, signed.",
+)
+@click.option(
+    "--sign", "key", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The SSH key [HOME's own]."
+)
+@json_option
+def export_session(  # noqa: PLR0917 - click passes each option by its name
+    session: str | None,
+    home: Path | None,
+    person: str | None,
+    form: ExportFormat,
+    bundle: Path | None,
+    key: Path | None,
+    as_json: bool,
+) -> None:
+    """Export SESSION to standard output. The formats are that of the journal, JSON and Markdown. With --bundle, SESSION may
+    be left out: then all sessions of --person are exported."""
+    from gateway.cli.sessions import bundle_commands, session_commands
 
+    if bundle is not None:
+        call = invocation(existing_home(home), None, as_json=as_json)
+        end(lambda: bundle_commands.export_bundle(call, session, bundle, person=person, key=key))
+    if session is None:
+        raise click.UsageError("Name the SESSION, or a --bundle for all sessions of a person.")
     end(lambda: session_commands.export_session(existing_home(home), session, sys.stdout.buffer, person=person, form=form))
+
+
+@sessions.command("import")
+@click.argument("bundle", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@home_option
+@json_option
+def import_sessions(bundle: Path, home: Path | None, as_json: bool) -> None:
+    """Import the sessions of BUNDLE with the same bytes. It is verified first; a session that exists with other bytes is
+    refused. The gateway must be stopped. Exit code 1 if a session was refused."""
+    from gateway.cli.sessions import bundle_commands
+
+    end(lambda: bundle_commands.import_bundle(invocation(existing_home(home), None, as_json=as_json), bundle))
 
 
 _whose_option = click.option("--person", default="owner", show_default=True, help="The person whose conversation it is.")

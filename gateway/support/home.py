@@ -94,6 +94,10 @@ class Home(msgspec.Struct, frozen=True):
     """The plugin that blocked the event loop of the previous process."""
     jobs = _Entry("jobs")
     """The names of running background jobs."""
+    export_key = _Entry("export_key")
+    """The SSH key that signs exported bundles."""
+    export_key_public = _Entry("export_key.pub")
+    """Its public part."""
     signed_out = _Entry("signed_out.json")
     """The browser cookies that were signed out."""
     sign_ins = _Entry("sign_ins.json")

@@ -1,6 +1,7 @@
 """`exuvia sessions`, `exuvia schedule`, `exuvia store`, `exuvia import`, `exuvia backup` and `exuvia restore`.
 
 backup_commands    `exuvia backup` and `exuvia restore`
+bundle_commands    `exuvia sessions export --bundle` and `exuvia sessions import`
 erase_commands     `exuvia erase`
 import_command     `exuvia import`, through the running gateway or in the files
 main_backup        `exuvia backup`, `exuvia restore` and `exuvia erase` as click commands

@@ -22,7 +22,7 @@ from gateway.wiring.open_stores import LogStores, open_log_stores
 from plugins.support.secrets import Secret
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.files.home_lock import HomeLock
-from sessions.store.protocols import START, Log, Position, Store
+from sessions.store.protocols import START, Log, LogReader, Position, Store
 from sessions.store.reading import PAGE_BYTES, StoredLog, verify_position
 
 URLS = ("postgres://", "postgresql://", "env:", "file:", "credential:")
@@ -97,7 +97,7 @@ async def _copy_all(origin: Home, target: Home) -> list[Copied]:
         copied = []
         for kind, name, store_of in _logs(origin, source):
             if store_of(source).stamp(name) is not None:
-                copied.append(await _copied(kind, name, store_of(source), store_of(sink)))
+                copied.append(await copied_log(kind, name, store_of(source), store_of(sink)))
         return copied
 
 
@@ -115,7 +115,7 @@ def _of_plugin(plugin: str, stores: LogStores) -> Store:
     return stores.of_plugin(plugin)
 
 
-async def _copied(kind: str, name: str, source: Store, sink: Store) -> Copied:
+async def copied_log(kind: str, name: str, source: LogReader, sink: Store) -> Copied:
     """Copy what is missing of a log, and compare both logs."""
     try:
         whole = await asyncio.to_thread(StoredLog(source, name).verify)
@@ -134,7 +134,7 @@ async def _copied(kind: str, name: str, source: Store, sink: Store) -> Copied:
     return Copied(store=kind, log=name, events=whole.events, new=whole.events - begun.seq)
 
 
-async def _opened(name: str, source: Store, sink: Store) -> tuple[Log, Position]:
+async def _opened(name: str, source: LogReader, sink: Store) -> tuple[Log, Position]:
     """Open or create the copy. Raises StorageFailed if it is not the beginning of the original."""
     if await asyncio.to_thread(sink.stamp, name) is None:
         return await sink.create(name), START
@@ -149,7 +149,7 @@ async def _opened(name: str, source: Store, sink: Store) -> tuple[Log, Position]
     return log, last
 
 
-def _verify_position(source: Store, name: str, position: Position) -> None:
+def _verify_position(source: LogReader, name: str, position: Position) -> None:
     with source.read(name) as lines:
         verify_position(lines, position)
 
