@@ -646,6 +646,43 @@ def pair(code: str | None, person: str | None, address: str | None, home: Path |
 
 
 @cli.group()
+def agents() -> None:
+    """Show the agents."""
+
+
+@agents.command("list")
+@home_option
+@config_option
+@json_option
+def list_agents(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """List the agents of the configuration, with their models, tools and workspaces."""
+    from gateway.cli.sessions import agent_commands as commands
+
+    end(lambda: commands.list_agents(invocation(home_at(home), file, as_json=as_json)))
+
+
+@cli.group()
+def route() -> None:
+    """Show which agent answers where."""
+
+
+@route.command("explain")
+@click.argument("address")
+@home_option
+@config_option
+@json_option
+@click.option("--sender", default="", metavar="NAME", help="The sender, by the channel's name of them.")
+@click.option("--person", default="", metavar="NAME", help="The person [the sender's, else the owner].")
+def explain_route(address: str, home: Path | None, file: Path | None, *, as_json: bool, sender: str, person: str) -> None:
+    """Say which agent answers in a new conversation with messages from ADDRESS, and why. ADDRESS is a channel, or
+    CHANNEL:CHAT, such as telegram:-1001234; `websocket` is the channel of the gateway's own clients."""
+    from gateway.cli.sessions import agent_commands as commands
+
+    call = invocation(home_at(home), file, as_json=as_json)
+    end(lambda: commands.explain(call, address, sender=sender, person=person))
+
+
+@cli.group()
 def schedule() -> None:
     """Schedule messages to the assistant. The gateway must be running."""
 

@@ -1,5 +1,6 @@
-"""`exuvia sessions`, `exuvia schedule`, `exuvia store`, `exuvia import`, `exuvia backup` and `exuvia restore`.
+"""`exuvia sessions`, `exuvia agents`, `exuvia schedule`, `exuvia store`, `exuvia import`, `exuvia backup` and `exuvia restore`.
 
+agent_commands     `exuvia agents list` and `exuvia route explain`
 backup_commands    `exuvia backup` and `exuvia restore`
 bundle_commands    `exuvia sessions export --bundle` and `exuvia sessions import`
 erase_commands     `exuvia erase`
