@@ -38,8 +38,8 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller
 from gateway.models.providers import open_chats
 from gateway.models.registry import ModelRegistry
-from gateway.models.spending.spending import Payer, Spending
-from gateway.models.spending.spending_log import Ledger, Zones
+from gateway.models.spending.spending import Spending
+from gateway.models.spending.spending_log import Ledger, Payer, Zones
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.protocol.slash_commands import parse_command
 from gateway.wiring.factory import ConversationDependencies, ConversationFactory

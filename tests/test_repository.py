@@ -58,6 +58,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
             assert config.mcp_access == {}
         elif section.startswith("prices."):
             assert config.prices == {}
+        elif section.startswith("budgets."):
+            assert config.budgets == {}
         elif section.startswith("mcp."):
             assert config.mcp == {}
         elif section.startswith("agents."):
@@ -97,6 +99,7 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
         .replace("#[prices", "[prices")
         .replace("#[agents", "[agents")
         .replace("#[[routes", "[[routes")
+        .replace("#[budgets", "[budgets")
     )
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
@@ -119,6 +122,8 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
                 chosen = attrgetter(inner)(config.agents["work"]) if inner else config.agents["work"]
             case "routes":
                 (chosen,) = config.routes
+            case "budgets":
+                chosen = config.budgets[name.strip('"')]
             case "mcp":
                 server, _, inner = name.partition(".")
                 chosen = attrgetter(inner)(config.mcp[server]) if inner else config.mcp[server]

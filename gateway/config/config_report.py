@@ -10,7 +10,7 @@ import msgspec
 from gateway.config.agents import NamedAgentKeys
 from gateway.config.documented_keys import DocumentedKey, documented_keys
 from gateway.config.key_kinds import Field, ValueKind, tables_of
-from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
+from gateway.config.keys import BudgetKeys, ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
 from gateway.config.rendering import CheckedConfig, Tree, plain_value, shown
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED, Sources, join_key, split_key
@@ -28,6 +28,7 @@ _ENTRIES: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "mcp": (ServerKeys, "mcp.files"),
     "mcp_access": (McpAccessKeys, "mcp_access.editor"),
     "prices": (PriceKeys, 'prices."openai:gpt-4.1"'),
+    "budgets": (BudgetKeys, 'budgets."*"'),
 }
 """The sections in which each table has a name that people choose, with the table of the example."""
 

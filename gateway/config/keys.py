@@ -212,15 +212,39 @@ class PriceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cached: Price | None = None
 
 
+Money: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class BudgetKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[budgets.NAME]`: what may be spent, and how many requests may be sent. NAME is a person, `*` for each person, or
+    `agent:NAME`, which has no rates.
+
+    Amounts are in the currency of `[usage]`; None is no limit. `model` is the `provider:model` that is asked instead when a
+    request no longer fits.
+    """
+
+    day: Money | None = None
+    week: Money | None = None
+    month: Money | None = None
+    requests_per_minute: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    requests_per_hour: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    model: _Text | None = None
+
+
 class UsageKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[usage]`: the currency of all amounts and of `[prices]`.
+    """`[usage]`: the currency of all amounts and of `[prices]`, and what everybody together may spend.
 
     `per_dollar` is the value of a US dollar in it: the shipped prices and those that providers report are in dollars. If it
-    is None and the currency is not the dollar, they are not used.
+    is None and the currency is not the dollar, they are not used. `day`, `week` and `month` are None for no limit.
+    `reserved_output` are the tokens of an answer that a budget reserves if the request limits it no further.
     """
 
     currency: Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")] = "USD"
     per_dollar: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    day: Money | None = None
+    week: Money | None = None
+    month: Money | None = None
+    reserved_output: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 8192
 
 
 class TranscriptionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,6 +284,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sandbox: SandboxKeys = SandboxKeys()
     prices: dict[str, PriceKeys] = {}
     usage: UsageKeys = UsageKeys()
+    budgets: dict[str, BudgetKeys] = {}
     transcription: TranscriptionKeys = TranscriptionKeys()
     log: LogKeys = LogKeys()
 
@@ -307,6 +332,7 @@ def fit_config(sources: Sources, references: References) -> Config:
         "mcp": ServerKeys,
         "channels": ChannelKeys,
         "prices": PriceKeys,
+        "budgets": BudgetKeys,
     }
     tree = with_inherited(_with_channel_settings(_with_plugin_tables(sources.tree)))
     if "agents" in tree:  # what agents inherit is checked where it is written

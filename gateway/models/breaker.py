@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from gateway.models.spending.budgets import RequestRefused
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.http_errors import short_reason
 
@@ -74,8 +75,8 @@ class CircuitBreaker:
         except (Unreachable, StreamCut) as error:
             self._failed(short_reason(error))
             raise
-        except BadAnswer:
-            raise  # the server answered, if wrongly, and perhaps only this session
+        except (BadAnswer, RequestRefused):
+            raise  # the server answered, if wrongly, and perhaps only this session; or it was not asked
         except ProviderError:
             self._answered()
             raise

@@ -15,6 +15,7 @@ import structlog
 from gateway.metrics.counters import Counters
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
+from gateway.models.spending.budgets import RequestRefused
 from gateway.models.spending.spending import Charge, ModelRequest
 from gateway.support.errors import error_fields, sentence_of
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reasoning, Reply, RequestOptions, StreamPart
@@ -70,12 +71,25 @@ class ReplyStream:
     Use as an async context manager; leaving the block cancels the request. All fields of the reply are checked. Its text is
     cut off after `limit` bytes in UTF-8, its reasoning after `REASONING_LIMIT`.
 
+    Budgets reserve the most that the request may cost: `tokens` is the estimate of its input, 0 to make one, and `output`
+    the most that the answer may have, None if only the model and the parameters limit it.
+
     Raises:
         ProviderError: The model could not reply. Nothing else is raised, whatever the provider does: StreamCut if the
             stream ends without a reply, ProviderCrashed if the provider's code fails.
     """
 
-    def __init__(self, model: ChosenModel, request: ChatRequest, limit: int = REPLY_LIMIT) -> None:
+    def __init__(
+        self,
+        model: ChosenModel,
+        request: ChatRequest,
+        limit: int = REPLY_LIMIT,
+        *,
+        tokens: int = 0,
+        output: int | None = None,
+    ) -> None:
+        self._tokens = tokens
+        self._output = output
         self._model = model
         self._request = request
         self._limit = self._room = limit
@@ -100,6 +114,8 @@ class ReplyStream:
                     purpose=self._request.purpose,
                     model=self._model.name,
                     price=spending.price(self._model.provider, self._model.model),
+                    tokens=lambda: self._tokens or context_tokens(self._request.context),
+                    output=self._most_output(spending.reserved_output),
                 )
             )
         return self
@@ -177,6 +193,12 @@ class ReplyStream:
         self._finish(reply)
         streamed = "".join(self._pieces)
         return text[len(streamed) :] if text.startswith(streamed) else ""
+
+    def _most_output(self, usual: int) -> int:
+        """Return the most tokens that the answer may have; `usual` if neither the parameters nor the caller say so."""
+        asked = self._request.context.parameters.get("max_tokens")
+        named = [most for most in (asked, self._output) if isinstance(most, int) and most > 0] or [usual]
+        return min([*named, self._model.limits.output or named[0]])
 
     def _may_cost(self, error: BaseException | None) -> bool:
         """Return True if the request may cost something although no reply came: part of one did, or nobody knows."""
@@ -290,10 +312,11 @@ async def text_answer(model: ChosenModel, request: TextRequest) -> ModelAnswer:
         has_fallback=bool(model.fallbacks),
         options=request.options,
     )
+    most_bytes = min(REPLY_LIMIT, SPARE_BYTES + TOKEN_BYTES * request.limit)
     try:
         async with (
             asyncio.timeout(request.seconds),
-            ReplyStream(model, sent, min(REPLY_LIMIT, SPARE_BYTES + TOKEN_BYTES * request.limit)) as stream,
+            ReplyStream(model, sent, most_bytes, output=SPARE_BYTES // 4 + 2 * request.limit) as stream,
         ):
             async for _ in stream:
                 pass
@@ -342,6 +365,8 @@ class ModelCaller:
             while True:
                 try:
                     return await ask(model)
+                except RequestRefused:
+                    raise
                 except ProviderError as error:
                     self._counters.provider_errors.add(model.provider.name, error.code)
                     if attempt == CUT_RETRIES or chain.pinned or not (isinstance(error, StreamCut) and error.retryable):

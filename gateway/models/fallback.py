@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from gateway.models.registry import ChosenModel
+from gateway.models.spending.budgets import BudgetSpent
 from gateway.support.errors import SENTENCE_LIMIT, ModelUnknown, sentence_of
 from plugins.support.errors import (
     BadAnswer,
@@ -87,6 +88,8 @@ class FallbackChain:
         self.pinned = False
         self._left = [first, *first.fallbacks]
         self._failures: list[tuple[str, ProviderError]] = []
+        self._refused: set[str] = set()
+        """The models that were asked instead of one that no longer fitted into a budget."""
 
     async def answer(self, ask: Callable[[ChosenModel], Awaitable[T]], tokens: Callable[[ChosenModel], int]) -> T:
         """Call `ask` with each model in turn until one answers, and return the result.
@@ -107,6 +110,8 @@ class FallbackChain:
                 named = await with_model_list(error, model)
                 await self._choose_again(model)
                 self._fall_back(model, named)
+            except BudgetSpent as error:
+                self._take_cheaper(model, error)
             except FALLBACK_ERRORS as error:
                 self._fall_back(model, error)
             except ContextOverflow as error:
@@ -140,6 +145,15 @@ class FallbackChain:
             listing = await other.listings.of(other.provider.name)
             if listing is not None and listing.has(other.model):
                 self._left.insert(1, msgspec.structs.replace(other, choose_again=None))
+
+    def _take_cheaper(self, model: ChosenModel, error: BudgetSpent) -> None:
+        """Go on to the model that the budget names for this case; if there is none, raise the error."""
+        cheaper = model.other(error.instead) if error.instead and not self.pinned else None
+        if cheaper is None or error.instead in self._refused or cheaper.name == model.name:
+            raise error
+        self._refused.add(error.instead)
+        log.info("cheaper_model", model=cheaper.name, instead_of=model.name)
+        self._left[0] = cheaper
 
     def _fall_back(self, model: ChosenModel, error: ProviderError) -> None:
         """Go on to the next model; if there is none, raise the final error."""

@@ -89,12 +89,17 @@ class Cooldowns:
         self._models = {name: cooldown for name, cooldown in self._models.items() if name.partition(":")[0] != provider}
 
 
+def _none(_: str) -> None:
+    """Return None: no other model is known."""
+
+
 class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to be asked.
 
     `why` explains the choice in a sentence. `fallbacks` are asked in order when the model cannot answer. `breaker` belongs
     to the provider; `cooldowns`, `listings` and `spending` are shared by all sessions, and nothing is charged without
-    `spending`. `choose_again` repeats the choice if `auto` made it.
+    `spending`. `choose_again` repeats the choice if `auto` made it. `other` returns another model by its name, None if it is
+    unknown.
     """
 
     provider: ChatProvider
@@ -107,6 +112,7 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     spending: Spending | None = None
     fallbacks: tuple[ChosenModel, ...] = ()
     choose_again: Callable[[], ChosenModel] | None = None
+    other: Callable[[str], ChosenModel | None] = _none
 
     @property
     def name(self) -> str:
@@ -289,6 +295,7 @@ class ModelRegistry:
             cooldowns=self._cooldowns,
             listings=self.listings,
             spending=self._spending,
+            other=self._fallback,
         )
 
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:

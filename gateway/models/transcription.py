@@ -11,7 +11,8 @@ import msgspec
 import structlog
 
 from gateway.metrics.counters import Counters
-from gateway.models.spending.spending import Charge, ModelRequest, Payer, Spending
+from gateway.models.spending.spending import Charge, ModelRequest, Spending
+from gateway.models.spending.spending_log import Payer
 from gateway.support.errors import ModelUnknown, error_fields, sentence_of
 from plugins.api.chat import ChatProvider, Delta
 from plugins.api.transcription import TranscribesAudio, Transcript, TranscriptionRequest

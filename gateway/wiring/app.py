@@ -29,8 +29,8 @@ from gateway.conversations.search.conversation_search import ConversationSearch
 from gateway.conversations.shares import Shares
 from gateway.http.openai.responses.stored_responses import StoredResponses
 from gateway.metrics.process import LoopLag
-from gateway.models.spending.spending import Payer, Spending
-from gateway.models.spending.spending_log import Ledger, Zones
+from gateway.models.spending.spending import Spending
+from gateway.models.spending.spending_log import Ledger, Payer, Zones
 from gateway.plugin_runtime.service_factory import PluginServiceFactory
 from gateway.status.channel_reports import ChannelReport, channel_reports
 from gateway.status.instruments import GatewayContext
@@ -117,6 +117,7 @@ class ApplicationBuilder:
                 self.context.settings,
                 counters,
                 find=partial(_payer, catalog),
+                monotonic=clock.monotonic,
             )
         )
         models = await open_models(self.stack, self.context, hooks, transport, spending)

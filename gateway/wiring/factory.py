@@ -38,7 +38,8 @@ from gateway.metrics.session_meter import SessionMeter
 from gateway.models.call import ModelCaller
 from gateway.models.providers import OpenProviders
 from gateway.models.registry import ModelRegistry
-from gateway.models.spending.spending import Payer, Spending
+from gateway.models.spending.spending import Spending
+from gateway.models.spending.spending_log import Payer
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command

@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from gateway.config.agents import NamedAgentKeys
 from gateway.config.documented_keys import documented_keys
-from gateway.config.keys import ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
+from gateway.config.keys import BudgetKeys, ChannelKeys, McpAccessKeys, PersonKeys, PriceKeys, Sections
 from gateway.config.routes import RouteKeys
 from gateway.config.settings import AFTER_RESTART
 from gateway.config.sources import NAMED
@@ -25,7 +25,7 @@ from plugins.support.secrets import Secret
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    named_tables = ("providers", "channels", "people", "mcp", "mcp_access", "prices", "agents", "routes")
+    named_tables = ("providers", "channels", "people", "mcp", "mcp_access", "prices", "budgets", "agents", "routes")
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in named_tables}
     sections |= {"mcp.files": ServerKeys, "agents.work": NamedAgentKeys, "routes": RouteKeys}
     deeper = sections
@@ -39,7 +39,7 @@ def forms() -> dict[str, type]:
         sections
         | named
         | {"channels.home": ChannelKeys, **channels, "people.ana": PersonKeys, "mcp_access.editor": McpAccessKeys}
-        | {'prices."openai:gpt-4.1"': PriceKeys}
+        | {'prices."openai:gpt-4.1"': PriceKeys, 'budgets."*"': BudgetKeys}
     )
 
 

@@ -20,8 +20,8 @@ from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
 from gateway.models.spending.prices import Price, Rate, micros_of, rate_of
 from gateway.models.spending.report import ledger_months, month_report
-from gateway.models.spending.spending import ModelRequest, Payer, Spending
-from gateway.models.spending.spending_log import Ledger, RequestCharged, Sums, Zones, ledger_name, read_ledgers
+from gateway.models.spending.spending import ModelRequest, Spending
+from gateway.models.spending.spending_log import Ledger, Payer, RequestCharged, Sums, Zones, ledger_name, read_ledgers
 from gateway.support.home import Home
 from plugins.commands.markdown import amount
 from plugins.testing.contexts import ManualClock
@@ -210,7 +210,8 @@ async def months(home: Path, times: Sequence[datetime]) -> None:
         kept = Ledger(Journals(home, home / "quarantine", committer), clock.now, lambda: UTC_ZONES)
         for time in times:
             clock.move((time - clock.now()).total_seconds())
-            (await kept.appender())(charged())
+            async with kept.writing() as writer:
+                await writer.append_durable(charged())
         await kept.close()
 
 

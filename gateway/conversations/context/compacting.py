@@ -17,6 +17,7 @@ from gateway.conversations.context.conversation_config import CompactionRules, C
 from gateway.conversations.context.session_models import SessionModels
 from gateway.conversations.context.summarization import SMALLEST_ANSWER, UNKNOWN_WINDOW, Summarization, reason_of
 from gateway.conversations.notes.day_notes import day_note
+from gateway.models.spending.budgets import BudgetSpent
 from gateway.support.errors import GatewayError
 from plugins.api.compaction import Summary
 from plugins.host.hooks import Hooks
@@ -255,7 +256,7 @@ class Compactor:
             summary = await self._summarization.summary(attempt, cut)
             summary = await self._summarization.fitting(attempt, cut, summary)
         except (asyncio.CancelledError, GatewayError, ProviderError) as error:
-            stopped = isinstance(error, asyncio.CancelledError)
+            stopped = isinstance(error, asyncio.CancelledError | BudgetSpent)
             self._abandon(reason_of(error), failed=not (stopped or attempt.requested))
             if stopped or attempt.requested:
                 raise
@@ -293,7 +294,7 @@ class Compactor:
         try:
             await self._hooks.before(attempt, cut.keep_from)
             await self._summarization.flush(attempt.rules, cut.keep_from, attempt.trigger)
-        except asyncio.CancelledError as stopped:
+        except (asyncio.CancelledError, BudgetSpent) as stopped:
             self._abandon(reason_of(stopped))
             raise
         nothing = Summary(text="", by="nothing", failed="There was no space for a summary.")

@@ -17,6 +17,7 @@ from gateway.conversations.notes.day_notes import PendingNotes, day_note, digest
 from gateway.models.call import ModelCaller, TextRequest, text_answer, text_context
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
+from gateway.models.spending.budgets import BudgetSpent
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.compaction import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.api.context import Clock
@@ -88,11 +89,15 @@ class Summarization:
         return self._recorder.transcript
 
     async def flush(self, rules: CompactionRules, keep_from: int, trigger: Trigger) -> None:
-        """Write notes of the removed messages that were not flushed yet. Whatever the outcome, the compaction continues."""
+        """Write notes of the removed messages that were not flushed yet. Whatever the outcome, the compaction continues,
+        unless a budget refuses the request: then nothing is recorded.
+
+        Raises BudgetSpent, but not at the end of a session.
+        """
         cycle = self._transcript.cycle
         if not rules.keys.memory_flush.enabled or cycle.covered >= keep_from - 1:
             return
-        flushed = await self._flushed(rules, keep_from)
+        flushed = await self._flushed(rules, keep_from, at_end=trigger == "new")
         event = MemoryFlushed(
             compaction=cycle.next,
             outcome=flushed.outcome,
@@ -110,7 +115,7 @@ class Summarization:
         await self.notes.write()
         log.info("memory_flushed", session=self._transcript.session, outcome=flushed.outcome, trigger=trigger)
 
-    async def _flushed(self, rules: CompactionRules, keep_from: int) -> FlushResult:
+    async def _flushed(self, rules: CompactionRules, keep_from: int, *, at_end: bool) -> FlushResult:
         view, covered = self._transcript.view, self._transcript.cycle.covered
         first = max(compaction.first_removable(view), view.first_from(covered + 1))
         removed = self._input(rules, first, view.first_from(keep_from))
@@ -132,13 +137,15 @@ class Summarization:
             BaseException
         ) as error:  # of a third-party flush, a provider or a timeout: the compaction continues without a flush
             reraise_cancellation(error)
+            if isinstance(error, BudgetSpent) and not at_end:
+                raise
             return FlushResult(outcome="failed", reason=reason_of(error))
 
     async def summary(self, attempt: CompactionAttempt, cut: CompactionPlan) -> Summary:
         """Return the summary of the removed messages.
 
         Raises ProviderError or GatewayError if no model could be asked and either a person requested it or the compaction
-        can wait.
+        can wait, or if a budget refuses the request.
         """
         first = compaction.first_removable(self._transcript.view)
         limit = round(cut.summary * LIMIT_SHARE)
@@ -154,8 +161,10 @@ class Summarization:
         except StorageFailed:
             raise
         except (ProviderError, GatewayError) as error:
-            if attempt.requested or (
-                attempt.trigger != "overflow" and attempt.sizes.total + SMALLEST_ANSWER < attempt.allowed.window
+            if (
+                attempt.requested
+                or isinstance(error, BudgetSpent)
+                or (attempt.trigger != "overflow" and attempt.sizes.total + SMALLEST_ANSWER < attempt.allowed.window)
             ):
                 raise
             return await self._extract(removed, reason_of(error))

@@ -16,7 +16,7 @@ import structlog
 from gateway.config.settings import Settings
 from gateway.conversations.facts.fact_requests import FactPauses, FactRequests
 from gateway.models.registry import ChosenModel
-from gateway.models.spending.spending import Payer
+from gateway.models.spending.spending_log import Payer
 from gateway.support.errors import GatewayError, error_fields, sentence_of
 from plugins.api.context import Clock
 from plugins.api.fact_values import Fact, FactConflict, FactsError

@@ -144,7 +144,7 @@ class ReplyRequester:
             compact_at=self._compacting.provider_side(model.window),
         )
         try:
-            reply = await self._read_stream(model, request)
+            reply = await self._read_stream(model, request, prepared.tokens)
         except BadRequest:
             if not (suspects := self._files.suspects(model.name, rendered)):
                 raise
@@ -160,12 +160,13 @@ class ReplyRequester:
         returned = view.sources[-1] if len(view) and isinstance(view.messages[-1], ToolMessage) else 0
         return max(self._recorder.durable, returned)
 
-    async def _read_stream(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Send one request, show its text and reasoning to subscribers as they arrive, and return the reply."""
+    async def _read_stream(self, model: ChosenModel, request: ChatRequest, tokens: int) -> Reply:
+        """Send one request of about this many tokens, show its text and reasoning to subscribers as they arrive, and return
+        the reply."""
         silence = SilenceFilter()
         outer = ON_PAUSE.set(partial(self.streaming.wait, self._recorder.transcript.head))
         try:
-            async with ReplyStream(model, request) as stream:
+            async with ReplyStream(model, request, tokens=tokens) as stream:
                 async for piece in stream:
                     if isinstance(piece, Reasoning):
                         self.streaming.add_reasoning(piece.text)

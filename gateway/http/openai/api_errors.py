@@ -69,6 +69,8 @@ _PROVIDERS = {
     "context_overflow": _Meaning(400, "invalid_request_error", "context_length_exceeded"),
     "rate_limited": _Meaning(429, "rate_limit_error", "rate_limit_exceeded"),
     "no_such_model": _Meaning(404, "invalid_request_error", "model_not_found"),
+    "budget_spent": _Meaning(429, "insufficient_quota", "insufficient_quota"),
+    "too_many_requests": _Meaning(429, "rate_limit_error", "rate_limit_exceeded"),
     "bad_request": _Meaning(400, "invalid_request_error", "bad_request"),
 }
 """Status and type for a provider's failure, by its code. All others are the gateway's own errors: a 401 for the provider's

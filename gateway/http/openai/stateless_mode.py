@@ -20,7 +20,7 @@ from gateway.metrics.counters import Counters
 from gateway.models.call import ModelCaller, ReplyStream, context_tokens
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
-from gateway.models.spending.spending import Payer
+from gateway.models.spending.spending_log import Payer
 from plugins.api.chat import ChatRequest, Reasoning
 from sessions.events.messages import UserMessage
 from sessions.events.vision import attachment_visibility, placeholder_line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from secrets import token_hex
@@ -13,14 +14,32 @@ import structlog
 
 from gateway.config.settings import Settings
 from gateway.metrics.counters import Counters
+from gateway.models.spending.budgets import (
+    COUNTED,
+    Limit,
+    RequestRates,
+    RequestRefused,
+    budget_of,
+    check_limits,
+    limits_of,
+    newly_near,
+)
 from gateway.models.spending.prices import CURRENCY, Price, Rate, micros_of, price_of, rate_of
 from gateway.models.spending.report import MonthReport, month_report
-from gateway.models.spending.spending_log import Ledger, LedgerEvent, RequestCharged, Zones
+from gateway.models.spending.spending_log import (
+    BudgetWarned,
+    Ledger,
+    Payer,
+    RequestCharged,
+    RequestReleased,
+    RequestReserved,
+    Sums,
+    Zones,
+)
 from plugins.api.chat import ChatProvider
 from plugins.api.command import CommandFailed, SpendingSummary
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import SessionsError
-from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 
 REMEMBERED = 10_000
@@ -29,20 +48,24 @@ REMEMBERED = 10_000
 log = structlog.get_logger("exuvia.spending")
 
 
-class Payer(msgspec.Struct, frozen=True):
-    """Who pays for a request: a person, empty for the gateway itself, and the agent that it is for."""
+class BudgetUnknown(RequestRefused):
+    """A budget limits a request, and the ledger cannot be used."""
 
-    person: str
-    agent: str = MAIN_AGENT
+    code = "storage_failed"
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is about to be sent: its session and purpose, the `provider:model`, and its price, None if unknown."""
+    """A request that is about to be sent: its session and purpose, the `provider:model`, and its price, None if unknown.
+
+    `tokens` returns the estimated tokens of its input, `output` is the most that the answer may have.
+    """
 
     session: str
     purpose: str
     model: str
     price: Price | None
+    tokens: Callable[[], int] = int
+    output: int = 0
 
 
 class Charge:
@@ -50,28 +73,21 @@ class Charge:
 
     Args:
         spending: The account.
-        request: The request.
+        template: The charge, without what was used.
         payer: Who pays.
-        rate: Its price in the configured currency; None if unknown.
-        append: Appends to the ledger; None while it cannot be written.
+        limits: The budgets that it counts for.
+        reserved: True if they hold a reservation for it.
     """
 
     def __init__(
-        self,
-        spending: Spending,
-        request: ModelRequest,
-        payer: Payer,
-        *,
-        rate: Rate | None,
-        append: Callable[[LedgerEvent], None] | None,
+        self, spending: Spending, template: RequestCharged, payer: Payer, limits: list[Limit], *, reserved: bool
     ) -> None:
         self._spending = spending
-        self._request = request
+        self._template = template
         self._payer = payer
-        self._rate = rate
-        self._append = append
+        self._limits = limits
+        self._reserved = reserved
         self._open = True
-        self._id = token_hex(8)
 
     def settle(self, usage: Usage | None, estimated: Callable[[], Usage], reported: int | None = None) -> int | None:
         """Charge what was used, once, and return what it cost in millionths of the currency; None if that is unknown.
@@ -83,32 +99,24 @@ class Charge:
         """
         self._open = False
         used = estimated() if usage is None else usage
-        named = self._spending.converted(reported)
-        micros = named if named is not None else micros_of(self._rate, used) if self._rate else None
-        request = self._request
-        self._spending.record(
-            RequestCharged(
-                request=self._id,
-                person=self._payer.person,
-                agent=self._payer.agent,
-                session=request.session,
-                purpose=request.purpose,
-                model=request.model,
-                usage=used,
-                micros=micros or 0,
-                rate=self._rate,
-                currency=self._spending.currency,
-                reported=named is not None,
-                estimated=usage is None and named is None,
-            ),
-            self._append,
+        rate, named = self._template.rate, self._spending.converted(reported)
+        micros = named if named is not None else micros_of(rate, used) if rate else None
+        charged = msgspec.structs.replace(
+            self._template,
+            usage=used,
+            micros=micros or 0,
+            reported=named is not None,
+            estimated=usage is None and named is None,
         )
+        self._spending.record(charged, self._limits)
         return micros
 
     def end(self, estimated: Callable[[], Usage] | None) -> None:
         """End the charge if it was not settled: charge an estimate if the outcome is unknown, nothing if None."""
         if self._open and estimated is not None:
             self.settle(None, estimated)
+        elif self._open and self._reserved:
+            self._spending.ledger.append(RequestReleased(request=self._template.request))
         self._open = False
 
 
@@ -119,7 +127,8 @@ class Spending:
         ledger: The ledger, which is closed with this.
         settings: The configuration.
         counters: The gateway's counters.
-        find: Returns the person of a session with a log; None if it is unknown.
+        find: Returns who pays for the requests of a session with a log; None if it is unknown.
+        monotonic: Returns the time of a monotonic clock in seconds.
     """
 
     def __init__(
@@ -128,7 +137,10 @@ class Spending:
         settings: Settings,
         counters: Counters,
         find: Callable[[str], Awaitable[Payer | None]],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
+        self._rates = RequestRates()
         self.ledger = ledger
         self._settings = settings
         self._counters = counters
@@ -152,6 +164,11 @@ class Spending:
         """Return the price of a provider's model; None if it is unknown."""
         return price_of(provider, model, self._settings.current.prices, self.currency)
 
+    @property
+    def reserved_output(self) -> int:
+        """The tokens of an answer that are reserved if nothing else limits it."""
+        return self._settings.current.usage.reserved_output
+
     def problems(self) -> list[str]:
         """Return the problems of the ledger, as sentences."""
         return [problem] if (problem := self.ledger.problem()) else []
@@ -164,14 +181,82 @@ class Spending:
             del self._payers[next(iter(self._payers))]
 
     async def begin(self, request: ModelRequest) -> Charge:
-        """Begin a request, which must not have been sent."""
+        """Begin a request, which must not have been sent, and reserve the most that it may cost if a budget limits it.
+
+        Raises:
+            RequestRefused: It does not fit into a budget, or the person sends too many.
+            BudgetUnknown: The ledger cannot be used, and a budget limits the request.
+        """
         payer = self._payers.get(request.session) or await self._looked_up(request.session)
+        config, zones = self._settings.current, Zones.of(self._settings.current)
+        if payer.person and config.budgets and request.purpose in COUNTED:
+            self._rates.take(payer.person, budget_of(config, payer.person), self._monotonic())
+        template = RequestCharged(
+            request=token_hex(8),
+            person=payer.person,
+            agent=payer.agent,
+            session=request.session,
+            purpose=request.purpose,
+            model=request.model,
+            usage=Usage(),
+            micros=0,
+            rate=self._rate(request.price),
+            currency=self.currency,
+        )
+        limits = limits_of(config, payer, self.ledger.now(), zones)
         try:
-            append = await self.ledger.appender()
+            await self.ledger.ready()
+            if limits:
+                await self._reserve(template, limits, request)
         except (SessionsError, InvalidLine) as error:
             log.error("ledger_unusable", reason=str(error))
-            append = None
-        return Charge(self, request, payer, rate=self._rate(request.price), append=append)
+            if limits:
+                raise BudgetUnknown(f"A budget limits this request, and what was spent is not known: {error}") from error
+        return Charge(self, template, payer, limits, reserved=bool(limits))
+
+    async def _reserve(self, template: RequestCharged, limits: list[Limit], request: ModelRequest) -> None:
+        """Reserve the most that a request may cost, durably: a crash must not forget it.
+
+        Raises:
+            BudgetSpent: It does not fit.
+        """
+        most = Usage(input=request.tokens() if template.rate else 0, output=request.output)
+        worst = micros_of(template.rate, most) if template.rate else 0
+        fields = {name: getattr(template, name) for name in RequestReserved.__struct_fields__}
+        reserved = RequestReserved(**{**fields, "usage": most, "micros": worst})
+        try:
+            async with self.ledger.writing() as writer:
+                # No await up to the append: another request must not take the same room.
+                check_limits(limits, writer.state, self.currency, worst)
+                seq = writer.append(reserved, urgent=True)
+                if self.ledger.shared:
+                    for warned in self._warnings(writer.state, limits, request.session):
+                        seq = writer.append(warned)
+                    await writer.until_durable(seq)
+            await writer.until_durable(seq)
+        except RequestRefused:
+            raise
+        except BaseException:
+            self.ledger.append(RequestReleased(request=template.request))
+            raise
+
+    def _warnings(self, sums: Sums, limits: list[Limit], session: str) -> list[BudgetWarned]:
+        """Return the warnings of the budgets of which most is spent, each once a period, and log them."""
+        warnings = []
+        for limit in newly_near(limits, sums, self.currency):
+            spent = sums.spent[self.currency, limit.scope, limit.key]
+            log.warning("budget_nearly_spent", reason=limit.warning(self.currency, spent))
+            warnings.append(
+                BudgetWarned(
+                    scope=limit.scope,
+                    period=limit.key,
+                    spent=spent,
+                    cap=limit.cap,
+                    session=session,
+                    currency=self.currency,
+                )
+            )
+        return warnings
 
     async def summary(self, person: str, session: str) -> SpendingSummary:
         """Return what a person has spent, and what one of their sessions has cost. Raises CommandFailed."""
@@ -204,15 +289,13 @@ class Spending:
     def _now(self, person: str) -> datetime:
         return self.ledger.now().astimezone(Zones.of(self._settings.current).zone(person))
 
-    def record(self, charged: RequestCharged, append: Callable[[LedgerEvent], None] | None) -> None:
-        """Append a charge to the ledger and count it."""
+    def record(self, charged: RequestCharged, limits: list[Limit]) -> None:
+        """Append a charge to the ledger, count it, and warn of the budgets of which most is spent now."""
         self._counters.cost.add(charged.purpose, charged.model, by=charged.micros)
-        if append is None:
-            return
-        try:
-            append(charged)
-        except SessionsError as error:
-            log.error("request_not_charged", session=charged.session, model=charged.model, reason=str(error))
+        self.ledger.append(charged)
+        sums = self.ledger.state
+        for warned in self._warnings(sums, limits, charged.session) if sums is not None else ():
+            self.ledger.append(warned)
 
     def converted(self, reported: int | None) -> int | None:
         """Return a cost that a provider reported in millionths of a dollar in those of the currency; None if it reported

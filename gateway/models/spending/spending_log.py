@@ -11,9 +11,10 @@ logs of this month and the one before are read, and nothing else ever is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -21,9 +22,19 @@ import msgspec
 from gateway.config.keys import Sections
 from gateway.models.spending.prices import Rate
 from gateway.support.home import SPENDING
+from plugins.support.workspace import OWNER
+from sessions.events.errors import SessionsError
+from sessions.events.events import MAIN_AGENT
 from sessions.events.messages import Usage
 from sessions.store.lazy_log import LazyLog, LogFormat
+from sessions.store.log_writer import LogWriter
 from sessions.store.protocols import LogReader, Store
+
+ABANDONED = timedelta(minutes=20)
+"""Age of a reservation after which its request is not waited for: longer than any request may take."""
+
+MOST_DEFERRED = 10_000
+"""Events that are kept while the ledger cannot be written."""
 
 
 class RequestCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="request_charged"):
@@ -48,7 +59,83 @@ class RequestCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     estimated: bool = False
 
 
-LedgerEvent: TypeAlias = RequestCharged
+class RequestReserved(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="request_reserved"
+):
+    """A request that budgets limit is about to be sent, and costs `micros` at most. The fields are those of
+    `request_charged`; `usage` is the most that it may use."""
+
+    request: str
+    person: str
+    agent: str
+    session: str
+    purpose: str
+    model: str
+    usage: Usage
+    micros: int
+    rate: Rate | None = None
+    currency: str = "USD"
+
+    def charged(self) -> RequestCharged:
+        """Return the charge for a request whose outcome is unknown: all that was reserved."""
+        return RequestCharged(**msgspec.structs.asdict(self), estimated=True)
+
+
+class RequestReleased(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="request_released"):
+    """A reserved request was not sent, or was refused, and costs nothing."""
+
+    request: str
+
+
+class BudgetWarned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="budget_warned"):
+    """Most of the budget `cap` of a scope (`person:NAME`, `agent:NAME` or `all`) in a period (`2026-11-29`, `2026-W48`,
+    `2026-11`) is spent, by a request of `session`; nobody is warned again in this period."""
+
+    scope: str
+    period: str
+    spent: int
+    cap: int
+    session: str
+    currency: str = "USD"
+
+
+LedgerEvent: TypeAlias = RequestCharged | RequestReserved | RequestReleased | BudgetWarned
+
+EVENTS = (RequestCharged, RequestReserved, RequestReleased, BudgetWarned)
+
+Period: TypeAlias = Literal["day", "week", "month"]
+
+Place: TypeAlias = tuple[str, str, str]
+"""The key of a sum: the currency, the scope and the period."""
+
+
+class Payer(msgspec.Struct, frozen=True):
+    """Who pays for a request: a person, empty for the gateway itself, and the agent that it is for."""
+
+    person: str
+    agent: str = MAIN_AGENT
+
+
+def person_scope(person: str) -> str:
+    """Return the scope of a person's budget."""
+    return f"person:{person}"
+
+
+def agent_scope(agent: str) -> str:
+    """Return the scope of an agent's budget."""
+    return f"agent:{agent}"
+
+
+def period_key(period: Period, day: date) -> str:
+    """Return the name of the period of a day: `2026-11-29`, `2026-W48` or `2026-11`."""
+    match period:
+        case "day":
+            return day.isoformat()
+        case "week":
+            year, week, _ = day.isocalendar()
+            return f"{year}-W{week:02}"
+        case "month":
+            return f"{day:%Y-%m}"
 
 
 class Zones(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +150,13 @@ class Zones(msgspec.Struct, frozen=True, kw_only=True):
         people = {person: keys.timezone for person, keys in config.people.items() if keys.timezone}
         return cls(default=config.agent.timezone or "", people=people)
 
+    def name(self, person: str) -> str:
+        """Return the name of a person's zone, empty for the system's."""
+        return self.people.get(person, self.default)
+
     def zone(self, person: str) -> tzinfo | None:
         """Return the zone of a person; None for the system's."""
-        name = self.people.get(person, self.default)
+        name = self.name(person)
         return ZoneInfo(name) if name else None
 
     def day(self, at: datetime, person: str) -> date:
@@ -105,12 +196,18 @@ class Spent(msgspec.Struct, kw_only=True):
 class Sums:
     """The sums of what ledgers say, by entry; `zones` decide on which day a request was made.
 
-    `sessions` has the cost of each session in millionths of the currency, by purpose and model.
+    `sessions` has the cost of each session in millionths of the currency, by purpose and model. For the budgets, `spent` and
+    `reserved` are sums by period, `open` the requests whose outcome is unknown yet, each with the places and the time of its reservation,
+    and `warned` the places whose people were warned.
     """
 
     def __init__(self, zones: Zones) -> None:
         self.entries: dict[Entry, Spent] = {}
         self.sessions: dict[str, dict[tuple[str, str], int]] = {}
+        self.spent: dict[Place, int] = {}
+        self.reserved: dict[Place, int] = {}
+        self.open: dict[str, tuple[RequestReserved, list[Place], datetime]] = {}
+        self.warned: set[Place] = set()
         self._zones = zones
 
     def copied(self) -> Sums:
@@ -118,10 +215,49 @@ class Sums:
         copy = Sums(self._zones)
         copy.entries = {entry: msgspec.structs.replace(spent) for entry, spent in self.entries.items()}
         copy.sessions = {session: dict(costs) for session, costs in self.sessions.items()}
+        copy.spent, copy.reserved = dict(self.spent), dict(self.reserved)
+        copy.open, copy.warned = dict(self.open), set(self.warned)
         return copy
 
     def add(self, event: LedgerEvent, at: str) -> None:
         """Add an event of the time `at`."""
+        match event:
+            case RequestReserved():
+                time = datetime.fromisoformat(at)
+                places = list(self._places(event, time))
+                self.open[event.request] = event, places, time
+                for place in places:
+                    self.reserved[place] = self.reserved.get(place, 0) + event.micros
+            case RequestCharged():
+                self._release(event.request)
+                self._charge(event, at)
+            case RequestReleased():
+                self._release(event.request)
+            case BudgetWarned():
+                self.warned.add((event.currency, event.scope, event.period))
+
+    def _release(self, request: str) -> None:
+        if request not in self.open:
+            return
+        reserved, places, _ = self.open.pop(request)
+        for place in places:
+            self.reserved[place] -= reserved.micros
+            if not self.reserved[place]:
+                del self.reserved[place]
+
+    def _places(self, event: RequestCharged | RequestReserved, at: datetime) -> Iterator[Place]:
+        """Yield the places of an event's amount, for all scopes and periods."""
+        scopes = [(agent_scope(event.agent), OWNER), ("all", OWNER)]
+        if event.person:
+            scopes.append((person_scope(event.person), event.person))
+        for scope, person in scopes:
+            day = self._zones.day(at, person)
+            for period in get_args(Period):
+                yield event.currency, scope, period_key(period, day)
+
+    def _charge(self, event: RequestCharged, at: str) -> None:
+        for place in self._places(event, datetime.fromisoformat(at)) if event.micros else ():
+            self.spent[place] = self.spent.get(place, 0) + event.micros
         day = self._zones.day(datetime.fromisoformat(at), event.person)
         entry = Entry(day, event.person, event.agent, event.purpose, event.model, event.currency)
         spent = self.entries.setdefault(entry, Spent())
@@ -168,7 +304,7 @@ def ledger_format(month: date, before: Sums) -> LogFormat[LedgerEvent, Sums]:
         sums.add(event, at)
         return sums
 
-    return LogFormat(name=ledger_name(month), events=(RequestCharged,), empty=before, fold=fold)
+    return LogFormat(name=ledger_name(month), events=EVENTS, empty=before, fold=fold)
 
 
 def read_ledgers(logs: LogReader, months: Iterable[date], zones: Zones) -> Sums:
@@ -193,12 +329,21 @@ class Ledger:
         self.now = now
         self._zones = zones
         self._opening = asyncio.Lock()
-        self._month: date | None = None
-        self._opened: Zones | None = None
+        self._opened: tuple[date, Zones] | None = None
         self._log: LazyLog[LedgerEvent, Sums] | None = None
+        self._append: Callable[[LedgerEvent], None] | None = None
+        self._writer: LogWriter[LedgerEvent, Sums] | None = None
+        self._deferred: list[LedgerEvent] = []
+        """Events that wait for the ledger to be open again."""
+
+    @property
+    def shared(self) -> bool:
+        """True if other gateways append to the same ledger."""
+        return self._store.shared
 
     async def close(self) -> None:
         """Commit what was appended and close the log."""
+        self._append = self._writer = None
         if self._log is not None:
             await self._log.close()
 
@@ -206,24 +351,69 @@ class Ledger:
         """Return why the ledger cannot be used, as a sentence; empty if it can."""
         return self._log.problem if self._log is not None else ""
 
-    async def appender(self) -> Callable[[LedgerEvent], None]:
-        """Return a function that appends to this month's log, see `LazyLog.appender`. Raises StorageFailed."""
-        return await (await self._current()).appender()
+    async def ready(self) -> None:
+        """Open this month's log. Raises StorageFailed and InvalidLine."""
+        await self._current()
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[LogWriter[LedgerEvent, Sums]]:
+        """Lend the writer of this month's log, see `LazyLog.writing`, after charging what was left behind by a crash: no
+        money stays reserved for a request that nobody waits for. Raises StorageFailed and InvalidLine."""
+        async with (await self._current()).writing() as writer:
+            self._charge_abandoned(writer)
+            yield writer
 
     async def sums(self) -> Sums:
-        """Return the sums of this month and the one before. Raises StorageFailed."""
+        """Return the sums of this month and the one before. Raises StorageFailed and InvalidLine."""
         return await (await self._current()).durable_state()
 
+    @property
+    def state(self) -> Sums | None:
+        """The sums of this moment; None while the ledger is not open, or if it is shared."""
+        return None if self._writer is None else self._writer.state
+
+    def append(self, event: LedgerEvent) -> None:
+        """Append an event without waiting for the disk; it waits for the ledger to be opened if it is not open."""
+        if self._append is not None:
+            try:
+                return self._append(event)
+            except SessionsError:  # the next request opens it again
+                self._append = None
+        if len(self._deferred) < MOST_DEFERRED:
+            self._deferred.append(event)
+        return None
+
     async def _current(self) -> LazyLog[LedgerEvent, Sums]:
-        month, zones = self.now().astimezone(UTC).date().replace(day=1), self._zones()
-        if self._log is not None and (month, zones) == (self._month, self._opened):
+        """Return this month's log, open. Raises StorageFailed and InvalidLine."""
+        current = self.now().astimezone(UTC).date().replace(day=1), self._zones()
+        if self._log is not None and self._append is not None and current == self._opened:
             return self._log
         async with self._opening:
-            if self._log is None or (month, zones) != (self._month, self._opened):
-                before = await asyncio.to_thread(read_ledgers, self._store, [month_before(month)], zones)
-                await self.close()
-                self._log = LazyLog(
-                    ledger_format(month, before), self._store, self.now, unusable="The spending ledger cannot be used"
-                )
-                self._month, self._opened = month, zones
-            return self._log
+            if self._log is None or self._append is None or current != self._opened:
+                await self._open(*current)
+        assert self._log is not None
+        return self._log
+
+    async def _open(self, month: date, zones: Zones) -> None:
+        first = self._log is None
+        await self.close()
+        before = await asyncio.to_thread(read_ledgers, self._store, [month_before(month)], zones)
+        self._log = LazyLog(
+            ledger_format(month, before), self._store, self.now, unusable="The spending ledger cannot be used"
+        )
+        self._append = await self._log.appender()
+        self._opened = month, zones
+        if not self._store.shared:
+            async with self._log.writing() as self._writer:
+                if first:
+                    self._charge_abandoned(self._writer, all_=True)
+        deferred, self._deferred = self._deferred, []
+        for event in deferred:
+            self.append(event)
+
+    def _charge_abandoned(self, writer: LogWriter[LedgerEvent, Sums], *, all_: bool = False) -> None:
+        """Charge in full the requests that a process has left behind: all, or those older than any request may take."""
+        before = self.now() - ABANDONED
+        for reserved, _, at in list(writer.state.open.values()):
+            if all_ or at < before:
+                writer.append(reserved.charged())

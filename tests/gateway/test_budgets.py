@@ -1,0 +1,280 @@
+"""Budgets and rates: what does not fit is refused before it is sent, whatever runs at once and whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
+from gateway.metrics.counters import Counters
+from gateway.models.spending.budgets import BudgetSpent, TooManyRequests
+from gateway.models.spending.prices import Price
+from gateway.models.spending.spending import Charge, ModelRequest, Spending
+from gateway.models.spending.spending_log import Ledger, Payer, RequestReserved, Zones
+from plugins.testing.contexts import ManualClock
+from sessions.events.messages import Usage
+from sessions.files.committer import Committer
+from sessions.files.journals import Journals
+from tests.gateway.gateways import TOKEN, Client, Frame, gateway
+from tests.gateway.test_spending import ledger, priced
+
+NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)  # a Wednesday
+PRICE = Price(input=1.0, cached=1.0, output=1.0, currency="USD")
+"""A token costs a millionth."""
+
+
+@contextlib.asynccontextmanager
+async def account(home: Path, clock: ManualClock, **configured: Any) -> AsyncIterator[Spending]:
+    """The account of a home with this configuration, in which sessions are called by their person."""
+    settings = Settings(load_config(None, environment={}, overrides={"agent": {"timezone": "UTC"}, **configured}))
+    async with Committer() as committer:
+        store = Journals(home, home / "quarantine", committer)
+        kept = Ledger(store, clock.now, lambda: Zones.of(settings.current))
+        async with Spending(kept, settings, Counters(), find=payer_of, monotonic=clock.monotonic) as spending:
+            yield spending
+
+
+async def payer_of(session: str) -> Payer | None:
+    person, _, agent = session.partition("/")
+    return Payer(person, agent or "main")
+
+
+def asked(session: str = "ana", *, tokens: int = 60, output: int = 40, purpose: str = "answer") -> ModelRequest:
+    return ModelRequest(session=session, purpose=purpose, model="a:b", price=PRICE, tokens=lambda: tokens, output=output)
+
+
+def used(charge: Charge, tokens: int = 100) -> None:
+    charge.settle(Usage(input=tokens), Usage)
+
+
+def caps(**periods: float) -> dict[str, Any]:
+    """A budget for each person, in millionths."""
+    return {"budgets": {"*": {period: micros / 1e6 for period, micros in periods.items()}}}
+
+
+async def test_a_request_that_does_not_fit_is_refused_with_what_was_spent_and_when_it_begins_anew(tmp_path: Path) -> None:
+    async with account(tmp_path, ManualClock(NOON), **caps(day=250)) as spending:
+        used(await spending.begin(asked()))
+        running = await spending.begin(asked())
+        with pytest.raises(BudgetSpent) as refused:
+            await spending.begin(asked())
+        running.end(None)
+        used(await spending.begin(asked()))
+    assert str(refused.value) == (
+        "The budget of ana for today is $0.00025: $0.00010 are spent and $0.00010 are reserved for requests that run,"
+        " and this request may cost $0.00010. It begins anew on 2026-11-26 at 00:00 (UTC)."
+    )
+
+
+@pytest.mark.parametrize(("period", "days"), [("day", 1), ("week", 5), ("month", 6)])
+async def test_a_budget_begins_anew_with_its_period_and_not_before(tmp_path: Path, period: str, days: int) -> None:
+    clock = ManualClock(NOON)
+    async with account(tmp_path, clock, **caps(**{period: 150})) as spending:
+        used(await spending.begin(asked()))
+        clock.move((days - 0.51) * 86_400)
+        with pytest.raises(BudgetSpent):
+            await spending.begin(asked())
+        clock.move(0.02 * 86_400)
+        used(await spending.begin(asked()))
+
+
+async def test_a_day_is_that_of_the_person(tmp_path: Path) -> None:
+    clock = ManualClock(NOON)
+    people = {"people": {"kim": {"token": "kim-token-0123456789-abcdef", "timezone": "Pacific/Kiritimati"}}}
+    async with account(tmp_path, clock, **caps(day=150), **people) as spending:
+        for person, day in (("kim", r"2026-11-27 at 00:00 \(Pacific/Kiritimati\)"), ("ana", r"2026-11-26 at 00:00 \(UTC\)")):
+            used(await spending.begin(asked(person)))
+            with pytest.raises(BudgetSpent, match=day):
+                await spending.begin(asked(person))
+
+
+async def test_a_person_an_agent_and_everybody_have_budgets_of_their_own(tmp_path: Path) -> None:
+    million = 1e-6
+    configured = {
+        "budgets": {"*": {"day": 200 * million}, "ben": {"day": 500 * million}, "agent:coder": {"day": 300 * million}},
+        "usage": {"day": 700 * million},
+    }
+    async with account(tmp_path, ManualClock(NOON), **configured) as spending:
+
+        async def fits(session: str) -> str:
+            try:
+                used(await spending.begin(asked(session)))
+            except BudgetSpent as refused:
+                return str(refused).partition(" for ")[0]
+            return "yes"
+
+        assert [await fits("ana") for _ in range(3)] == ["yes", "yes", "The budget of ana"]
+        assert [await fits("ben/coder") for _ in range(4)] == ["yes"] * 3 + ["The budget of the agent coder"]
+        assert [await fits("ben") for _ in range(3)] == ["yes", "yes", "The budget of ben"]
+        assert await fits("zoe") == "The budget of everybody together"
+
+
+async def test_what_costs_nothing_always_fits(tmp_path: Path) -> None:
+    async with account(tmp_path, ManualClock(NOON), **caps(day=0)) as spending:
+        free = ModelRequest(session="ana", purpose="answer", model="local:tiny", price=None, tokens=lambda: 9, output=9)
+        (await spending.begin(free)).settle(Usage(input=9), Usage)
+
+
+async def test_a_warning_comes_once_a_period(tmp_path: Path) -> None:
+    clock = ManualClock(NOON)
+    async with account(tmp_path, clock, **caps(day=500)) as spending:
+        for _ in range(5):
+            used(await spending.begin(asked()))
+    async with account(tmp_path, clock, **caps(day=500)) as spending:
+        clock.move(86_400)
+        for _ in range(5):
+            used(await spending.begin(asked()))
+    warned = [(line["period"], line["spent"]) for line in ledger(tmp_path) if line["kind"] == "budget_warned"]
+    assert warned == [("2026-11-25", 400), ("2026-11-26", 400)]
+
+
+async def test_requests_are_limited_by_minute_and_hour(tmp_path: Path) -> None:
+    clock, budgets = ManualClock(NOON), {"budgets": {"*": {"requests_per_minute": 2, "requests_per_hour": 3}}}
+    async with account(tmp_path, clock, **budgets) as spending:
+        for _ in range(2):
+            used(await spending.begin(asked()))
+        with pytest.raises(TooManyRequests, match="At most 2 requests to models a minute") as refused:
+            await spending.begin(asked())
+        assert refused.value.retry_after == 60
+        used(await spending.begin(asked(purpose="summary")))
+        used(await spending.begin(asked("ben")))
+        clock.move(60)
+        used(await spending.begin(asked()))
+        clock.move(60)
+        with pytest.raises(TooManyRequests, match="an hour"):
+            await spending.begin(asked())
+
+
+async def test_a_reservation_that_a_crash_left_behind_is_charged_and_marked(tmp_path: Path) -> None:
+    clock = ManualClock(NOON)
+    left = RequestReserved(
+        request="left",
+        person="ana",
+        agent="main",
+        session="ana",
+        purpose="answer",
+        model="a:b",
+        usage=Usage(input=70),
+        micros=70,
+    )
+    async with account(tmp_path, clock, **caps(day=150)) as spending:
+        async with spending.ledger.writing() as writer:
+            await writer.append_durable(left)
+    async with account(tmp_path, clock, **caps(day=150)) as spending:
+        with pytest.raises(BudgetSpent, match=r"0\.000070 are spent, and this"):
+            await spending.begin(asked())
+    for _ in range(2):  # only once
+        async with account(tmp_path, clock) as spending:
+            assert not (await spending.ledger.sums()).open
+    charged = [line for line in ledger(tmp_path) if line["kind"] == "request_charged"]
+    assert [(line["micros"], line["estimated"]) for line in charged] == [(70, True)]
+
+
+async def test_the_end_of_a_month_between_a_request_and_its_charge_loses_nothing(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC))
+    async with account(tmp_path, clock, **caps(day=1000)) as spending:
+        running = await spending.begin(asked())
+        clock.move(2)
+        used(await spending.begin(asked("ben")))
+        used(running)
+        assert not (await spending.ledger.sums()).reserved
+    assert sum(line["micros"] for line in ledger(tmp_path) if line["kind"] == "request_charged") == 200
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_fifty_persons_with_twenty_requests_each_overspend_nothing_whatever_is_killed(
+    tmp_path: Path, seed: int
+) -> None:
+    chance, clock, cap, most = random.Random(seed), ManualClock(NOON), 1000, 100
+    spent: dict[str, int] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    async def turn(spending: Spending, person: str) -> None:
+        charge = None
+        try:
+            charge = await spending.begin(asked(person))
+            await asyncio.sleep(chance.random() / 100)
+            tokens = chance.randint(1, most)
+            spent[person] = spent.get(person, 0) + tokens
+            used(charge, tokens)
+        except BudgetSpent:
+            pass
+        finally:
+            if charge is not None:
+                charge.end(lambda: Usage(input=most))
+
+    async with account(tmp_path, clock, **caps(day=cap)) as spending:
+        for _ in range(20):
+            tasks += [asyncio.create_task(turn(spending, f"person{number}")) for number in range(50)]
+        await asyncio.sleep(0.005)
+        for task in chance.sample(tasks, 200):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        sums = await spending.ledger.sums()
+        assert not sums.reserved
+        assert not sums.open
+    charged: dict[str, int] = {}
+    for line in ledger(tmp_path):
+        if line["kind"] == "request_charged":
+            charged[line["person"]] = charged.get(line["person"], 0) + line["micros"]
+    assert max(charged.values()) <= cap
+    assert all(charged[person] >= tokens for person, tokens in spent.items())
+    assert sum(charged.values()) > 50 * cap * 0.5, "the budgets were used"
+
+
+BUDGET = '[budgets."*"]\nday = 0.0001\nmodel = "{model}"\n'
+
+
+async def ended(client: Client, text: str) -> Frame:
+    await client.send(text)
+    return await client.until_event("turn_ended")
+
+
+async def test_a_turn_is_refused_in_words_and_the_next_period_goes_on(tmp_path: Path) -> None:
+    file = priced("scripted:echo", '[usage]\nreserved_output = 5\n[budgets."*"]\nday = 0.0001\n')
+    async with gateway(tmp_path, file=file) as g:
+        client = await g.connect()
+        refused = await ended(client, "a text that is not short " * 40)
+        assert refused["outcome"] == "failed"
+        assert refused["error"]["code"] == "budget_spent"
+        assert "The budget of owner for today is $0.00010" in refused["error"]["sentence"]
+        body = {"model": "scripted:echo", "messages": [{"role": "user", "content": "word " * 400}]}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
+            assert response.status == 429
+            assert (await response.json())["error"]["code"] == "insufficient_quota"
+    assert [line for line in ledger(tmp_path) if line["kind"] == "request_charged"] == []
+
+
+async def test_a_cheaper_model_answers_instead(tmp_path: Path) -> None:
+    more = "[usage]\nreserved_output = 5\n" + BUDGET.format(model="scripted:script")
+    script = [{"text": "From the cheaper one."}]
+    (tmp_path / "script.jsonl").write_text(json.dumps(script[0]) + "\n")
+    settings = {"providers.scripted.script": str(tmp_path / "script.jsonl")}
+    async with gateway(tmp_path, file=priced("scripted:echo", more), settings=settings) as g:
+        client = await g.connect()
+        assert await client.chat("a text that is not short " * 40) == "From the cheaper one."
+
+
+async def test_a_compaction_that_does_not_fit_is_refused_and_leaves_the_conversation_as_it_was(tmp_path: Path) -> None:
+    file = priced("scripted:echo", "[usage]\nreserved_output = 5\n")
+    async with gateway(tmp_path, file=file) as g:
+        client = await g.connect()
+        for _ in range(4):
+            await client.chat("Some words that fill the conversation. " * 30)
+    async with gateway(tmp_path, file=file + '[budgets."*"]\nday = 0.0\n') as g:
+        client = await g.connect()
+        assert "The budget of owner for today" in await client.command("/compact")
+    async with gateway(tmp_path, file=file) as g:
+        client = await g.connect()
+        assert "Compact Complete" in await client.command("/compact")
+        assert await client.chat("hi") == "hi"
