@@ -166,9 +166,8 @@ async def test_a_reservation_that_a_crash_left_behind_is_charged_and_marked(tmp_
         usage=Usage(input=70),
         micros=70,
     )
-    async with account(tmp_path, clock, **caps(day=150)) as spending:
-        async with spending.ledger.writing() as writer:
-            await writer.append_durable(left)
+    async with account(tmp_path, clock, **caps(day=150)) as spending, spending.ledger.writing() as writer:
+        await writer.append_durable(left)
     async with account(tmp_path, clock, **caps(day=150)) as spending:
         with pytest.raises(BudgetSpent, match=r"0\.000070 are spent, and this"):
             await spending.begin(asked())

@@ -197,8 +197,8 @@ class Sums:
     """The sums of what ledgers say, by entry; `zones` decide on which day a request was made.
 
     `sessions` has the cost of each session in millionths of the currency, by purpose and model. For the budgets, `spent` and
-    `reserved` are sums by period, `open` the requests whose outcome is unknown yet, each with the places and the time of its reservation,
-    and `warned` the places whose people were warned.
+    `reserved` are sums by period, `open` the requests whose outcome is unknown yet, each with the places and the time of its
+    reservation, and `warned` the places whose people were warned.
     """
 
     def __init__(self, zones: Zones) -> None:
