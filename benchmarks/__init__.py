@@ -28,6 +28,6 @@ Benchmarks of components, without a gateway process:
 - `cluster`: several gateways on one PostgreSQL, in a package of its own.
 - `memory_month`: what the final requests contain after months of conversation.
 
-`figures` holds the results, `setting` the sizes. `languages` is not a benchmark: it generates the directions that are
-removed from the vectors of the multilingual model.
+`figures` holds the results, `setting` the sizes. `languages` and `related_words` are not benchmarks: they generate the
+directions that are removed from the vectors of the multilingual model, and the table of related English words.
 """

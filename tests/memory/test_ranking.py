@@ -139,11 +139,10 @@ def test_a_turn_with_a_time_answers_when_and_a_section_not_for_that_reason() -> 
 
 
 def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:
-    asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
     candidates = [
-        Candidate(key=1, note="a", keywords=5, bears=asked),
-        Candidate(key=2, note="a"),
-        Candidate(key=3, note="b"),
+        Candidate(key=1, note="a", keywords=5, closest=(0.7, 0.3)),
+        Candidate(key=2, note="a", closest=(0.0, 0.0)),
+        Candidate(key=3, note="b", closest=(0.0, 0.0)),
     ]
     scores = fused(candidates, Rules())
     assert scores[1] > scores[2] > scores[3]
@@ -153,8 +152,8 @@ def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:
 
 def test_words_that_two_neighbours_share_out_count_as_if_one_had_them_all() -> None:
     candidates = [
-        Candidate(key=1, note="a", bears=frozenset({("sunrise", 0.7)})),
-        Candidate(key=2, note="a", bears=frozenset({("paint", 0.3)})),
+        Candidate(key=1, note="a", closest=(0.7, 0.0)),
+        Candidate(key=2, note="a", closest=(0.0, 0.3)),
     ]
     (part,) = [part for part in fuse(candidates, Rules())[2] if part.name == "words around it"]
     assert part.value == pytest.approx(1.0)
@@ -216,7 +215,16 @@ def test_words_count_little_where_hardly_any_of_the_question_is_found() -> None:
 def test_among_turns_what_is_around_counts_and_among_sections_the_own_vector(length: int, turns: int, best: int) -> None:
     asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
     candidates = [
-        Candidate(key=key, note="a", text=key * "x" + length * "y", turns=turns, cosine=cosine, keywords=words, bears=bears)
+        Candidate(
+            key=key,
+            note="a",
+            text=key * "x" + length * "y",
+            turns=turns,
+            cosine=cosine,
+            keywords=words,
+            bears=bears,
+            closest=(0.7 * (bears == asked), 0.3 * bool(bears)),
+        )
         for key, cosine, words, bears in (
             (1, 0.55, 5.0, asked),
             (2, 0.4, 0.0, frozenset()),
@@ -283,8 +291,8 @@ def test_a_question_is_answered_from_some_evidence_on(cosine: float, share: floa
 
 def test_what_has_much_less_evidence_than_the_best_is_left_out_unless_it_is_from_the_time_that_is_asked_for() -> None:
     candidates = [
-        Candidate(key=1, note="a", cosine=0.6, bears=frozenset({("dog", 1.0)})),
-        Candidate(key=2, note="a", cosine=0.2),
+        Candidate(key=1, note="a", cosine=0.6, bears=frozenset({("dog", 1.0)}), closest=(1.0,)),
+        Candidate(key=2, note="a", cosine=0.2, closest=(0.0,)),
         Candidate(key=10, note="b", cosine=0.2),
         Candidate(key=20, note="c", cosine=0.2, dated=True),
         Candidate(key=30, note="d", cosine=0.5),

@@ -6,6 +6,7 @@ eval_metrics     Recall, nDCG and reciprocal rank
 fusion           Fusion of keyword and vector scores
 periods          The period of time that a question mentions
 ranking          Fusion, temporal decay and diversity
+related_words    English words that mean nearly the same
 relevance        Results that answer the question
 search           One search of the memory
 weighted_fusion  The fusion "measured"

@@ -17,8 +17,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     `keywords` is the negated bm25 (larger is better, 0 for no match), `phrase` CoPaw's keyword score (for its fusion only),
     and `cosine` None if there is no vector. `covered` is the share of the question's words in the chunk, plus 0.2 for the
     whole phrase; it is computed for results only. `bears` are the question's words in the chunk with their weights, which
-    sum to 1 over all words of the question. Consecutive keys in one `note` are neighbours. `named` is True if the question
-    has a word of the headings or a speaker's name, `dated` if the chunk is from the period the question mentions, `timed`
+    sum to 1 over all words of the question; `closest` has for each word of the question its weight times the closeness of
+    the chunk's closest word. Consecutive keys in one `note` are neighbours. `named` is True if the question has a word of the headings or a speaker's name, `dated` if the chunk is from the period the question mentions, `timed`
     if the question asks for a time and the chunk contains one. `turns` is the number of lines that begin with a speaker,
     `asks` that of question marks if it ends with one. `day` is None for chunks that do not age. `pieces` are the indexed
     words of text and headings, separated by spaces; `names` are those of the headings.
@@ -32,6 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     covered: float = 0.0
     cosine: float | None = None
     bears: frozenset[tuple[str, float]] = frozenset()
+    closest: tuple[float, ...] = ()
     named: bool = False
     dated: bool = False
     timed: bool = False

@@ -17,6 +17,7 @@ from plugins.memory.search.candidates import Candidate, Ranked, Rules
 from plugins.memory.search.fusion import phrase_score, typed_terms
 from plugins.memory.search.periods import asks_when, mentions_time, named_period
 from plugins.memory.search.ranking import rank
+from plugins.memory.search.related_words import closeness
 from plugins.memory.search.relevance import answering
 from plugins.memory.search.weighted_fusion import meaning_of, unrelated_up_to
 from plugins.memory.sources.dialogue import QUESTION_MARKS, only_asks
@@ -122,8 +123,10 @@ def found_for(
         # Chunks found only by keywords get their actual cosine, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
     pieces = index.indexed_words(chunks.keys())
-    bears = _bearing(index, terms, pieces)
+    shares, absent = _shares(index, terms)
+    bears = _bearing(shares, absent, pieces)
     language = language_in(question.text)
+    closest = closeness(shares, pieces, bears, language)
     period, when = named_period(question.text, today), asks_when(question.text)
     candidates = []
     for key, chunk in chunks.items():
@@ -137,6 +140,7 @@ def found_for(
                 keywords=keywords.get(key, 0.0),
                 cosine=cosines.get(key),
                 bears=bears.get(key, frozenset()),
+                closest=closest.get(key, ()),
                 named=not names.isdisjoint(asked),
                 dated=day is not None and period is not None and period.has(day),
                 timed=when and mentions_time(chunk.text),
@@ -196,17 +200,21 @@ def _as_in_copaw(index: MemoryBackend, question: Question, limit: int) -> tuple[
     return {each.key: chunks[each.key] for each in related}, related
 
 
-def _bearing(
-    index: MemoryBackend, terms: Sequence[str], pieces: Mapping[int, str]
-) -> dict[int, frozenset[tuple[str, float]]]:
-    """Return the terms of the question in each chunk, with their weights: rarer terms have larger ones."""
+def _shares(index: MemoryBackend, terms: Sequence[str]) -> tuple[dict[str, float], frozenset[str]]:
+    """Return the weight of each term of the question, larger for rarer ones, and the terms that no text has as a word."""
     size, counts = index.word_counts(terms)
-    # A term that matches no whole word is searched as a part of words.
-    sought_as = {term: f" {term} " if counts[term] else term for term in terms}
-    there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
     worth = {term: math.log1p(size / (1 + counts[term])) for term in terms}
     whole = sum(worth.values()) or 1.0  # 0 without chunks
-    shares = {term: value / whole for term, value in worth.items()}
+    return {term: value / whole for term, value in worth.items()}, frozenset(term for term in terms if not counts[term])
+
+
+def _bearing(
+    shares: Mapping[str, float], absent: frozenset[str], pieces: Mapping[int, str]
+) -> dict[int, frozenset[tuple[str, float]]]:
+    """Return the terms of the question in each chunk, with their weights."""
+    # A term that matches no whole word is searched as a part of words.
+    sought_as = {term: term if term in absent else f" {term} " for term in shares}
+    there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
     return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in pieces}
 
 

@@ -21,8 +21,8 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {
     "meaning": (1.7, 10.0),
     # Its own bm25, on a scale up to the best, times the largest part of the question that any candidate has.
     "words": (4.5, 5.5),
-    # How much of the question it has together with the two chunks before it and the one after: an answer does not repeat
-    # the question's words.
+    # How much of the question it has together with the two chunks before it and the one after, also in related words: an
+    # answer does not repeat the question's words.
     "words around it": (4.4, 0.6),
     # The mean of its note's three best chunks, by their own meaning and words: the note is about the question.
     "its note": (6.2, 5.5),
@@ -198,21 +198,12 @@ def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[st
 
 
 def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
-    """Return the share of the question's words in each candidate and its neighbours, by key."""
+    """Return the share of the question's words, or of related ones, in each candidate and its neighbours, by key."""
     there = {each.key: each for each in candidates}
-    # Bit sets: there are few words and many candidates.
-    bits = {word: 1 << at for at, word in enumerate({word for each in candidates for word in each.bears})}
-    has = {each.key: sum([bits[word] for word in each.bears]) for each in candidates}
-    worth: dict[int, float] = {}
     found = {}
     for each in candidates:
-        together = has[each.key]
-        for away in _NEIGHBOURS:
-            if _beside(there, each, away):
-                together |= has[each.key + away]
-        if together not in worth:
-            worth[together] = min(1.0, sum(sorted(share for (_, share), bit in bits.items() if bit & together)))
-        found[each.key] = worth[together]
+        near = [each.closest, *(there[each.key + away].closest for away in _NEIGHBOURS if _beside(there, each, away))]
+        found[each.key] = min(1.0, math.fsum(map(max, zip(*near, strict=True))))
     return found
 
 
